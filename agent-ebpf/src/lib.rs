@@ -1,0 +1,313 @@
+//! The records that the probes write and user space reads: the wire format, shared by both sides.
+//!
+//! Every record starts with a [`Header`] (kind and version first), has one fixed size per kind and version, and holds
+//! integers only. Times are `CLOCK_BOOTTIME` nanoseconds. Process ids are those of the initial pid namespace.
+//! A change of a record's layout is a new [`VERSION`]: recordings keep the bytes as they were written.
+#![no_std]
+
+use core::mem::{align_of, offset_of, size_of};
+
+/// Version of every record below.
+pub const VERSION: u16 = 1;
+
+/// Longest cgroup path that a [`CgroupMkdir`] carries, in bytes.
+pub const PATH_LEN: usize = 512;
+
+/// The kernel's `TASK_COMM_LEN`.
+pub const COMM_LEN: usize = 16;
+
+/// What a record is. Also the index into the per-CPU `LOST` counters.
+#[repr(u16)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    SignalGenerate = 1,
+    SignalDeliver = 2,
+    ProcessExit = 3,
+    ProcessExec = 4,
+    OomVictim = 5,
+    CgroupMkdir = 6,
+    CgroupRmdir = 7,
+    Tcp = 8,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 8] = [
+        Kind::SignalGenerate,
+        Kind::SignalDeliver,
+        Kind::ProcessExit,
+        Kind::ProcessExec,
+        Kind::OomVictim,
+        Kind::CgroupMkdir,
+        Kind::CgroupRmdir,
+        Kind::Tcp,
+    ];
+    /// Entries of an array indexed by kind (kind 0 is unused).
+    pub const SLOTS: u32 = 9;
+
+    pub const fn from_u16(value: u16) -> Option<Kind> {
+        match value {
+            1 => Some(Kind::SignalGenerate),
+            2 => Some(Kind::SignalDeliver),
+            3 => Some(Kind::ProcessExit),
+            4 => Some(Kind::ProcessExec),
+            5 => Some(Kind::OomVictim),
+            6 => Some(Kind::CgroupMkdir),
+            7 => Some(Kind::CgroupRmdir),
+            8 => Some(Kind::Tcp),
+            _ => None,
+        }
+    }
+
+    /// Name on metrics and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::SignalGenerate => "signal_generate",
+            Kind::SignalDeliver => "signal_deliver",
+            Kind::ProcessExit => "sched_process_exit",
+            Kind::ProcessExec => "sched_process_exec",
+            Kind::OomVictim => "mark_victim",
+            Kind::CgroupMkdir => "cgroup_mkdir",
+            Kind::CgroupRmdir => "cgroup_rmdir",
+            Kind::Tcp => "tcp",
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// A [`Kind`].
+    pub kind: u16,
+    pub version: u16,
+    /// CPU that wrote the record.
+    pub cpu: u32,
+    /// `CLOCK_BOOTTIME`, nanoseconds.
+    pub boot_ns: u64,
+}
+
+/// A process (or one of its threads) as the kernel saw it at that moment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Process id (thread group id), initial pid namespace.
+    pub tgid: u32,
+    /// Thread id, initial pid namespace.
+    pub tid: u32,
+    /// Process id of `real_parent`; 0 where there is none.
+    pub ppid: u32,
+    /// Depth of the task's pid namespace; 0 is the initial one.
+    pub ns_level: u32,
+    /// The process's pid in its own, innermost pid namespace: 1 at `ns_level` > 0 is init of a namespace.
+    pub ns_pid: u32,
+    /// Inode number of that namespace; 0 where it was not read (`ns_level` 0).
+    pub pidns: u32,
+    /// cgroup v2 id (the directory's inode number).
+    pub cgroup: u64,
+    /// Start of the process (its thread group leader), `CLOCK_BOOTTIME` nanoseconds.
+    pub start_ns: u64,
+    /// The thread group leader's `comm`, NUL padded: bytes chosen by the process, not text.
+    pub comm: [u8; COMM_LEN],
+}
+
+/// `signal_generate`: `sender` (current) made signal `sig` for `target`.
+///
+/// `sender` means nothing where `code` is `SI_KERNEL` and the signal came from an interrupt.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalGenerate {
+    pub header: Header,
+    pub sender: Task,
+    pub target: Task,
+    /// The sender's parent: its comm, and the pid of the parent's own parent.
+    pub sender_parent_comm: [u8; COMM_LEN],
+    pub sender_grandparent: u32,
+    /// Signal number, 1 to 64.
+    pub sig: u32,
+    /// `si_code`: 0 user, -6 tkill, -1 sigqueue, 128 kernel, above 0 a fault.
+    pub code: i32,
+    /// 1 where the whole process was meant, 0 one thread (and `cgroup.kill`).
+    pub group: u8,
+    /// The tracepoint's own result: 0 delivered, 1 ignored, 2 already pending, 3 overflow, 4 lost info.
+    pub result: u8,
+    /// A [`disposition`].
+    pub disposition: u8,
+    pub pad: u8,
+    /// [`signal_flags`].
+    pub flags: u32,
+    pub pad2: u32,
+}
+
+/// What the target's signal table says for that signal.
+pub mod disposition {
+    pub const UNKNOWN: u8 = 0;
+    pub const DEFAULT: u8 = 1;
+    pub const IGNORE: u8 = 2;
+    pub const HANDLER: u8 = 3;
+}
+
+/// State of the target when the signal was made.
+pub mod signal_flags {
+    /// The target thread had the signal blocked.
+    pub const BLOCKED: u32 = 1 << 0;
+    /// The process was stopped (job control or SIGSTOP).
+    pub const STOPPED: u32 = 1 << 1;
+    /// The process was frozen (cgroup v2 freezer, or the v1 freezer where the kernel shows it).
+    pub const FROZEN: u32 = 1 << 2;
+    /// The process was already on its way out (`SIGNAL_GROUP_EXIT`), this signal's doing or an earlier one's.
+    pub const EXITING: u32 = 1 << 3;
+    /// The target was traced by a debugger.
+    pub const TRACED: u32 = 1 << 4;
+}
+
+/// `signal_deliver` with a handler: `task` enters its handler for `sig`. Default actions are not recorded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalDeliver {
+    pub header: Header,
+    pub task: Task,
+    pub sig: u32,
+    pub pad: u32,
+}
+
+/// The end of a whole process, once, whichever thread was last.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessExit {
+    pub header: Header,
+    pub task: Task,
+    /// As wait(2) encodes it: signal in the low 7 bits, 0x80 core dumped, exit code in bits 8 to 15.
+    pub status: u32,
+    pub pad: u32,
+}
+
+/// A process has executed a new program; `task.comm` is the new one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessExec {
+    pub header: Header,
+    pub task: Task,
+    /// cgroup of `real_parent`: differs from `task.cgroup` where the process came in from outside.
+    pub parent_cgroup: u64,
+    pub parent_comm: [u8; COMM_LEN],
+}
+
+/// The OOM killer chose `victim`; `trigger` was allocating (current).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OomVictim {
+    pub header: Header,
+    /// Where the kernel gives only a pid, all but `tgid` is 0.
+    pub victim: Task,
+    pub trigger_tgid: u32,
+    pub pad: u32,
+}
+
+/// A cgroup of any hierarchy was made.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CgroupMkdir {
+    pub header: Header,
+    pub id: u64,
+    /// Parent's id; 0 where it was not readable.
+    pub parent: u64,
+    /// Hierarchy number as in `/proc/PID/cgroup`: 0 is cgroup v2.
+    pub hierarchy: u32,
+    /// Bytes of `path` in use; `PATH_LEN` means that it was cut.
+    pub path_len: u32,
+    /// From the hierarchy's root, without NUL.
+    pub path: [u8; PATH_LEN],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CgroupRmdir {
+    pub header: Header,
+    pub id: u64,
+    pub hierarchy: u32,
+    pub pad: u32,
+}
+
+/// What a [`Tcp`] record tells.
+pub mod tcp_op {
+    /// `inet_sock_set_state`: `old_state` to `new_state`.
+    pub const STATE: u8 = 1;
+    /// `tcp_send_reset`: the local side sent an RST.
+    pub const RESET_SENT: u8 = 2;
+    /// `tcp_receive_reset`: the local side was sent an RST.
+    pub const RESET_RECEIVED: u8 = 3;
+    /// `inet_sk_error_report`: `error` was put to the socket.
+    pub const ERROR: u8 = 4;
+}
+
+/// See [`Tcp::flags`].
+pub mod tcp_flags {
+    /// A full socket stood behind the event: `cgroup`, `error` and the byte counts were read from it.
+    pub const FULL_SOCKET: u32 = 1 << 0;
+    /// No socket: the addresses are the packet's, and `cgroup` is that of the closed listener on this port.
+    pub const NO_SOCKET: u32 = 1 << 1;
+    /// Current was exiting: its end closed the socket, not a close(2) of its own.
+    pub const CURRENT_EXITING: u32 = 1 << 2;
+    /// The byte counts and the last send and receive times were read.
+    pub const COUNTS: u32 = 1 << 3;
+}
+
+/// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    pub header: Header,
+    /// The socket's own cgroup (never the current task's); 0 unknown.
+    pub cgroup: u64,
+    /// The socket's network namespace, inode number; 0 unknown.
+    pub netns: u32,
+    /// A [`tcp_op`].
+    pub op: u8,
+    /// Kernel TCP states: 1 established, 2 SYN_SENT, 3 SYN_RECV, 4 FIN_WAIT1, 7 close, 8 CLOSE_WAIT, 10 listen.
+    pub old_state: u8,
+    pub new_state: u8,
+    pub pad: u8,
+    /// Local address, IPv6; IPv4 as `::ffff:a.b.c.d`. Network byte order.
+    pub local: [u8; 16],
+    pub remote: [u8; 16],
+    /// Host byte order. Local means the watched side: for a refused SYN, the closed port.
+    pub local_port: u16,
+    pub remote_port: u16,
+    /// [`tcp_flags`].
+    pub flags: u32,
+    /// `sk_err`, an errno; 0 none or not read.
+    pub error: u32,
+    /// `enum sk_rst_reason` of `tcp_send_reset` where the kernel has it (6.12 and later), else 0.
+    pub reason: u32,
+    /// Current's process id: meaningful only with `CURRENT_EXITING` or where a process closed the socket.
+    pub tgid: u32,
+    /// Jiffies (low 32 bits) of the last data sent and the last data received, with `COUNTS`.
+    pub last_sent: u32,
+    pub last_received: u32,
+    pub pad2: u32,
+    /// Payload bytes, with `COUNTS`.
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+/// Bits of a watched cgroup's entry in the `WATCHED` map (key: cgroup v2 id).
+pub mod watch {
+    /// Exits and execs of this cgroup's own processes are recorded.
+    pub const SELF: u32 = 1 << 0;
+    /// A cgroup made below it gets both bits, by the kernel, at `cgroup_mkdir`.
+    pub const CHILDREN: u32 = 1 << 1;
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 16 && offset_of!(Header, boot_ns) == 8);
+    assert!(size_of::<Task>() == 56 && offset_of!(Task, cgroup) == 24 && offset_of!(Task, comm) == 40);
+    assert!(size_of::<SignalGenerate>() == 168 && offset_of!(SignalGenerate, sender_parent_comm) == 128);
+    assert!(offset_of!(SignalGenerate, sig) == 148 && offset_of!(SignalGenerate, flags) == 160);
+    assert!(size_of::<SignalDeliver>() == 80);
+    assert!(size_of::<ProcessExit>() == 80 && offset_of!(ProcessExit, status) == 72);
+    assert!(size_of::<ProcessExec>() == 96);
+    assert!(size_of::<OomVictim>() == 80);
+    assert!(size_of::<CgroupMkdir>() == 40 + PATH_LEN);
+    assert!(size_of::<CgroupRmdir>() == 32);
+    assert!(size_of::<Tcp>() == 112 && offset_of!(Tcp, bytes_sent) == 96);
+    assert!(align_of::<Tcp>() == 8 && align_of::<SignalGenerate>() == 8);
+};

@@ -1,0 +1,3 @@
+//! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
+
+pub mod event;
