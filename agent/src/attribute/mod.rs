@@ -1,0 +1,78 @@
+//! Attribution: cgroup → container, systemd unit, or host.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::CgroupId;
+
+/// A container id as its runtime gave it: 64 hex digits, lower case.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContainerId(pub String);
+
+impl ContainerId {
+    /// The first 12 digits, as every runtime's command line shows them.
+    pub fn short(&self) -> &str {
+        self.0.get(..12).unwrap_or(&self.0)
+    }
+}
+
+/// A Kubernetes pod's UID as its cgroup's name gives it (static pods: the config hash).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PodUid(pub String);
+
+/// Runtime family, from the scope's prefix in the cgroup path; `Unnamed` with the cgroupfs driver, which gives none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Runtime {
+    Containerd,
+    CriO,
+    Docker,
+    Podman,
+    Unnamed,
+}
+
+/// What can die an own death.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Subject {
+    Container { id: ContainerId, runtime: Runtime, pod: Option<PodUid> },
+    /// A systemd service or scope that is not a container's.
+    Unit { name: String },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Container { id, .. } => write!(f, "container {}", id.short()),
+            Subject::Unit { name } => write!(f, "unit {name}"),
+        }
+    }
+}
+
+/// Whose process it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attribution {
+    /// The subject, and the cgroup that is its own: its processes may live in cgroups below.
+    Subject(Subject, CgroupId),
+    /// Known to be in no container and no unit: the root cgroup, a user's session, a runtime's own slice.
+    Host,
+    Unknown(UnknownCgroup),
+}
+
+/// Why a process's cgroup says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownCgroup {
+    /// The id was never seen and is gone from the file system.
+    NeverSeen,
+    /// The kernel gave no id.
+    NoId,
+    /// The path was not readable.
+    PathUnreadable,
+    /// The v2 root on a hybrid machine, and the process was gone before `/proc` could be asked.
+    ProcessGone,
+}

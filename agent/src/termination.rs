@@ -1,0 +1,226 @@
+//! A termination: all that is known of one death, in the order it happened. What `correlate` makes and `render` reads.
+
+use std::net::SocketAddr;
+
+use crate::attribute::{Attribution, Subject};
+use crate::event::{Boot, CgroupId, Comm, Disposition, ExitStatus, Pid, Signal, SignalResult, TargetState};
+use crate::verdict::Verdict;
+
+/// Names a death for good, on any machine and after any restart of the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TerminationKey {
+    pub boot_id: String,
+    pub cgroup: CgroupId,
+    /// Start of the main process: a unit's cgroup can see several deaths. 0 where the main process was never known.
+    pub main_start: Boot,
+}
+
+/// A process that acted: sent a signal, or died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    pub tgid: Pid,
+    pub comm: Comm,
+    pub parent: Pid,
+    pub parent_comm: Comm,
+    pub place: Attribution,
+    pub role: Role,
+}
+
+/// What the sender of a signal is to the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// The runtime that made the container, systemd for a unit: known by ancestry and cgroup, not by name.
+    Runtime,
+    /// The target itself.
+    Itself,
+    /// Another process of the same subject.
+    Inside,
+    /// Anything else on the machine, another container too.
+    Other,
+    /// The kernel, of its own accord (OOM, end of the pid namespace, resource limit).
+    Kernel,
+}
+
+/// The main process: init of the container's pid namespace, or the first that came in from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MainProcess {
+    pub tgid: Pid,
+    /// The pid that the process itself sees.
+    pub ns_pid: u32,
+    pub is_ns_init: bool,
+    pub comm: Comm,
+    pub start: Boot,
+}
+
+/// The first stop signal, and what the kernel did with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub at: Boot,
+    pub signal: Signal,
+    pub sender: Actor,
+    pub result: SignalResult,
+    pub disposition: Disposition,
+    pub state: TargetState,
+    /// The process entered its handler for it.
+    pub handler_entered: Option<Boot>,
+    /// Later stop signals to the main process (a second `docker stop`, an impatient operator).
+    pub repeated: u32,
+}
+
+/// The SIGKILL that the main process got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill {
+    pub at: Boot,
+    pub sender: Actor,
+    /// By `cgroup.kill`.
+    pub cgroup_kill: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MainExit {
+    pub at: Boot,
+    pub status: ExitStatus,
+}
+
+/// A process of the subject that the OOM killer took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OomKill {
+    pub at: Boot,
+    pub tgid: Pid,
+    pub comm: Comm,
+    pub is_main: bool,
+}
+
+/// Events of one kind: how many, from when to when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub count: u64,
+    /// Meaningless where `count` is 0.
+    pub first: Boot,
+    pub last: Boot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerClosed {
+    pub at: Boot,
+    pub local: SocketAddr,
+    /// Closed by the end of the process rather than by close(2).
+    pub by_exit: bool,
+}
+
+/// What happened on the subject's sockets from the stop signal (or, without one, its end) on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// The TCP probes were active over the whole of it.
+    pub observed: bool,
+    /// How a refused SYN was known: the server's RST, or the client's own error (on kernels before 6.12).
+    pub refused_source: RefusedSource,
+    pub listeners: Vec<ListenerClosed>,
+    /// New connections accepted after the stop signal.
+    pub accepted: Count,
+    /// SYNs answered by RST because nobody listened any more.
+    pub refused: Count,
+    /// Established connections that the server's side reset.
+    pub reset: Count,
+    /// Connections open at the death and closed by it with a FIN, and not provably idle.
+    pub cut: Count,
+    /// Of `cut`: those where the client's last bytes had got no answer.
+    pub cut_unanswered: u64,
+    /// Connections closed by the death where the server had spoken last: idle keep-alive.
+    pub idle_closed: Count,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedSource {
+    ServerReset,
+    ClientError,
+    None,
+}
+
+/// How far the evidence goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// Records lost while this was going on, by kind's name.
+    pub lost: Vec<(&'static str, u64)>,
+    /// Facts over the cap of one timeline: counted, not kept.
+    pub over_cap: u64,
+    /// It was already running when observation began, so a stop signal may have come before.
+    pub late_start: bool,
+    /// Probes that were not active, by name.
+    pub inactive_probes: Vec<String>,
+}
+
+/// A finished death.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Termination {
+    pub key: TerminationKey,
+    pub subject: Subject,
+    /// Path of the subject's cgroup, where known.
+    pub cgroup_path: Option<String>,
+    pub main: Option<MainProcess>,
+    /// First evidence: the stop signal, else the kill, else the end.
+    pub begin: Boot,
+    /// End of the main process, else of the cgroup.
+    pub end: Boot,
+    pub stop: Option<Stop>,
+    pub kill: Option<Kill>,
+    pub exit: Option<MainExit>,
+    pub oom: Vec<OomKill>,
+    /// Other processes of the subject that ended between `begin` and `end`.
+    pub other_exits: u64,
+    pub traffic: Traffic,
+    pub gaps: Gaps,
+    pub verdict: Verdict,
+}
+
+/// The kernel dropped a stop signal: said at once, before the kill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopSignalIgnored {
+    pub key: TerminationKey,
+    pub subject: Subject,
+    pub main: Option<MainProcess>,
+    pub at: Boot,
+    pub signal: Signal,
+    pub sender: Actor,
+    pub disposition: Disposition,
+    /// Time until the SIGKILL, where the grace is known.
+    pub grace_left: Option<std::time::Duration>,
+    pub sentence: String,
+}
+
+/// What the core says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Early(Box<StopSignalIgnored>),
+    /// An OOM kill of a process that was not the main one, and the subject goes on.
+    ChildOomKilled { subject: Subject, oom: OomKill },
+    Terminated(Box<Termination>),
+    /// The subject is over: its sockets need no watching any more.
+    Forget(CgroupId),
+    /// Something was not kept, by reason.
+    Dropped { reason: DropReason, count: u64 },
+}
+
+/// Why the core did not keep something. Names on metrics: `DropReason::name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DropReason {
+    /// More live timelines than the cap: the longest idle was closed as unknown.
+    TimelineCap,
+    /// More facts in one timeline than the cap.
+    FactCap,
+    /// More dead or live cgroups than the index holds.
+    IndexCap,
+    /// An event whose process could not be attributed.
+    Unattributed,
+}
+
+impl DropReason {
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::TimelineCap => "timeline_cap",
+            DropReason::FactCap => "fact_cap",
+            DropReason::IndexCap => "index_cap",
+            DropReason::Unattributed => "unattributed",
+        }
+    }
+}

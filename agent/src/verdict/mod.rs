@@ -1,0 +1,90 @@
+//! Verdict: three axes, one constant table from axes to headline, a sentence and a remedy.
+
+use serde::Serialize;
+
+use crate::event::{Boot, Kind};
+
+/// Why it had to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// Its runtime (or systemd) asked it to stop; without Kubernetes nobody says why.
+    Stopped,
+    /// It ended of its own accord with exit code 0.
+    Completed,
+    Oom,
+    /// It ended by its own fault: a signal of its own or a non-zero exit code.
+    Crash,
+    /// Someone who is neither its runtime nor itself signalled it.
+    External,
+    Unknown,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    Clean,
+    DefaultAction,
+    NonzeroExit,
+    IgnoredStopSignal,
+    BlockedStopSignal,
+    KilledAfterGrace,
+    ForceKilled,
+    OomKilled,
+    OomChild,
+    KilledByOther,
+    Crashed,
+    Unknown,
+}
+
+/// What its clients saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficAxis {
+    Quiet,
+    Refused,
+    Reset,
+    Cut,
+    /// Sockets were not observed.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    Info,
+    Warning,
+    Critical,
+}
+
+/// One piece of proof: which probe saw what, when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    pub at: Boot,
+    /// The probe's tracepoint (`signal_generate`), or `proc` where `/proc` was read.
+    #[serde(serialize_with = "kind_name")]
+    pub source: Kind,
+    pub text: String,
+}
+
+fn kind_name<S: serde::Serializer>(kind: &Kind, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(kind.name())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// From the table: `clean`, `ignored-stop-signal`, `refused-connections`, …
+    pub headline: &'static str,
+    pub cause: Cause,
+    pub exit: Exit,
+    pub traffic: TrafficAxis,
+    pub unclean: bool,
+    pub severity: Severity,
+    /// One plain sentence with the measured times.
+    pub sentence: String,
+    /// What to change, with a number where one was measured.
+    pub remedy: Option<String>,
+    /// In order of time.
+    pub evidence: Vec<Evidence>,
+}
