@@ -407,7 +407,8 @@ pub enum Input {
     /// First input of every run, and again after a gap.
     Start(Observation),
     Probe { name: String, state: ProbeState },
-    Kernel(Event),
+    /// A kernel record and its own time, which may be earlier than that of an input before it (per-CPU order).
+    Kernel { at: Boot, event: Event },
     Cgroup(CgroupFact),
     Process(ProcessFact),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
@@ -415,7 +416,7 @@ pub enum Input {
     Lost { kind: Kind, since: Boot, count: u64 },
     /// Wall-clock offset changed (NTP step, suspend).
     Clock(WallOffset),
-    /// Nothing but time: lets the core finish what is due.
+    /// Nothing but time (the caller's `now`): lets the core finish what is due.
     Tick,
     /// No more input will come (end of a recording, shutdown): finish what can be finished now.
     End,

@@ -1,6 +1,16 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
 pub mod attribute;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod correlate;
+pub mod decode;
 pub mod event;
+pub mod recording;
+pub mod render;
+pub mod runtime;
+pub mod sink;
+pub mod source;
 pub mod termination;
 pub mod verdict;

@@ -1,0 +1,1 @@
+//! One typed configuration, from flags, environment and file.

@@ -1,0 +1,1 @@
+//! The core: a pure state machine per termination.

@@ -1,0 +1,1 @@
+//! Bytes to events: the only way to make a kernel event.

@@ -1,0 +1,1 @@
+//! The evidence file: versioned, checksummed, readable by later versions.

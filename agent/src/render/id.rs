@@ -1,0 +1,1 @@
+//! Derived trace and span ids.

@@ -1,0 +1,1 @@
+//! Terminations to JSON lines.

@@ -1,0 +1,1 @@
+//! Metrics by OpenTelemetry, read at `/metrics` and by OTLP.

@@ -1,0 +1,6 @@
+//! Where terminations go.
+
+pub mod http;
+pub mod metrics;
+pub mod otlp;
+pub mod terminal;

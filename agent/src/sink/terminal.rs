@@ -1,0 +1,1 @@
+//! The terminal and JSON lines on standard output.

@@ -1,0 +1,1 @@
+//! The probes: loading, attaching, draining.

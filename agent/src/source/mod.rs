@@ -1,0 +1,4 @@
+//! Where evidence comes from.
+
+pub mod kernel;
+pub mod procfs;

@@ -1,0 +1,1 @@
+//! What `/proc` and the cgroup file system say, on request.
