@@ -85,7 +85,11 @@ impl Signal {
     pub const STOP: Signal = Signal(19);
 
     pub const fn new(number: u32) -> Option<Signal> {
-        if number >= 1 && number <= 64 { Some(Signal(number as u8)) } else { None }
+        if number >= 1 && number <= 64 {
+            Some(Signal(number as u8))
+        } else {
+            None
+        }
     }
     pub const fn number(self) -> u8 {
         self.0
@@ -101,8 +105,8 @@ impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 31] = [
             "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
-            "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR",
-            "SYS",
+            "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+            "PWR", "SYS",
         ];
         match self.0 {
             n @ 1..=31 => write!(f, "SIG{}", NAMES[usize::from(n) - 1]),
@@ -139,7 +143,11 @@ impl fmt::Display for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.as_bytes().utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() || c == '\\' { write!(f, "{}", c.escape_default())? } else { fmt::Write::write_char(f, c)? }
+                if c.is_control() || c == '\\' {
+                    write!(f, "{}", c.escape_default())?
+                } else {
+                    fmt::Write::write_char(f, c)?
+                }
             }
             for b in chunk.invalid() {
                 write!(f, "\\x{b:02x}")?;
@@ -406,14 +414,24 @@ pub struct Observation {
 pub enum Input {
     /// First input of every run, and again after a gap.
     Start(Observation),
-    Probe { name: String, state: ProbeState },
+    Probe {
+        name: String,
+        state: ProbeState,
+    },
     /// A kernel record and its own time, which may be earlier than that of an input before it (per-CPU order).
-    Kernel { at: Boot, event: Event },
+    Kernel {
+        at: Boot,
+        event: Event,
+    },
     Cgroup(CgroupFact),
     Process(ProcessFact),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
     /// second, and after every exit before it is judged).
-    Lost { kind: Kind, since: Boot, count: u64 },
+    Lost {
+        kind: Kind,
+        since: Boot,
+        count: u64,
+    },
     /// Wall-clock offset changed (NTP step, suspend).
     Clock(WallOffset),
     /// Nothing but time (the caller's `now`): lets the core finish what is due.

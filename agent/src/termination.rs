@@ -193,12 +193,18 @@ pub struct StopSignalIgnored {
 pub enum Output {
     Early(Box<StopSignalIgnored>),
     /// An OOM kill of a process that was not the main one, and the subject goes on.
-    ChildOomKilled { subject: Subject, oom: OomKill },
+    ChildOomKilled {
+        subject: Subject,
+        oom: OomKill,
+    },
     Terminated(Box<Termination>),
     /// The subject is over: its sockets need no watching any more.
     Forget(CgroupId),
     /// Something was not kept, by reason.
-    Dropped { reason: DropReason, count: u64 },
+    Dropped {
+        reason: DropReason,
+        count: u64,
+    },
 }
 
 /// Why the core did not keep something. Names on metrics: `DropReason::name`.

@@ -38,7 +38,11 @@ pub enum Runtime {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Subject {
-    Container { id: ContainerId, runtime: Runtime, pod: Option<PodUid> },
+    Container {
+        id: ContainerId,
+        runtime: Runtime,
+        pod: Option<PodUid>,
+    },
     /// A systemd service or scope that is not a container's.
     Unit { name: String },
 }
