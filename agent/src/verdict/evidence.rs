@@ -43,17 +43,28 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             target(case.main),
         );
         // The stop signal that was fatal itself is told above.
-        if case.stop.is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal) {
+        if case
+            .stop
+            .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
+        {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
     for oom in case.oom {
-        let who = if oom.is_main { "the main process" } else { "not the main process" };
+        let who = if oom.is_main {
+            "the main process"
+        } else {
+            "not the main process"
+        };
         let text = format!("the OOM killer chose `{}` (pid {}), {who}", oom.comm, oom.tgid);
         add(oom.at, Kind::OomVictim, text);
     }
     if let Some(exit) = case.exit {
-        add(exit.at, Kind::ProcessExit, format!("{} {}", target(case.main), status(exit.status)));
+        add(
+            exit.at,
+            Kind::ProcessExit,
+            format!("{} {}", target(case.main), status(exit.status)),
+        );
     }
     for closed in &case.traffic.listeners {
         let by = if closed.by_exit { "the end of its process" } else { "close" };
@@ -120,7 +131,11 @@ pub(super) fn status(status: ExitStatus) -> String {
     match status {
         ExitStatus::Exited(code) => format!("exited with code {code}"),
         ExitStatus::Signaled { signal, core_dumped } => {
-            let core = if core_dumped && signal != Signal::KILL { ", core dumped" } else { "" };
+            let core = if core_dumped && signal != Signal::KILL {
+                ", core dumped"
+            } else {
+                ""
+            };
             format!("was ended by {signal}{core}")
         }
     }

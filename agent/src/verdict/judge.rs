@@ -208,7 +208,9 @@ fn find(case: &Case<'_>) -> Finding {
         return unknown(case, Missing::NoExit(case.open));
     };
     match exit.status {
-        ExitStatus::Signaled { signal: Signal::KILL, .. } => killed(case),
+        ExitStatus::Signaled {
+            signal: Signal::KILL, ..
+        } => killed(case),
         ExitStatus::Signaled { signal, .. } => signaled(case, signal),
         ExitStatus::Exited(0) => ended_with_0(case),
         ExitStatus::Exited(code) => ended_with(case, exit.at, code),
@@ -219,7 +221,13 @@ fn find(case: &Case<'_>) -> Finding {
 fn oom_killed(case: &Case<'_>) -> Option<Finding> {
     let victim = case.oom.iter().find(|oom| oom.is_main)?;
     let by_kill = case.exit.is_none_or(|exit| {
-        matches!(exit.status, ExitStatus::Signaled { signal: Signal::KILL, .. })
+        matches!(
+            exit.status,
+            ExitStatus::Signaled {
+                signal: Signal::KILL,
+                ..
+            }
+        )
     });
     let killed_before = case
         .kill
@@ -274,10 +282,20 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
 fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
     let is_main = case.main.is_some_and(|main| main.tgid == kill.sender.tgid);
     if is_main {
-        return finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[Kind::OomVictim]);
+        return finding(
+            Exit::Crashed,
+            cause(case, Cause::Crash),
+            Why::Crashed(Crash::Limit),
+            &[Kind::OomVictim],
+        );
     }
     if case.fatal.is_some_and(|fatal| fatal.namespace_ended) {
-        return finding(Exit::KilledByOther, cause(case, Cause::External), Why::NamespaceEnded, &[Kind::OomVictim]);
+        return finding(
+            Exit::KilledByOther,
+            cause(case, Cause::External),
+            Why::NamespaceEnded,
+            &[Kind::OomVictim],
+        );
     }
     unknown(case, Missing::KernelKill)
 }
@@ -286,7 +304,12 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
     let by_itself = |fatal: &&Fatal| matches!(fatal.sender.role, Role::Itself) || fatal.is_fault();
     if let Some(stop) = case.stop.filter(|stop| stop.signal == signal) {
         if stop.handler_entered.is_some() {
-            return finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, &[Kind::SignalGenerate]);
+            return finding(
+                Exit::Clean,
+                cause(case, Cause::Unknown),
+                Why::Reraised,
+                &[Kind::SignalGenerate],
+            );
         }
         // Of several it is the stop signal itself, unless a later one of its own making ended it.
         if case.fatal.filter(by_itself).is_none() {
@@ -299,9 +322,12 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
         }
     }
     match case.fatal {
-        Some(fatal) if by_itself(&fatal) => {
-            finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(how_crashed(signal)), &[])
-        }
+        Some(fatal) if by_itself(&fatal) => finding(
+            Exit::Crashed,
+            cause(case, Cause::Crash),
+            Why::Crashed(how_crashed(signal)),
+            &[],
+        ),
         Some(fatal) => match fatal.sender.role {
             Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[]),
             Role::Runtime => finding(
@@ -334,10 +360,18 @@ fn ended_with_0(case: &Case<'_>) -> Finding {
             unasked: true,
             ..finding(Exit::Clean, Cause::Completed, Why::Completed, &[Kind::SignalGenerate])
         },
-        Some(stop) if stop.result == SignalResult::Ignored => {
-            finding(Exit::Clean, cause(case, Cause::Completed), Why::StoppedUnheard, &[Kind::SignalGenerate])
-        }
-        Some(_) => finding(Exit::Clean, cause(case, Cause::Completed), Why::Stopped, &[Kind::SignalGenerate]),
+        Some(stop) if stop.result == SignalResult::Ignored => finding(
+            Exit::Clean,
+            cause(case, Cause::Completed),
+            Why::StoppedUnheard,
+            &[Kind::SignalGenerate],
+        ),
+        Some(_) => finding(
+            Exit::Clean,
+            cause(case, Cause::Completed),
+            Why::Stopped,
+            &[Kind::SignalGenerate],
+        ),
     }
 }
 
@@ -352,18 +386,33 @@ fn ended_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     let Some(stop) = case.stop else {
         return Finding {
             unasked: true,
-            ..finding(Exit::NonzeroExit, Cause::Crash, Why::Nonzero, &[Kind::SignalGenerate, Kind::OomVictim])
+            ..finding(
+                Exit::NonzeroExit,
+                Cause::Crash,
+                Why::Nonzero,
+                &[Kind::SignalGenerate, Kind::OomVictim],
+            )
         };
     };
     let cause = cause(case, Cause::Crash);
     let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
     if !is_signal_code {
-        return finding(Exit::NonzeroExit, cause, Why::Nonzero, &[Kind::SignalGenerate, Kind::OomVictim]);
+        return finding(
+            Exit::NonzeroExit,
+            cause,
+            Why::Nonzero,
+            &[Kind::SignalGenerate, Kind::OomVictim],
+        );
     }
     // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
     let read = stop.state.blocked && stop.result != SignalResult::Ignored;
     if stop.handler_entered.is_some() || read {
-        return finding(Exit::Clean, cause, Why::StoppedWithSignalCode(stop.signal), &[Kind::SignalGenerate]);
+        return finding(
+            Exit::Clean,
+            cause,
+            Why::StoppedWithSignalCode(stop.signal),
+            &[Kind::SignalGenerate],
+        );
     }
     finding(
         Exit::NonzeroExit,

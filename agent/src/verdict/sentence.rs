@@ -21,7 +21,11 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
 /// What to say the moment the kernel dropped a stop signal.
 pub fn ignored(main: Option<&MainProcess>, signal: Signal, disposition: Disposition) -> String {
     let is_init = main.is_some_and(|main| main.is_ns_init);
-    upper(format!("{signal} reached {}, {}", target(main), dropped(disposition, is_init)))
+    upper(format!(
+        "{signal} reached {}, {}",
+        target(main),
+        dropped(disposition, is_init)
+    ))
 }
 
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
@@ -80,9 +84,9 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             None => format!("the runtime killed {who} without a stop signal"),
         },
         Why::Oom => {
-            let before = case
-                .stop
-                .map_or(String::new(), |stop| format!(", {} after {}", since(case, stop.at), stop.signal));
+            let before = case.stop.map_or(String::new(), |stop| {
+                format!(", {} after {}", since(case, stop.at), stop.signal)
+            });
             format!("the kernel killed {who} because memory ran out{before}")
         }
         Why::OomChild => oom_child(case, &who),
@@ -98,7 +102,11 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let inside = case.stop.filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
                 format!(", {} into the grace after {}", seconds(fatal.at.since(stop.at)), stop.signal)
             });
-            format!("{} sent {} to {who}{inside}{core}: {whence}", actor(&fatal.sender), fatal.signal)
+            format!(
+                "{} sent {} to {who}{inside}{core}: {whence}",
+                actor(&fatal.sender),
+                fatal.signal
+            )
         }
         Why::NamespaceEnded => format!("{who} was killed with its pid namespace, whose first process had ended"),
         Why::Crashed(how) => crashed(case, *how, &who),
@@ -203,12 +211,10 @@ fn oom_child(case: &Case<'_>, who: &str) -> String {
 }
 
 fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
-    let signal = case
-        .exit
-        .map_or("a signal".to_owned(), |exit| match exit.status {
-            ExitStatus::Signaled { signal, .. } => signal.to_string(),
-            ExitStatus::Exited(code) => format!("code {code}"),
-        });
+    let signal = case.exit.map_or("a signal".to_owned(), |exit| match exit.status {
+        ExitStatus::Signaled { signal, .. } => signal.to_string(),
+        ExitStatus::Exited(code) => format!("code {code}"),
+    });
     let while_stopping = case.stop.map_or(String::new(), |stop| {
         format!(", {} after {}", since(case, stop.at), stop.signal)
     });
@@ -225,9 +231,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         format!("{who} {}, but why is not known: ", super::evidence::status(exit.status))
     });
     let reason = match missing {
-        Missing::LateStart => {
-            "it ran before the observation began, and a stop signal may have come before that".to_owned()
-        }
+        Missing::LateStart => "it ran before the observation began, and a stop signal may have come before that".to_owned(),
         Missing::Gap => "for a part of that time nothing was observed".to_owned(),
         Missing::OverCap => "it was sent more signals than are kept".to_owned(),
         Missing::Lost(kinds) => format!("records were lost while it went on ({})", names(kinds)),
@@ -290,7 +294,9 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> O
     match (&finding.why, finding.exit) {
         (Why::Ignored, _) => {
             let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
-            let lost = grace.map_or(String::new(), |grace| format!(": it would have saved the {} of waiting", seconds(grace)));
+            let lost = grace.map_or(String::new(), |grace| {
+                format!(": it would have saved the {} of waiting", seconds(grace))
+            });
             Some(format!(
                 "handle {signal} in {}, `exec` the program in place of a shell, or run it under a small init such as tini{lost}",
                 target(case.main)
@@ -298,7 +304,9 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> O
         }
         (Why::AfterGrace, _) => {
             let grace = seconds(grace.unwrap_or_default());
-            Some(format!("it needs more than the {grace} it was given: raise the grace, or finish the shutdown sooner"))
+            Some(format!(
+                "it needs more than the {grace} it was given: raise the grace, or finish the shutdown sooner"
+            ))
         }
         (Why::Blocked(Blocked::Frozen), _) => Some("thaw the cgroup before stopping it".to_owned()),
         (Why::Blocked(Blocked::Stopped), _) => Some("continue the process (SIGCONT) before stopping it".to_owned()),
@@ -307,9 +315,12 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> O
             Some("look for what kept it from running: a disk or network mount that hangs, or no CPU time".to_owned())
         }
         (_, Exit::Clean) => clients_remedy(case, axis),
-        (Why::KilledByOther, _) => case
-            .fatal
-            .map(|fatal| format!("find out why {} does that; stop it by the runtime's own command", actor(&fatal.sender))),
+        (Why::KilledByOther, _) => case.fatal.map(|fatal| {
+            format!(
+                "find out why {} does that; stop it by the runtime's own command",
+                actor(&fatal.sender)
+            )
+        }),
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
 }
