@@ -37,7 +37,11 @@ pub fn of(termination: &Termination) -> TraceId {
 
 /// A span of a trace. `discriminator` tells apart spans of one name in one trace; 0 where there is only one.
 pub fn span_id(trace: TraceId, name: &str, discriminator: u64) -> SpanId {
-    let hash = Domain::new("epitaph/1/span").bytes(&trace.to_bytes()).text(name).number(discriminator).finish();
+    let hash = Domain::new("epitaph/1/span")
+        .bytes(&trace.to_bytes())
+        .text(name)
+        .number(discriminator)
+        .finish();
     SpanId::from_bytes(non_zero(hash))
 }
 
@@ -79,7 +83,11 @@ mod tests {
     use crate::event::{Boot, CgroupId};
 
     fn key(boot_id: &str, hierarchy: u32, id: u64, main_start: u64) -> TerminationKey {
-        TerminationKey { boot_id: boot_id.into(), cgroup: CgroupId { hierarchy, id }, main_start: Boot(main_start) }
+        TerminationKey {
+            boot_id: boot_id.into(),
+            cgroup: CgroupId { hierarchy, id },
+            main_start: Boot(main_start),
+        }
     }
 
     const BOOT: &str = "5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11";
@@ -89,7 +97,10 @@ mod tests {
     fn ids_never_change() {
         let trace = trace_id(&key(BOOT, 0, 4711, 1_234_567_890_123), Some(Pid(815)));
         assert_eq!(trace.to_string(), "2297e7361eb3d8c34363d744f73911d1");
-        assert_eq!(trace_id(&key(BOOT, 1, 4711, 0), None).to_string(), "44b0cd7624e6ac31e0d5143039e1e746");
+        assert_eq!(
+            trace_id(&key(BOOT, 1, 4711, 0), None).to_string(),
+            "44b0cd7624e6ac31e0d5143039e1e746"
+        );
         assert_eq!(span_id(trace, "container.stop", 0).to_string(), "d3720eedbfd00646");
         assert_eq!(span_id(trace, "SIGTERM → exit", 7).to_string(), "eb864a66387f5aea");
     }
@@ -101,7 +112,10 @@ mod tests {
             trace_id(&base, Some(Pid(1))),
             trace_id(&base, Some(Pid(2))),
             trace_id(&base, None),
-            trace_id(&key("5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f12", 0, 4711, 1_000_000_000), Some(Pid(1))),
+            trace_id(
+                &key("5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f12", 0, 4711, 1_000_000_000),
+                Some(Pid(1)),
+            ),
             trace_id(&key(BOOT, 1, 4711, 1_000_000_000), Some(Pid(1))),
             trace_id(&key(BOOT, 0, 4712, 1_000_000_000), Some(Pid(1))),
             trace_id(&key(BOOT, 0, 4711, 1_010_000_000), Some(Pid(1))),
