@@ -2,5 +2,7 @@
 
 pub mod id;
 pub mod json;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod span;
 pub mod text;
