@@ -96,7 +96,11 @@ impl<W: Write> Sink<W> {
                 }
                 *self.status.verdicts.entry(t.verdict.headline).or_default() += 1;
                 match self.form {
-                    Form::Json => json::line(&json::termination(t, observation, &(self.trace_id)(&t.key, t.main.map(|m| m.tgid)))),
+                    Form::Json => json::line(&json::termination(
+                        t,
+                        observation,
+                        &(self.trace_id)(&t.key, t.main.map(|m| m.tgid)),
+                    )),
                     Form::Text(style) | Form::Live { style, .. } => text::termination(t, observation, style),
                 }
             }

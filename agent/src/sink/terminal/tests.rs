@@ -159,7 +159,9 @@ fn the_live_view_scrolls_above_its_status_line() {
         row: 0,
     };
     terminal.show(text(sink).as_bytes());
-    check_screen(&terminal, expect![[r#"
+    check_screen(
+        &terminal,
+        expect![[r#"
         2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1
          of 2 probes active
           tcp_send_reset unsupported: the kernel has no such tracepo
@@ -172,7 +174,8 @@ fn the_live_view_scrolls_above_its_status_line() {
         1 terminations: 1 unknown | 1 not shown | 3 records LOST | 2
          facts dropped | 1 of 2 probes
 
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -193,19 +196,25 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
     let _ = sink.observing(&observation, &[]).unwrap();
     let _ = sink.output(&terminated(sample::unknown_unit()), &observation, None).unwrap();
     terminal.show(&std::mem::take(&mut sink.out));
-    check_screen(&terminal, expect![[r#"
+    check_screen(
+        &terminal,
+        expect![[r#"
         2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
          of 0 probes active
         0 terminations | 1 not shown | 0 of 0 probes | q ends
-    "#]]);
+    "#]],
+    );
     terminal.narrow(20);
     let _ = sink.resize(20).unwrap();
     terminal.show(&std::mem::take(&mut sink.out));
-    check_screen(&terminal, expect![[r#"
+    check_screen(
+        &terminal,
+        expect![[r#"
         2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
          of 0 probes active
         0 terminations | 1 
-    "#]]);
+    "#]],
+    );
     for columns in [1, 0] {
         assert_eq!(sink.resize(columns).unwrap(), Flow::Continue);
     }
