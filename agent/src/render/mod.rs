@@ -1,5 +1,8 @@
 //! Terminations to what leaves the process: spans, JSON, text.
 
+pub mod attributes;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod id;
 pub mod json;
 #[cfg(test)]
