@@ -110,7 +110,8 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
         epitaph_terminations_total{runtime="containerd",subject="container",unclean="true",verdict="ignored-stop-signal"} 1
         epitaph_terminations_total{runtime="systemd",subject="unit",unclean="false",verdict="unknown"} 1
         target_info{service_name="epitaph"} 1
-    "#]].assert_eq(&counted(&metrics));
+    "#]]
+    .assert_eq(&counted(&metrics));
 }
 
 #[test]
