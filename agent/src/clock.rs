@@ -42,7 +42,7 @@ fn read(clock: ClockId) -> u64 {
     // Both clocks exist on every kernel that has BPF; the call has no other way to fail.
     let time = clock_gettime(clock).expect("CLOCK_BOOTTIME and CLOCK_REALTIME are readable");
     // A wall clock before 1970 counts as 1970.
-    u64::try_from(Duration::try_from(time).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec())).unwrap_or(0)
 }
 
 #[cfg(test)]

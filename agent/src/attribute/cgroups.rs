@@ -271,3 +271,21 @@ impl Cgroups {
         self.entries.remove(&cgroup);
     }
 }
+
+#[cfg(test)]
+impl Cgroups {
+    /// Counters and queues agree with the entries, and nothing grows beyond its bound.
+    pub fn assert_bounded(&self) {
+        let live = self.entries.values().filter(|entry| entry.is_live()).count();
+        assert_eq!((self.live, self.dead), (live, self.entries.len() - live));
+        assert!(live <= self.max_live && self.dead <= self.max_dead);
+        assert!(self.live_order.len() <= 2 * self.max_live + 64 && self.dead_order.len() <= 2 * self.max_dead + 64);
+        let orphans = self.orphans.values().map(Vec::len).sum::<usize>();
+        assert!(
+            orphans <= live && self.owners.len() <= live,
+            "{orphans} orphans, {} owners of {live}",
+            self.owners.len()
+        );
+        assert!(self.owners.values().all(|owner| self.entries[owner].is_live()));
+    }
+}

@@ -20,7 +20,7 @@ impl Hasher for IdHasher {
         self.write_u64(u64::from(n));
     }
     fn write_u64(&mut self, n: u64) {
-        let wide = u128::from(self.0 ^ n) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let wide = u128::from(self.0 ^ n) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (wide as u64) ^ ((wide >> 64) as u64);
     }
     fn finish(&self) -> u64 {

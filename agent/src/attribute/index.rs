@@ -261,3 +261,7 @@ fn rank(place: &Attribution) -> u8 {
         Attribution::Unknown(_) => 0,
     }
 }
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

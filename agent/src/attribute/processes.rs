@@ -108,3 +108,10 @@ impl Processes {
 fn key(task: &Task) -> Key {
     (task.tgid.0, task.start.0 / TICK)
 }
+
+#[cfg(test)]
+impl Processes {
+    pub fn assert_bounded(&self) {
+        assert!(self.facts.len() <= self.max && self.order.len() <= 2 * self.max && self.latest.len() <= self.facts.len());
+    }
+}
