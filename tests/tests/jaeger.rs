@@ -1,8 +1,7 @@
 //! A real Jaeger receives deaths through the real sink, and is asked what it has.
 
-#[path = "../../../agent/src/render/fixtures.rs"]
+#[path = "../../agent/src/render/fixtures.rs"]
 mod fixtures;
-mod server;
 
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use epitaph::render::id;
 use epitaph::render::span::{Options, trace};
 use epitaph::sink::otlp::{self, DropReason, OtlpConfig, Protocol};
 use epitaph::termination::Termination;
+use epitaph_tests::jaeger::Jaeger;
 use serde_json::{Value, json};
-use server::Jaeger;
 
 use fixtures::{clean, ignored, ms, observation, oom};
 

@@ -1,4 +1,4 @@
-//! A real Jaeger for a test, on ports of its own, and its query API.
+//! A real Jaeger on ports of its own, and its query API.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
