@@ -8,6 +8,7 @@
 
 pub mod bystander;
 pub mod cgroup;
+pub mod jaeger;
 pub mod machine;
 pub mod play;
 pub mod runtime;
