@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use epitaph_tests::play::Players;
+use epitaph_tests::skip::skip;
 use epitaph_tests::stories::STORIES;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -24,7 +25,7 @@ fn main() {
             let unplayable = players
                 .machine()
                 .can_play(story)
-                .inspect_err(|reason| println!("skipped: {}: {reason}", story.name));
+                .inspect_err(|reason| skip(story.name, &reason.to_string()));
             let players = Arc::clone(&players);
             let play = move || {
                 let role = players.cast(story).map_err(|e| Failed::from(format!("{e:#}")))?;
