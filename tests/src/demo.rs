@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::play::{Played, Players, Role};
 use crate::report::{Case, Kind, Report};
 use crate::stories::stories;
+use crate::sys::random_hex;
 
 /// What to play, with what.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// Stories that play at the same time.
     pub at_once: usize,
+    /// Leave the agent's output, as it was, in a file, and say where.
+    pub keep: bool,
     /// How long the agent may take from the end of the last story to its last termination.
     pub to_judge: Duration,
 }
@@ -39,6 +42,7 @@ impl Options {
             players,
             otlp: None,
             only: Vec::new(),
+            keep: false,
             at_once: 6,
             to_judge: Duration::from_secs(15),
         }
@@ -59,6 +63,11 @@ const TO_END: Duration = Duration::from_secs(10);
 pub fn demo(options: &Options) -> anyhow::Result<Report> {
     let report = run(options, &mut |line| println!("{line}"))?;
     println!("\n{report}");
+    if options.keep {
+        let path = std::env::temp_dir().join(format!("epitaph-demo-{}.jsonl", random_hex(4)?));
+        std::fs::write(&path, report.lines.join("\n") + "\n").with_context(|| format!("write {}", path.display()))?;
+        println!("the agent's output: {}", path.display());
+    }
     Ok(report)
 }
 
@@ -236,6 +245,7 @@ impl Table {
             }
             Heard::Line(line) => {
                 self.place += 1;
+                self.report.lines.push(line.clone());
                 match serde_json::from_str::<Value>(&line) {
                     Ok(value) => {
                         if let Some((index, kind)) = self.report.hear(self.place, &value) {

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod play;
 pub mod report;
 pub mod runtime;
+pub mod skip;
 pub mod stories;
 pub mod story;
 pub mod sys;
