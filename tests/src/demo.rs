@@ -89,7 +89,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     }
     let (to, heard) = channel();
     let mut agent = Agent::start(&options.agent, options.otlp.as_deref(), lines_to(to.clone()))?;
-    report.observing = observing(&agent, &heard)?;
+    report.observing = observing(&mut agent, &heard)?;
     tell(&format!(
         "the agent observes (process {}), told nothing; {} stories begin",
         agent.pid(),
@@ -165,7 +165,7 @@ fn lines_to(to: Sender<Heard>) -> Sender<Option<String>> {
     lines
 }
 
-fn observing(agent: &Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
+fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
     match heard.recv_timeout(TO_OBSERVE) {
         Ok(Heard::Line(line)) => {
             let value: Value =
@@ -177,9 +177,8 @@ fn observing(agent: &Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
             Ok(value)
         }
         Ok(_) => {
-            // The log's reader needs a moment to have all of it.
-            std::thread::sleep(Duration::from_millis(200));
-            bail!("the agent ended before it observed; its log:\n{}", agent.log())
+            let status = agent.end(Duration::ZERO)?;
+            bail!("the agent ended before it observed ({status}); its log:\n{}", agent.log())
         }
         Err(_) => bail!(
             "the agent did not observe within {} s; its log:\n{}",
