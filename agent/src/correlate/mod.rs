@@ -163,6 +163,17 @@ impl Correlator {
         (self.subjects.len(), self.touched.len())
     }
 
+    /// All that is kept, in pieces of bounded size.
+    #[cfg(test)]
+    fn kept(&self) -> usize {
+        let of = |state: &State| {
+            let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
+            state.candidates.len() + state.exits.len() + state.cgroups.len() + timeline
+        };
+        let lists = self.due.len() + self.touched.len() + self.pending.len() + self.kernel_kills.len() + self.gone.len();
+        self.subjects.values().map(of).sum::<usize>() + lists
+    }
+
     fn start(&mut self, observation: Observation, out: &mut Vec<Output>) {
         if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
             // Another boot: its clock begins again, and nothing of the old one lives.
@@ -397,7 +408,7 @@ impl Correlator {
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
         let cap = self.limits.connections;
-        self.keep(own, |state| {
+        self.keep_socket(own, |state| {
             if let Some(cgroup) = tcp.cgroup {
                 state.arm(cgroup);
             }
@@ -442,6 +453,16 @@ impl Correlator {
         }
         let tgid = fact.tgid;
         self.retry(|event| task_of(event).is_some_and(|task| task.tgid == tgid), out);
+    }
+
+    /// Adds a fact about its sockets: a busy server's do not keep a timeline from being idle.
+    fn keep_socket(&mut self, own: CgroupId, add: impl FnOnce(&mut State) -> bool) {
+        let touched = self.subjects.get(&own).is_some_and(|state| state.touched.is_some());
+        if !touched {
+            return self.keep(own, add);
+        }
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        self.drops.facts += u64::from(!add(state));
     }
 
     /// Adds a fact to a subject's timeline, and puts the subject where it now belongs among the timers.
@@ -510,7 +531,7 @@ impl Correlator {
             if touched.plus(self.limits.idle) > self.now {
                 break;
             }
-            self.expire(touched, own);
+            self.expire(touched, own, out);
         }
         while self.touched.len() > self.limits.timelines {
             let Some(&(_, own)) = self.touched.first() else { break };
@@ -621,7 +642,7 @@ impl Correlator {
     }
 
     /// Nothing happened for long: the facts came to nothing.
-    fn expire(&mut self, touched: Boot, own: CgroupId) {
+    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<Output>) {
         self.touched.remove(&(touched, own));
         let before = self.now.minus(self.limits.idle);
         let Some(state) = self.subjects.get_mut(&own) else { return };
@@ -630,6 +651,8 @@ impl Correlator {
             timeline.expire(before);
             if timeline.is_empty() {
                 state.timeline = None;
+                out.extend(state.cgroups.drain(..).map(Output::Forget));
+                state.cgroups.push(own);
             }
         }
         self.reschedule(own);

@@ -15,10 +15,9 @@ fn exit_0_after_a_handled_stop_is_clean() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +1.500 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
@@ -36,9 +35,8 @@ fn exit_143_after_a_handled_stop_is_clean() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM) 0.5 s later, as many runtimes do after a shutdown
         "#]],
     );
 }
@@ -54,9 +52,9 @@ fn exit_143_without_a_handler_is_a_nonzero_exit() {
         ),
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate, signal_deliver); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, and it exited with code 143 0.5 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -70,9 +68,9 @@ fn exit_143_without_a_stop_is_a_crash() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 143
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -87,9 +85,9 @@ fn ended_by_15_is_not_exit_143() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            default-action: Stopped/DefaultAction/Quiet
+              SIGTERM itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
 }
@@ -106,9 +104,8 @@ fn reraised_after_the_handler_is_clean() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it then ended itself by the same signal 0.2 s later
         "#]],
     );
 }
@@ -123,9 +120,8 @@ fn a_signalfd_reader_that_ends_with_0_is_clean() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 0 0.2 s later
         "#]],
     );
 }
@@ -140,9 +136,8 @@ fn a_sigwait_reader_that_ends_with_143_is_clean() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 143 (128 + SIGTERM) 0.2 s later, as many runtimes do after a shutdown
         "#]],
     );
 }
@@ -158,9 +153,9 @@ fn masked_and_never_read() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which had it masked and never read it; the runtime sent SIGKILL 10.0 s later
+              fix: unmask the signal (a mask is inherited over fork and exec), or thaw the process before stopping it
         "#]],
     );
 }
@@ -176,9 +171,9 @@ fn frozen_is_not_masked() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which was frozen, so it never read it; the runtime sent SIGKILL 10.0 s later
+              fix: thaw the cgroup before stopping it
         "#]],
     );
 }
@@ -194,9 +189,9 @@ fn stopped_is_not_masked() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which was stopped (SIGSTOP), so it never read it; the runtime sent SIGKILL 10.0 s later
+              fix: continue the process (SIGCONT) before stopping it
         "#]],
     );
 }
@@ -212,9 +207,9 @@ fn a_handler_that_is_never_entered() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has a handler but never came to enter it; the runtime sent SIGKILL 10.0 s later
+              fix: look for what kept it from running: a disk or network mount that hangs, or no CPU time
         "#]],
     );
 }
@@ -231,8 +226,8 @@ fn a_handler_entered_late_is_killed_after_grace() {
         ",
         ),
         expect![[r#"
-            killed-after-grace: Stopped/KilledAfterGrace/Unknown
-              SIGTERM reached PID 1 `app`, its handler was entered 7.0 s later, but it was not done: the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGTERM reached PID 1 `app`, its handler was entered 7.0 s later, but it was not done: the runtime sent SIGKILL 10.0 s later
               fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
         "#]],
     );
@@ -251,11 +246,11 @@ fn pid_1_without_a_handler() {
         ",
         expect![[r#"
             early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`
               +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
         "#]],
     );
@@ -273,8 +268,8 @@ fn pid_1_with_sig_ign() {
         ),
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
         "#]],
     );
@@ -292,8 +287,8 @@ fn ignored_and_the_kernel_does_not_say_why() {
         ),
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
         "#]],
     );
@@ -311,8 +306,8 @@ fn a_unit_that_ignores_it() {
         ),
         expect![[r#"
             early: SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 90 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 90 s later
               fix: handle SIGTERM in `web` (pid 200), `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 90 s of waiting
         "#]],
     );
@@ -329,9 +324,8 @@ fn ignored_but_it_ended_with_0() {
         ),
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; it exited with code 0 2.0 s later for another reason
         "#]],
     );
 }
@@ -364,8 +358,8 @@ fn killed_after_grace() {
         ",
         ),
         expect![[r#"
-            killed-after-grace: Stopped/KilledAfterGrace/Unknown
-              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later
               fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
         "#]],
     );
@@ -383,8 +377,8 @@ fn a_custom_stop_signal() {
         ",
         ),
         expect![[r#"
-            killed-after-grace: Stopped/KilledAfterGrace/Unknown
-              SIGRTMIN+3 reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL by cgroup.kill 10.0 s later; its sockets were not observed
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGRTMIN+3 reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL by cgroup.kill 10.0 s later
               fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
         "#]],
     );
@@ -403,9 +397,8 @@ fn a_reload_is_no_stop() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0 1.0 s later
         "#]],
     );
 }
@@ -421,9 +414,8 @@ fn a_stop_signal_of_hup_alone_is_one() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGHUP reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
         "#]],
     );
 }
@@ -439,9 +431,9 @@ fn an_old_reload_did_not_end_it() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `web` (pid 200) ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -460,13 +452,13 @@ fn a_second_stop_is_counted_not_judged() {
         ",
         ),
         expect![[r#"
-            killed-after-grace: Stopped/KilledAfterGrace/Unknown
-              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later
               fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.000 signal_generate: 2 more stop signals after it
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`
               +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
         "#]],
     );
@@ -482,9 +474,9 @@ fn force_killed() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            force-killed: Stopped/ForceKilled/Quiet
+              The runtime killed PID 1 `app` with SIGKILL and had sent no stop signal before
+              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
         "#]],
     );
 }
@@ -499,10 +491,10 @@ fn force_killed_by_cgroup_kill() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime), by cgroup.kill to PID 1 `app`
+            force-killed: Stopped/ForceKilled/Quiet
+              The runtime killed PID 1 `app` with SIGKILL by cgroup.kill and had sent no stop signal before
+              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime), by cgroup.kill to PID 1 `app`
               +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
         "#]],
     );
@@ -518,9 +510,9 @@ fn killed_by_a_stranger() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -537,12 +529,12 @@ fn killed_by_a_stranger_inside_the_grace() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+            killed-by-other: Stopped/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s into the grace after SIGTERM: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-              +3.000 signal_generate: SIGKILL from `bash` (pid 70, its cgroup not known) (neither its runtime nor itself) to PID 1 `app`
+              +3.000 signal_generate: SIGKILL from `bash` (pid 70, on the host) (neither its runtime nor itself) to PID 1 `app`
               +3.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
         "#]],
     );
@@ -560,9 +552,9 @@ fn killed_by_a_stranger_after_it_was_ignored() {
         ),
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: Stopped/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s into the grace after SIGTERM: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -578,9 +570,8 @@ fn an_operators_term_is_not_the_runtimes() {
         ",
         ),
         expect![[r#"
-            unknown: External/Unknown/Unknown
-              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: External/Clean/Quiet
+              SIGTERM from `bash` (pid 70, on the host) reached `web` (pid 200), its handler ran, and it exited with code 0 1.0 s later
         "#]],
     );
 }
@@ -595,9 +586,9 @@ fn an_operators_term_by_default_action() {
         ",
         ),
         expect![[r#"
-            unknown: External/Unknown/Unknown
-              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            default-action: External/DefaultAction/Quiet
+              SIGTERM from `bash` (pid 70, on the host) itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
 }
@@ -612,9 +603,9 @@ fn an_operators_usr1_kills() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) was ended by SIGUSR1, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGUSR1 to `web` (pid 200): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -631,9 +622,9 @@ fn the_runtime_kills_what_an_operator_had_asked() {
         ",
         ),
         expect![[r#"
-            unknown: External/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            force-killed: Stopped/ForceKilled/Quiet
+              The runtime killed PID 1 `app` with SIGKILL and had sent no stop signal before
+              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
         "#]],
     );
 }
@@ -649,10 +640,10 @@ fn oom_of_the_main_process() {
         ",
         ),
         expect![[r#"
-            oom-killed: Oom/OomKilled/Unknown
+            oom-killed: Oom/OomKilled/Quiet
               The kernel killed PID 1 `app` because memory ran out
               fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
-              +1.000 signal_generate: SIGKILL from `app` (pid 100, container 000000000000, child of `shim`) (sent by the kernel) to PID 1 `app`
+              +1.000 signal_generate: SIGKILL from `app` (pid 100, container 670000000000, child of `shim`) (sent by the kernel) to PID 1 `app`
               +1.000 mark_victim: the OOM killer chose `app` (pid 100), the main process
               +1.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
         "#]],
@@ -672,8 +663,8 @@ fn oom_inside_the_grace() {
         ",
         ),
         expect![[r#"
-            oom-killed: Oom/OomKilled/Unknown
-              The kernel killed PID 1 `app` because memory ran out, 1.0 s after SIGTERM; its sockets were not observed
+            oom-killed: Oom/OomKilled/Quiet
+              The kernel killed PID 1 `app` because memory ran out, 1.0 s after SIGTERM
               fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
         "#]],
     );
@@ -690,9 +681,9 @@ fn marked_while_dying_of_a_kill_is_no_oom() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -710,7 +701,7 @@ fn oom_of_a_child_and_the_main_process_lives() {
         ",
         ),
         expect![[r#"
-            child oom in container 000000000000: worker pid 101
+            child oom in container 670000000000: worker pid 101
         "#]],
     );
 }
@@ -728,7 +719,7 @@ fn oom_of_a_child_and_the_main_process_ends_by_it() {
         ",
         ),
         expect![[r#"
-            oom-child: Oom/OomChild/Unknown
+            oom-child: Oom/OomChild/Quiet
               The kernel killed `worker` (pid 101), a child of PID 1 `app`, because memory ran out, and PID 1 `app` ended with code 137 49 ms later
               fix: raise the memory limit or run fewer workers; make the main process survive the loss of one
         "#]],
@@ -749,10 +740,10 @@ fn oom_of_a_child_long_before_is_not_the_reason() {
         ",
         ),
         expect![[r#"
-            child oom in container 000000000000: worker pid 101
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            child oom in container 670000000000: worker pid 101
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -772,7 +763,7 @@ fn oom_of_a_whole_cgroup_is_the_main_processes() {
         ",
         ),
         expect![[r#"
-            oom-killed: Oom/OomKilled/Unknown
+            oom-killed: Oom/OomKilled/Quiet
               The kernel killed PID 1 `app` because memory ran out
               fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
         "#]],
@@ -790,7 +781,7 @@ fn an_oom_victim_of_which_only_the_pid_is_told() {
         ",
         ),
         expect![[r#"
-            oom-killed: Oom/OomKilled/Unknown
+            oom-killed: Oom/OomKilled/Quiet
               The kernel killed PID 1 `app` because memory ran out
               fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
         "#]],
@@ -807,7 +798,7 @@ fn a_limit_is_no_oom() {
         ",
         ),
         expect![[r#"
-            crashed: Crash/Crashed/Unknown
+            crashed: Crash/Crashed/Quiet
               `web` (pid 200) ran into a limit of its own and was ended by SIGKILL
               fix: look at the core dump or the last lines of its log; it is a fault of the program
         "#]],
@@ -824,7 +815,7 @@ fn a_kernel_kill_that_nothing_explains() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
+            unknown: Unknown/Unknown/Quiet
               `web` (pid 200) was ended by SIGKILL, but why is not known: the kernel sent SIGKILL, and no OOM kill or limit was seen
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -841,7 +832,7 @@ fn a_fault() {
         ",
         ),
         expect![[r#"
-            crashed: Crash/Crashed/Unknown
+            crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGSEGV and dumped core
               fix: look at the core dump or the last lines of its log; it is a fault of the program
         "#]],
@@ -858,7 +849,7 @@ fn an_abort() {
         ",
         ),
         expect![[r#"
-            crashed: Crash/Crashed/Unknown
+            crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGABRT
               fix: look at the core dump or the last lines of its log; it is a fault of the program
         "#]],
@@ -877,8 +868,8 @@ fn a_fault_during_the_shutdown() {
         ",
         ),
         expect![[r#"
-            crashed: Stopped/Crashed/Unknown
-              PID 1 `app` crashed with SIGSEGV and dumped core, 1.0 s after SIGTERM; its sockets were not observed
+            crashed: Stopped/Crashed/Quiet
+              PID 1 `app` crashed with SIGSEGV and dumped core, 1.0 s after SIGTERM
               fix: look at the core dump or the last lines of its log; it is a fault of the program
         "#]],
     );
@@ -894,9 +885,9 @@ fn a_fault_signal_from_outside_is_no_fault() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) was ended by SIGSEGV, core dumped, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGSEGV to `web` (pid 200) and dumped core: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -911,9 +902,9 @@ fn systemds_watchdog_is_a_stop_signal() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) was ended by SIGABRT, core dumped, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            default-action: Stopped/DefaultAction/Quiet
+              SIGABRT itself ended `web` (pid 200) and dumped core: it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
 }
@@ -928,7 +919,7 @@ fn kill_9_by_itself() {
         ",
         ),
         expect![[r#"
-            crashed: Crash/Crashed/Unknown
+            crashed: Crash/Crashed/Quiet
               `web` (pid 200) ended itself by SIGKILL
               fix: look at the core dump or the last lines of its log; it is a fault of the program
         "#]],
@@ -946,9 +937,9 @@ fn killed_by_its_own_child() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: External/KilledByOther/Quiet
+              `child` (pid 201, unit web.service, child of `web`) sent SIGKILL to `web` (pid 200): another process of its own
+              fix: find out why `child` (pid 201, unit web.service, child of `web`) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -962,9 +953,8 @@ fn completed() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Completed/Clean/Quiet
+              PID 1 `app` ended by itself with code 0
         "#]],
     );
 }
@@ -978,9 +968,9 @@ fn nonzero_exit_by_itself() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 3, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -996,9 +986,9 @@ fn nonzero_exit_after_a_stop() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 2, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2 1.0 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -1014,9 +1004,9 @@ fn a_go_program_as_pid_1_exits_2() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 2, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2 10 ms later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }
@@ -1031,9 +1021,9 @@ fn a_terminals_interrupt() {
         ",
         ),
         expect![[r#"
-            unknown: External/Unknown/Unknown
-              `web` (pid 200) was ended by SIGINT, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            default-action: External/DefaultAction/Quiet
+              SIGINT from its terminal itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
 }
