@@ -95,16 +95,20 @@ impl Correlator {
     /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
     fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot) {
         let main = state.main().map(|main| main.id);
-        state.candidates.retain(|candidate| candidate.id.start > end);
-        state.exits.retain(|(_, exit)| exit.task.start > end);
+        // Times that contradict one another (a recording can hold any) must not keep the dead among the living.
+        let is_next = |id: &ProcessId| id.start > end && !main.is_some_and(|main| main.same(id));
+        state.candidates.retain(|candidate| is_next(&candidate.id));
+        state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
         state.exits_dropped = 0;
         state.finished = main.map(|id| (id, end));
         state.cgroups = vec![own];
         let next = state.candidates.iter().map(|candidate| candidate.id.start).min();
         if let Some(mut timeline) = state.timeline.take() {
-            timeline.signals.retain(|fact| fact.signal.target.start > end);
-            timeline.delivers.retain(|(_, deliver)| deliver.task.start > end);
-            timeline.ooms.retain(|fact| fact.victim.start > end);
+            timeline.signals.retain(|fact| is_next(&ProcessId::of(&fact.signal.target)));
+            timeline
+                .delivers
+                .retain(|(_, deliver)| is_next(&ProcessId::of(&deliver.task)));
+            timeline.ooms.retain(|fact| is_next(&fact.victim));
             match next {
                 Some(next) => timeline.sockets.expire(next),
                 None => timeline.sockets = traffic::Sockets::default(),

@@ -353,3 +353,24 @@ fn the_name_after_an_exec_counts() {
         "#]],
     );
 }
+
+#[test]
+fn times_that_contradict_one_another_come_to_an_end() {
+    check(
+        &unit(
+            "
+        proc later in=web.service pid=201 start=+5 parent=systemd comm=web
+        +1 exit main 0
+        +1.1 exec later
+        +1.2 exit later 0
+        +2 end
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              `web` (pid 200) ended by itself with code 0
+            clean: Completed/Clean/Quiet
+              `web` (pid 201) ended by itself with code 0
+        "#]],
+    );
+}
