@@ -11,7 +11,7 @@ pub(in crate::sink) mod transport;
 mod worker;
 
 #[cfg(test)]
-pub(in crate::sink) mod collector;
+pub(crate) mod collector;
 #[cfg(test)]
 mod tests;
 
