@@ -16,10 +16,10 @@ use crossterm::terminal::{Clear, ClearType};
 pub use background::Background;
 
 use crate::cli::Filter;
-use crate::event::{Observation, ProbeState};
+use crate::event::{Observation, Pid, ProbeState};
 use crate::render::text::Style;
-use crate::render::{id, json, text};
-use crate::termination::Output;
+use crate::render::{json, text};
+use crate::termination::{Output, TerminationKey};
 
 /// How terminations are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub struct Sink<W> {
     out: W,
     form: Form,
     filter: Filter,
+    trace_id: fn(&TerminationKey, Option<Pid>) -> String,
     status: Status,
 }
 
@@ -63,11 +64,13 @@ struct Status {
 }
 
 impl<W: Write> Sink<W> {
-    pub fn new(out: W, form: Form, filter: Filter) -> Sink<W> {
+    /// `trace_id` is that of [`crate::render::id`], as hex.
+    pub fn new(out: W, form: Form, filter: Filter, trace_id: fn(&TerminationKey, Option<Pid>) -> String) -> Sink<W> {
         Sink {
             out,
             form,
             filter,
+            trace_id,
             status: Status::default(),
         }
     }
@@ -97,16 +100,16 @@ impl<W: Write> Sink<W> {
                 }
                 *self.status.verdicts.entry(t.verdict.headline).or_default() += 1;
                 match self.form {
-                    Form::Json => json::line(&json::termination(t, observation, &id::of(t).to_string())),
+                    Form::Json => json::line(&json::termination(
+                        t,
+                        observation,
+                        &(self.trace_id)(&t.key, t.main.map(|m| m.tgid)),
+                    )),
                     Form::Text(style) | Form::Live { style, .. } => text::termination(t, observation, style),
                 }
             }
             Output::Early(e) if self.filter.matches_early(e, path) => match self.form {
-                Form::Json => json::line(&json::early(
-                    e,
-                    observation,
-                    &id::trace_id(&e.key, e.main.map(|m| m.tgid)).to_string(),
-                )),
+                Form::Json => json::line(&json::early(e, observation, &(self.trace_id)(&e.key, e.main.map(|m| m.tgid)))),
                 Form::Text(style) | Form::Live { style, .. } => text::early(e, observation, style),
             },
             // It is no termination: with a verdict asked for, it is not what was asked for.
