@@ -4,6 +4,7 @@ use std::fs;
 use expect_test::{expect, expect_file};
 
 use super::*;
+use crate::sink::otlp::Protocol;
 
 struct Vars(HashMap<&'static str, &'static str>);
 
