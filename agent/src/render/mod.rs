@@ -5,5 +5,7 @@ pub mod attributes;
 pub(crate) mod fixtures;
 pub mod id;
 pub mod json;
+#[cfg(test)]
+pub(crate) mod sample;
 pub mod span;
 pub mod text;

@@ -1,0 +1,267 @@
+//! The index: cgroup id → subject, for the living and for a while the dead.
+//!
+//! *Architecture invariant*: pure and bounded. What it does not know it asks for ([`Index::questions`]); what it has been
+//! told once it does not ask again; what it cannot know is `Unknown(reason)`, never the parent, never the root.
+//!
+//! On a hybrid machine (cgroup v1 beside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
+//! the runtime that started it. There `/proc/PID/cgroup` decides: see [`Index::attribute`].
+
+use super::cgroups::{Cgroup, Cgroups};
+use super::path::{self, Place};
+use super::processes::Processes;
+use super::{Attribution, Subject, UnknownCgroup};
+use crate::event::{Boot, CgroupFact, CgroupId, Event, Pid, ProcessExec, ProcessFact, Task};
+
+/// What `/proc` or the cgroup file system must say before an event can be attributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// The path of a cgroup.
+    Cgroup(CgroupId),
+    /// The cgroups of a process.
+    Process(Pid),
+}
+
+/// The kernel gives the root of the v2 hierarchy inode 1; a scan that sees another one says so.
+const V2_ROOT: CgroupId = CgroupId::v2(1);
+
+/// See the module.
+pub struct Index {
+    hybrid: bool,
+    v2_root: CgroupId,
+    /// Proven: a container's processes are known by v1 only, so that a unit from v2 may be its runtime's.
+    split: bool,
+    cgroups: Cgroups,
+    processes: Processes,
+}
+
+impl Index {
+    /// `max_live` bounds the living cgroups and the known processes (each), `max_dead` the dead ones and the ids that turned
+    /// out to be gone.
+    pub fn new(max_live: usize, max_dead: usize) -> Index {
+        let (cgroups, processes) = (Cgroups::new(max_live, max_dead), Processes::new(max_live));
+        Index {
+            hybrid: false,
+            v2_root: V2_ROOT,
+            split: false,
+            cgroups,
+            processes,
+        }
+    }
+
+    /// Begins (or, after a gap, begins again): what was known stays true, cgroup ids are not reused within a boot.
+    pub fn start(&mut self, hybrid: bool) {
+        self.hybrid = hybrid;
+    }
+
+    /// Whose process it is.
+    ///
+    /// By the v2 id. On a hybrid machine that is enough only where it names a container: else the process's own facts
+    /// decide, and without them the unit that v2 names, unless containers have been seen that v2 does not know.
+    pub fn attribute(&self, task: &Task) -> Attribution {
+        let by_id = self.attribute_cgroup(task.cgroup);
+        if self.is_final(task.cgroup, &by_id) {
+            return by_id;
+        }
+        self.refine(by_id, self.processes.of(task))
+    }
+
+    /// Whose parent it was that executed (`task.ppid`): differs from the task's where the process came in from outside.
+    pub fn attribute_parent(&self, exec: &ProcessExec) -> Attribution {
+        let by_id = self.attribute_cgroup(exec.parent_cgroup);
+        if self.is_final(exec.parent_cgroup, &by_id) {
+            return by_id;
+        }
+        self.refine(by_id, self.processes.latest(exec.task.ppid))
+    }
+
+    /// Whose process it is, where the kernel gave nothing but a process id: its latest holder's.
+    pub fn attribute_process(&self, tgid: Pid) -> Attribution {
+        self.processes
+            .latest(tgid)
+            .cloned()
+            .unwrap_or(Attribution::Unknown(UnknownCgroup::ProcessGone))
+    }
+
+    /// Whose cgroup it is. A hybrid machine's v2 root says nothing.
+    pub fn attribute_cgroup(&self, cgroup: CgroupId) -> Attribution {
+        if !cgroup.is_known() || (self.hybrid && cgroup == self.v2_root) {
+            return Attribution::Unknown(UnknownCgroup::NoId);
+        }
+        match self.cgroups.get(cgroup) {
+            Some(entry) => entry.place.clone(),
+            None if cgroup == self.v2_root => Attribution::Host,
+            None => Attribution::Unknown(UnknownCgroup::NeverSeen),
+        }
+    }
+
+    /// The path from the hierarchy's root, bounded and safe to print.
+    pub fn path(&self, cgroup: CgroupId) -> Option<&str> {
+        self.cgroups
+            .get(cgroup)
+            .map(|entry| &*entry.shown)
+            .filter(|path| !path.is_empty())
+    }
+
+    /// What must be asked before `event` is handled. Empty for nearly all events: nothing is asked twice, but that a process
+    /// on a hybrid machine is looked at again when it executes (a runtime moves it before).
+    pub fn questions(&self, event: &Event) -> Vec<Question> {
+        let mut questions = Vec::new();
+        match event {
+            Event::SignalGenerate(signal) => {
+                self.ask_task(&signal.target, false, &mut questions);
+                self.ask_task(&signal.sender, false, &mut questions);
+            }
+            Event::SignalDeliver(deliver) => self.ask_task(&deliver.task, false, &mut questions),
+            Event::ProcessExit(exit) => self.ask_task(&exit.task, false, &mut questions),
+            Event::ProcessExec(exec) => {
+                self.ask_task(&exec.task, true, &mut questions);
+                self.ask_cgroup(exec.parent_cgroup, &mut questions);
+                let by_id = self.attribute_cgroup(exec.parent_cgroup);
+                if exec.task.ppid.0 != 0
+                    && !self.is_final(exec.parent_cgroup, &by_id)
+                    && self.processes.latest(exec.task.ppid).is_none()
+                {
+                    ask(Question::Process(exec.task.ppid), &mut questions);
+                }
+            }
+            Event::OomVictim(oom) => match &oom.task {
+                Some(task) => self.ask_task(task, false, &mut questions),
+                None if self.processes.latest(oom.victim).is_none() => {
+                    ask(Question::Process(oom.victim), &mut questions);
+                }
+                None => {}
+            },
+            Event::CgroupMkdir(made) if made.path.is_none() => self.ask_cgroup(made.cgroup, &mut questions),
+            Event::Tcp(tcp) => {
+                if let Some(cgroup) = tcp.cgroup {
+                    self.ask_cgroup(cgroup, &mut questions);
+                }
+            }
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) => {}
+        }
+        questions
+    }
+
+    /// A cgroup that exists, or the answer that it does not.
+    pub fn insert(&mut self, now: Boot, fact: &CgroupFact) {
+        if !fact.cgroup.is_known() {
+            return;
+        }
+        match &fact.path {
+            Ok(path) => self.insert_path(now, fact.cgroup, path),
+            Err(reason) => self.cgroups.insert_unknown(now, fact.cgroup, reason),
+        }
+    }
+
+    /// A process's facts, or the answer that it is gone.
+    pub fn process(&mut self, now: Boot, fact: &ProcessFact) {
+        if fact.is_gone() {
+            self.processes.insert_gone(now, fact.tgid);
+            return;
+        }
+        for (cgroup, path) in &fact.cgroups {
+            if cgroup.is_known() && !self.cgroups.get(*cgroup).is_some_and(Cgroup::is_live) {
+                self.insert_path(now, *cgroup, path);
+            }
+        }
+        let mut best: Option<Attribution> = None;
+        for (cgroup, path) in &fact.cgroups {
+            if *cgroup == self.v2_root && self.hybrid {
+                continue;
+            }
+            let place = match self.cgroups.get(*cgroup) {
+                Some(entry) => entry.place.clone(),
+                // Its directory was not found: the path may name a subject, but not which of its lives.
+                None => match path::parse(path) {
+                    Ok(Place::Host) => Attribution::Host,
+                    _ => Attribution::Unknown(UnknownCgroup::PathUnreadable),
+                },
+            };
+            if best.as_ref().is_none_or(|best| rank(&place) > rank(best)) {
+                best = Some(place);
+            }
+        }
+        let place = best.unwrap_or(Attribution::Host);
+        if self.hybrid && is_container(&place) {
+            let by_v2 = fact.cgroups.iter().find(|(cgroup, _)| cgroup.hierarchy == 0);
+            self.split |= by_v2.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
+        }
+        self.processes.insert(now, fact.tgid, fact.start, place);
+    }
+
+    /// A cgroup that was removed: it answers for a while.
+    pub fn remove(&mut self, now: Boot, cgroup: CgroupId) {
+        self.cgroups.remove(now, cgroup);
+    }
+
+    /// Entries given up because the index was full, since the last call.
+    pub fn drops(&mut self) -> u64 {
+        self.cgroups.drops() + self.processes.drops()
+    }
+
+    fn refine(&self, by_id: Attribution, by_process: Option<&Attribution>) -> Attribution {
+        match (by_id, by_process) {
+            (by_id, Some(place)) if rank(place) > rank(&by_id) => place.clone(),
+            (by_id, Some(_)) => by_id,
+            (Attribution::Unknown(UnknownCgroup::NoId), None) if self.hybrid => {
+                Attribution::Unknown(UnknownCgroup::ProcessGone)
+            }
+            (Attribution::Subject(..) | Attribution::Host, None) if self.split => {
+                Attribution::Unknown(UnknownCgroup::ProcessGone)
+            }
+            (by_id, None) => by_id,
+        }
+    }
+
+    fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
+        self.ask_cgroup(task.cgroup, questions);
+        if task.tgid.0 == 0 || self.is_final(task.cgroup, &self.attribute_cgroup(task.cgroup)) {
+            return;
+        }
+        if (moved || self.processes.of(task).is_none()) && !self.processes.is_over(task) {
+            ask(Question::Process(task.tgid), questions);
+        }
+    }
+
+    fn ask_cgroup(&self, cgroup: CgroupId, questions: &mut Vec<Question>) {
+        if cgroup.is_known() && cgroup != self.v2_root && self.cgroups.get(cgroup).is_none() {
+            ask(Question::Cgroup(cgroup), questions);
+        }
+    }
+
+    /// The v2 id alone says all there is to say.
+    fn is_final(&self, cgroup: CgroupId, by_id: &Attribution) -> bool {
+        cgroup.is_known() && (!self.hybrid || is_container(by_id))
+    }
+
+    fn insert_path(&mut self, now: Boot, cgroup: CgroupId, path: &str) {
+        if cgroup.hierarchy == 0 && path == "/" {
+            self.v2_root = cgroup;
+        }
+        self.cgroups.insert(now, cgroup, path);
+    }
+}
+
+fn ask(question: Question, questions: &mut Vec<Question>) {
+    if !questions.contains(&question) {
+        questions.push(question);
+    }
+}
+
+fn is_container(place: &Attribution) -> bool {
+    matches!(place, Attribution::Subject(Subject::Container { .. }, _))
+}
+
+/// How much a hierarchy says of a process: a container more than a unit, any subject more than the host.
+fn rank(place: &Attribution) -> u8 {
+    match place {
+        Attribution::Subject(Subject::Container { .. }, _) => 3,
+        Attribution::Subject(Subject::Unit { .. }, _) => 2,
+        Attribution::Host => 1,
+        Attribution::Unknown(_) => 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;
