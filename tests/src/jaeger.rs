@@ -33,7 +33,7 @@ impl Jaeger {
             agent_http,
         ] = ports;
         let local = |flag: &str, port: u16| format!("--{flag}=127.0.0.1:{port}");
-        let log = std::fs::File::create(log).context("create Jaeger's log")?;
+        let log_file = std::fs::File::create(log).context("create Jaeger's log")?;
         let child = Command::new(binary)
             .env("SPAN_STORAGE_TYPE", "memory")
             .arg(local("query.http-server.host-port", query))
@@ -49,8 +49,8 @@ impl Jaeger {
             .arg(local("processor.jaeger-binary.server-host-port", udp[1]))
             .arg(local("processor.zipkin-compact.server-host-port", udp[2]))
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
+            .stdout(log_file.try_clone()?)
+            .stderr(log_file)
             .spawn()
             .with_context(|| format!("start Jaeger {}", binary.display()))?;
         let mut jaeger = Jaeger {
@@ -62,7 +62,7 @@ impl Jaeger {
         };
         for _ in 0..600 {
             if let Some(status) = jaeger.child.try_wait()? {
-                bail!("Jaeger ended with {status}");
+                bail!("Jaeger ended with {status}: {}", std::fs::read_to_string(log)?);
             }
             if jaeger.get("/api/services").is_ok() && [otlp_grpc, otlp_http].iter().all(|p| connect(*p).is_ok()) {
                 return Ok(jaeger);
