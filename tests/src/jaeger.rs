@@ -51,6 +51,12 @@ impl Jaeger {
         let help = Command::new(binary).arg("help").output().with_context(start)?.stdout;
         let help = String::from_utf8_lossy(&help);
         let known = flags.iter().filter(|(flag, _)| help.contains(&format!(" {flag} ")));
+        // A listener without its flag would be open to the network.
+        ensure!(
+            known.clone().count() >= 7,
+            "{} help does not name the flags of its listeners",
+            binary.display()
+        );
         let log_file = std::fs::File::create(log).context("create Jaeger's log")?;
         let child = Command::new(binary)
             .env("SPAN_STORAGE_TYPE", "memory")
