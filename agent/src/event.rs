@@ -369,6 +369,11 @@ pub struct CgroupFact {
     pub path: Result<String, String>,
 }
 
+impl CgroupFact {
+    /// The reason in `path` where the cgroup is gone from the file system; any other text says why it was not readable.
+    pub const GONE: &str = "gone";
+}
+
 /// A process as `/proc` shows it: the processes of a subject at the start, and those whose cgroup the kernel could not tell
 /// (cgroup v1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -380,8 +385,29 @@ pub struct ProcessFact {
     pub ns_level: u32,
     pub ns_pid: u32,
     pub comm: String,
-    /// One entry per hierarchy: the cgroup and its path.
+    /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
+    /// hierarchy tells containers and units apart: cgroup v2, `name=systemd`, memory, then the others.
+    /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
+}
+
+impl ProcessFact {
+    /// The answer for a process that is gone, or that `/proc` does not show.
+    pub fn gone(tgid: Pid) -> ProcessFact {
+        let zero = Pid::default();
+        ProcessFact {
+            tgid,
+            ppid: zero,
+            start: Boot(0),
+            ns_level: 0,
+            ns_pid: 0,
+            comm: String::new(),
+            cgroups: Vec::new(),
+        }
+    }
+    pub fn is_gone(&self) -> bool {
+        self.cgroups.is_empty()
+    }
 }
 
 /// State of one probe.

@@ -1,15 +1,21 @@
 //! Attribution: cgroup → container, systemd unit, or host.
 
+mod index;
+pub mod path;
+
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::CgroupId;
 
-/// A container id as its runtime gave it: 64 hex digits, lower case.
+pub use index::{Index, Question};
+
+/// A container id as its runtime gave it: 64 hex digits, lower case. Shared text: an attribution is cloned for every event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ContainerId(pub String);
+pub struct ContainerId(#[serde(with = "text")] pub Arc<str>);
 
 impl ContainerId {
     /// The first 12 digits, as every runtime's command line shows them.
@@ -21,7 +27,7 @@ impl ContainerId {
 /// A Kubernetes pod's UID as its cgroup's name gives it (static pods: the config hash).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PodUid(pub String);
+pub struct PodUid(#[serde(with = "text")] pub Arc<str>);
 
 /// Runtime family, from the scope's prefix in the cgroup path; `Unnamed` with the cgroupfs driver, which gives none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,8 +49,11 @@ pub enum Subject {
         runtime: Runtime,
         pod: Option<PodUid>,
     },
-    /// A systemd service or scope that is not a container's.
-    Unit { name: String },
+    /// A systemd service or scope that is not a container's. The name is bounded and safe to print.
+    Unit {
+        #[serde(with = "text")]
+        name: Arc<str>,
+    },
 }
 
 impl fmt::Display for Subject {
@@ -79,4 +88,19 @@ pub enum UnknownCgroup {
     PathUnreadable,
     /// The v2 root on a hybrid machine, and the process was gone before `/proc` could be asked.
     ProcessGone,
+}
+
+/// `Arc<str>` as a JSON string, without serde's `rc` feature for everybody.
+mod text {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(text: &Arc<str>, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(d).map(Arc::from)
+    }
 }

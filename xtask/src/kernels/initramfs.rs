@@ -1,15 +1,18 @@
 //! The guest's whole file system: busybox, the programs under test with the libraries they name, and an init.
 
-use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeSet,
+    fs::{self, Permissions},
+    io::Write as _,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::vm::END;
+use crate::shell;
 
 const APPLETS: &[&str] = &[
     "sh", "mount", "cat", "echo", "ls", "ps", "ip", "sleep", "kill", "uname", "stty", "dmesg", "poweroff", "unshare", "true",
@@ -20,6 +23,7 @@ const APPLETS: &[&str] = &[
 /// # Errors
 /// A program is missing, or busybox-static or cpio are not installed.
 pub fn build(dir: &Path, programs: &[PathBuf], command: &str) -> Result<PathBuf> {
+    shell::say("packing the guest");
     let root = dir.join("root");
     if root.exists() {
         fs::remove_dir_all(&root)?;
@@ -115,7 +119,7 @@ fn pack(root: &Path, archive: &Path) -> Result<PathBuf> {
         .current_dir(root)
         .stdin(Stdio::piped())
         .spawn()
-        .context("starting cpio (apt-get install cpio)")?;
+        .context("starting cpio")?;
     let mut stdin = cpio.stdin.take().context("cpio's input was not piped")?;
     for name in names {
         stdin.write_all(name.as_os_str().as_encoded_bytes())?;

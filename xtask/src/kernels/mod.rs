@@ -1,98 +1,100 @@
-//! `cargo xtask kernels`: the same probes and the same agent on other kernels, each in a machine of its own.
+//! The same probes and the same agent on other kernels, each in a machine of its own.
 //!
-//! QEMU emulates the machines in software (no KVM), so every host gives the same answer. Nothing is installed but
-//! QEMU, busybox and cpio; kernels live in the cache.
+//! QEMU emulates the machines in software (no KVM), so every host gives the same answer. What happens inside one is
+//! `epitaph-tests`' program `guest`; here it is packed, booted and counted. Kernels live in the cache, nothing is installed
+//! but QEMU, busybox and cpio.
 
-mod guest;
 mod initramfs;
 mod packages;
 mod vm;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use pico_args::Arguments;
 
-use packages::{Apt, Package};
+use self::packages::{Apt, Package};
+use crate::{agent, debian, done, shell};
 
-/// Played where nobody names a kernel: the long-term kernels, and each step at which an argument or a struct moved.
+/// Played where nobody names a kernel, and with them the two newest: the long-term kernels, and the steps at which an argument,
+/// a struct or the verifier changed.
 const MATRIX: [&str; 6] = ["5.10", "6.1", "6.12", "6.18", "6.19", "7.1"];
 
 /// Emulated 16-byte compare-and-exchange crashes guests now and then; five-level paging makes them slow.
 const CPU: &str = "max,la57=off,-cx16";
 
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Series to boot, such as 6.12 (default: the long-term ones and the newest)
-    names: Vec<String>,
-    /// Show the kernels that there are, boot none
-    #[arg(long)]
-    list: bool,
-    /// Seconds that one machine may take
-    #[arg(long, default_value_t = 900)]
-    deadline: u64,
-    /// What this program does inside a guest
-    #[arg(long, hide = true)]
-    in_guest: Option<guest::Role>,
-}
+/// Seconds that one machine may take, by default.
+const DEADLINE: u64 = 900;
 
-/// Boots every kernel asked for and judges what its guest reports; failure where one guest failed.
-///
-/// # Errors
-/// The host lacks something: apt's archive, a program, the agent's binary. A kernel that fails is no error here.
-pub fn kernels(args: Args) -> Result<ExitCode> {
-    if let Some(role) = args.in_guest {
-        return guest::run(role);
+pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--run COMMAND [--with FILE]…] [KERNEL…]";
+
+/// Boots every kernel asked for and counts what its guest reports; failure where one guest failed.
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let list = args.contains("--list");
+    let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
+    let command: Option<String> = args.opt_value_from_str("--run")?;
+    let extra: Vec<PathBuf> = args.values_from_str("--with")?;
+    let mut names: Vec<String> = Vec::new();
+    while let Some(name) = args.opt_free_from_str()? {
+        names.push(name);
     }
+    done(args)?;
     ensure!(
         cfg!(target_arch = "x86_64"),
-        "the guests are x86_64 and run this machine's own binaries: this is no x86_64"
+        "the machines are x86_64 and run this one's binaries: this is no x86_64"
     );
-    let cache = cache()?;
+
+    let cache = shell::cache().join("kernels");
     let apt = Apt::open(&cache)?;
     let known = apt.series()?;
-    if args.list {
+    if list {
         for kernel in &known {
-            let mark = if default(kernel, &known) { "*" } else { " " };
-            println!("{mark} {:<6} {}", kernel.series, kernel.upstream);
+            let mark = if by_default(kernel, &known) { "*" } else { " " };
+            println!("{mark} {:<5} {}", kernel.series, kernel.upstream);
         }
-        println!("* without names, these");
+        println!("those with * are booted where none is named");
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = choose(&args.names, &known)?;
-    tools()?;
-    let programs = guest::programs()?;
-    let own = std::env::current_exe().context("finding xtask's own binary")?;
-    let command = format!(
-        "/bin/{} kernels --in-guest play",
-        own.file_name().context("xtask has no name")?.display()
-    );
-    println!("kernels: packing the guest");
-    let initramfs = initramfs::build(&cache.join("guest"), &programs, &command)?;
+    let chosen = choose(&names, &known)?;
+    debian::ensure(&["qemu-system-x86", "busybox-static", "cpio"], "booting kernels")?;
+    let guest = match command {
+        Some(command) => Guest {
+            command,
+            programs: extra,
+        },
+        None => Guest::play()?,
+    };
+    let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command)?;
     let mut totals = Vec::new();
     for kernel in chosen {
         let image = apt.image(kernel)?;
-        totals.push((
-            kernel.upstream.as_str(),
-            boot(kernel, &image, &initramfs, Duration::from_secs(args.deadline))?,
-        ));
+        totals.push((kernel.upstream.as_str(), boot(kernel, &image, &initramfs, deadline)?));
     }
-    println!();
-    for (upstream, total) in &totals {
-        println!(
-            "kernel {upstream}: {} passed, {} failed, {} skipped",
-            total.passed, total.failed, total.skipped
-        );
+    Ok(verdict(&totals))
+}
+
+/// What runs inside.
+struct Guest {
+    command: String,
+    programs: Vec<PathBuf>,
+}
+
+impl Guest {
+    /// The agent, and all that dies in front of it.
+    fn play() -> Result<Guest> {
+        let mut programs = vec![agent::build(false)?];
+        for name in ["guest", "stand-in-runtime", "victim", "bystander"] {
+            programs.push(agent::bin("epitaph-tests", name, false)?);
+        }
+        Ok(Guest {
+            command: "/bin/guest /bin/epitaph".to_owned(),
+            programs,
+        })
     }
-    let sum = |part: fn(&Total) -> u32| totals.iter().map(|(_, total)| part(total)).sum::<u32>();
-    let failed = sum(|total| total.failed);
-    println!(
-        "kernels: {} passed, {failed} failed, {} skipped",
-        sum(|total| total.passed),
-        sum(|total| total.skipped)
-    );
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[derive(Debug, Default)]
@@ -102,13 +104,13 @@ struct Total {
     skipped: u32,
 }
 
-/// One kernel: its guest's report, printed as it comes and counted. The boot itself counts as a check.
+/// One kernel: its guest's report, shown as it comes and counted. That the machine lives to its end is a check too.
 fn boot(kernel: &Package, image: &Path, initramfs: &Path, deadline: Duration) -> Result<Total> {
     println!("\nkernel {}: booting", kernel.upstream);
     let console = image.with_file_name("console.log");
     let mut total = Total::default();
     let run = vm::boot(image, initramfs, &console, CPU, deadline, |line| {
-        match line.split_once(' ').map(|(word, _)| word) {
+        match line.split(' ').next() {
             Some("pass") => total.passed += 1,
             Some("fail") => total.failed += 1,
             Some("skip") => total.skipped += 1,
@@ -117,14 +119,17 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, deadline: Duration) ->
         println!("  {line}");
     })?;
     match (&run.trouble, run.code) {
-        (None, Some(0)) if total.passed > 0 => total.passed += 1,
+        (None, Some(0)) => {
+            println!("  pass the machine lives to its end");
+            total.passed += 1;
+        }
+        // The guest's own failures are counted; its exit code says nothing new then.
+        (None, Some(_)) if total.failed > 0 => {}
         (trouble, code) => {
             total.failed += 1;
-            let why = trouble
-                .clone()
-                .unwrap_or_else(|| format!("the guest's command ended with {code:?}"));
+            let why = trouble.clone().unwrap_or_else(|| format!("its command ended with {code:?}"));
             println!(
-                "  fail the machine runs to its end: {why}; the console's last lines ({}):",
+                "  fail the machine lives to its end: {why}; the console ({}) ends:",
                 console.display()
             );
             println!("{}", vm::tail(&console, 40));
@@ -134,9 +139,31 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, deadline: Duration) ->
     Ok(total)
 }
 
+/// Prints the totals, the closing line last.
+fn verdict(totals: &[(&str, Total)]) -> ExitCode {
+    println!();
+    for (upstream, total) in totals {
+        println!(
+            "kernel {upstream}: {} passed, {} failed, {} skipped",
+            total.passed, total.failed, total.skipped
+        );
+    }
+    let sum = |part: fn(&Total) -> u32| totals.iter().map(|(_, total)| part(total)).sum::<u32>();
+    let (passed, failed) = (sum(|total| total.passed), sum(|total| total.failed));
+    println!(
+        "kernels: {passed} passed, {failed} failed, {} skipped",
+        sum(|total| total.skipped)
+    );
+    if failed == 0 && passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
 fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<Vec<&'k Package>> {
     if names.is_empty() {
-        return Ok(known.iter().filter(|kernel| default(kernel, known)).collect());
+        return Ok(known.iter().filter(|kernel| by_default(kernel, known)).collect());
     }
     let find = |name: &String| {
         let found = known.iter().find(|kernel| kernel.series == *name || kernel.upstream == *name);
@@ -147,53 +174,12 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<Vec<&'k Package>
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        found.with_context(|| format!("no kernel {name} in the archive's suites: there are {}", all()))
+        found.with_context(|| format!("no kernel `{name}` in Debian's suites; there are {}", all()))
     };
     names.iter().map(find).collect()
 }
 
 /// The fixed matrix, and whatever is newest on the day.
-fn default(kernel: &Package, known: &[Package]) -> bool {
+fn by_default(kernel: &Package, known: &[Package]) -> bool {
     MATRIX.contains(&kernel.series.as_str()) || known.iter().rev().take(2).any(|newest| newest == kernel)
-}
-
-/// Installs what is missing and can be: three small Debian packages.
-fn tools() -> Result<()> {
-    let wanted = [
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("busybox", "busybox-static"),
-        ("cpio", "cpio"),
-    ];
-    let missing: Vec<&str> = wanted
-        .into_iter()
-        .filter(|(program, _)| !["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists()))
-        .map(|(_, package)| package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    println!("kernels: installing {}", missing.join(", "));
-    let done = Command::new("apt-get")
-        .args(["install", "--yes", "--no-install-recommends"])
-        .args(&missing)
-        .status()?;
-    if !done.success() {
-        bail!(
-            "apt-get could not install {}: run apt-get update, and this as root",
-            missing.join(", ")
-        );
-    }
-    Ok(())
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a task for people: where their caches are is the environment's to say"
-)]
-fn cache() -> Result<PathBuf> {
-    let base = match std::env::var_os("XDG_CACHE_HOME") {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
-        _ => PathBuf::from(std::env::var_os("HOME").context("neither XDG_CACHE_HOME nor HOME is set")?).join(".cache"),
-    };
-    Ok(base.join("epitaph/kernels"))
 }

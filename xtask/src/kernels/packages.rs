@@ -3,12 +3,16 @@
 //! An apt of its own (state, lists and sources in the cache) asks the machine's own Debian archive for more suites than
 //! the machine is set up for. Signatures are always checked: a suite that cannot be verified is left out, by name.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::shell;
 
 /// Suites that hold kernels, oldest first. What is missing from the archive is left out.
 const SUITES: [&str; 8] = [
@@ -66,17 +70,17 @@ impl Apt {
         }
         fs::write(apt.dir.join("status"), "")?;
         fs::write(apt.dir.join("etc/sources.list"), sources()?)?;
-        println!("kernels: asking apt for the kernels of {}", SUITES.join(", "));
+        shell::say(format_args!("asking apt for the kernels of {}", SUITES.join(", ")));
         let update = apt
             .command("apt-get")
             .arg("update")
             .output()
             .context("running apt-get update")?;
         for line in String::from_utf8_lossy(&update.stderr).lines() {
-            println!("kernels: apt: {line}");
+            shell::say(format_args!("apt: {line}"));
         }
         if !update.status.success() {
-            println!("kernels: apt-get update failed in part: only suites that could be fetched and verified count");
+            shell::say("apt-get update failed in part: only suites that could be fetched and verified count");
         }
         Ok(apt)
     }
@@ -86,7 +90,7 @@ impl Apt {
     /// # Errors
     /// apt-cache fails, or knows no kernel.
     pub fn series(&self) -> Result<Vec<Package>> {
-        let names = output(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
+        let names = shell::read(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
         let names: Vec<&str> = names
             .lines()
             .filter(|name| name.ends_with("-cloud-amd64") && bears_version(name))
@@ -95,7 +99,7 @@ impl Apt {
             !names.is_empty(),
             "apt knows no cloud kernel: is the Debian archive reachable?"
         );
-        let stanzas = output(self.command("apt-cache").arg("show").args(&names))?;
+        let stanzas = shell::read(self.command("apt-cache").arg("show").args(&names))?;
         let mut newest: BTreeMap<Vec<u32>, Package> = BTreeMap::new();
         for package in stanzas.split("\n\n").filter_map(parse) {
             let key = package.series.split('.').map(|part| part.parse().unwrap_or(0)).collect();
@@ -119,9 +123,8 @@ impl Apt {
         }
         let scratch = home.join("unpacking");
         fs::create_dir_all(&scratch)?;
-        println!("kernels: fetching {} {}", package.name, package.version);
         // From 6.19 on the image package is empty and leads to one with the kernel in it.
-        let stanza = output(
+        let stanza = shell::read(
             self.command("apt-cache")
                 .arg("show")
                 .arg(format!("{}={}", package.name, package.version)),
@@ -134,9 +137,10 @@ impl Apt {
         for name in names {
             let wanted = format!("{name}={}", package.version);
             let mut download = self.command("apt-get");
-            run(download.arg("--quiet=2").arg("download").arg(wanted).current_dir(&scratch))?;
+            download.arg("--quiet=2").arg("download").arg(&wanted).current_dir(&scratch);
+            shell::run_quietly(&mut download, &format!("fetching {wanted}"))?;
             for deb in list(&scratch, |name| name.ends_with(".deb"))? {
-                run(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(&scratch))?;
+                shell::read(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(&scratch))?;
                 fs::remove_file(deb)?;
             }
             if let Some(found) = find_image(&scratch)? {
@@ -181,7 +185,7 @@ fn sources() -> Result<String> {
     let codename = codename
         .context("/etc/os-release names no VERSION_CODENAME: this task needs Debian")?
         .trim_matches('"');
-    let uris = output(Command::new("apt-get").args(["update", "--print-uris"]))?;
+    let uris = shell::read(Command::new("apt-get").args(["update", "--print-uris"]))?;
     let (main, security) = archives(&uris, codename).with_context(|| {
         format!(
             "the machine's apt sources name no Debian archive for {codename}: add one, this task reads where it is from them"
@@ -267,25 +271,6 @@ fn list(dir: &Path, keep: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let done = command
-        .output()
-        .with_context(|| format!("running {}", command.get_program().display()))?;
-    if !done.status.success() {
-        bail!(
-            "{} failed ({}): {}",
-            command.get_program().display(),
-            done.status,
-            String::from_utf8_lossy(&done.stderr).trim()
-        );
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    output(command).map(drop)
 }
 
 #[cfg(test)]

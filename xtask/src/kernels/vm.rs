@@ -1,11 +1,13 @@
 //! One virtual machine: a kernel, an initramfs, a deadline. What the guest reports comes back line by line.
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 
@@ -66,7 +68,7 @@ pub fn boot(
             .stdout(Stdio::piped())
             .stderr(File::create(console.with_extension("qemu")).context("making QEMU's log")?)
             .spawn()
-            .context("starting qemu-system-x86_64 (apt-get install qemu-system-x86)")?,
+            .context("starting qemu-system-x86_64")?,
     );
     let reports = machine.0.stdout.take().context("QEMU's output was not piped")?;
     let (sender, lines) = mpsc::channel();

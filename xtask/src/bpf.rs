@@ -1,0 +1,86 @@
+//! The probes' object: `target/bpf/probes`, which the agent's build script embeds.
+//!
+//! The BPF target has no prebuilt core library, so its source must match the compiler: a nightly with rust-src, or Debian's
+//! pair of packages. The linker must match the compiler's LLVM; it is built once per machine.
+
+mod elf;
+mod linker;
+mod toolchain;
+
+use std::{fs, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use pico_args::Arguments;
+
+use self::toolchain::Toolchain;
+use crate::{
+    done,
+    shell::{self, Content},
+};
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let lint = args.contains("--clippy");
+    done(args)?;
+    println!("{}", build()?.display());
+    if lint {
+        clippy()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the object, unless the one that is there came from the same sources, lock file and tools; its path.
+pub fn build() -> Result<PathBuf> {
+    let toolchain = toolchain::choose()?;
+    let object = shell::root().join("target/bpf/probes");
+    let stamp = object.with_extension("content");
+    let content = content(&toolchain)?;
+    if object.is_file() && fs::read_to_string(&stamp).is_ok_and(|built| built == content) {
+        shell::say("the probes are up to date");
+        return Ok(object);
+    }
+    let mut cargo = toolchain.cargo("build");
+    shell::run(
+        cargo.args(["--bin", "probes"]),
+        &format!("building the probes with {toolchain}"),
+    )?;
+
+    let built = toolchain.target_dir().join(toolchain::TARGET).join("release/probes");
+    let bytes = fs::read(&built).with_context(|| format!("reading the built object {}", built.display()))?;
+    for section in [".BTF", ".BTF.ext"] {
+        if !elf::has_section(&bytes, section) {
+            bail!(
+                "{} has no section {section}: the linker was not asked for BTF, or the object holds no program",
+                built.display()
+            );
+        }
+    }
+    // The stamp goes first and comes last: an interrupted copy is not taken for a whole one.
+    let _ = fs::remove_file(&stamp);
+    if fs::read(&object).ok().as_ref() != Some(&bytes) {
+        fs::write(&object, &bytes).with_context(|| format!("writing {}", object.display()))?;
+    }
+    fs::write(&stamp, content).with_context(|| format!("writing {}", stamp.display()))?;
+    Ok(object)
+}
+
+/// Clippy on the probes, where the toolchain has one of its own or Debian does.
+pub fn clippy() -> Result<()> {
+    let toolchain = toolchain::choose()?;
+    let mut cargo = toolchain.clippy()?;
+    shell::run(
+        cargo.args(["--bin", "probes", "--", "-D", "warnings"]),
+        "clippy on the probes, for the BPF target",
+    )
+}
+
+fn content(toolchain: &Toolchain) -> Result<String> {
+    let root = shell::root();
+    let mut content = Content::default();
+    content.part("toolchain", toolchain.identity().as_bytes());
+    content.part("flags", toolchain::rustflags().as_encoded_bytes());
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        content.file(&root.join(file))?;
+    }
+    content.tree(&root.join("agent-ebpf"))?;
+    Ok(content.hex())
+}

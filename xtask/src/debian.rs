@@ -1,0 +1,76 @@
+//! Debian's packages: what a task needs is installed when it is missing, and only then.
+
+use std::{process::Command, sync::OnceLock};
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// Installs those of `packages` that are missing; `why` says what for.
+pub fn ensure(packages: &[&str], why: &str) -> Result<()> {
+    let missing: Vec<&str> = packages.iter().copied().filter(|package| !installed(package)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !available() {
+        bail!("{why} needs what Debian calls {list}, and this machine has no apt-get: install them by its own means");
+    }
+    if !shell::is_root() {
+        bail!("{why} needs packages: sudo apt-get install --no-install-recommends {list}");
+    }
+    update();
+    // --no-remove: rather an error than a compiler that somebody installed taken away.
+    let mut apt = apt(&["install", "--yes", "--no-install-recommends", "--no-remove"]);
+    shell::run_quietly(apt.args(&missing), &format!("installing {list}, for {why}"))
+}
+
+/// Whether apt offers `package` or has it, after at most one refresh of the lists.
+pub fn offered(package: &str) -> bool {
+    let known = || {
+        let policy = shell::read(Command::new("apt-cache").args(["policy", package]).env("LC_ALL", "C"));
+        policy.is_ok_and(|text| {
+            text.lines()
+                .any(|line| line.trim().starts_with("Candidate:") && !line.contains("(none)"))
+        })
+    };
+    if installed(package) {
+        return true;
+    }
+    if !available() {
+        return false;
+    }
+    if !known() && shell::is_root() {
+        update();
+    }
+    known()
+}
+
+pub fn installed(package: &str) -> bool {
+    let status = shell::read(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Abbrev}", package]));
+    status.is_ok_and(|status| status.starts_with("ii"))
+}
+
+fn available() -> bool {
+    shell::which("apt-get").is_some() && shell::which("dpkg-query").is_some()
+}
+
+/// Once per run. A source that does not answer is not the end: what is to be installed may come from another.
+fn update() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        if let Err(error) = shell::run_quietly(&mut apt(&["update"]), "refreshing the package lists") {
+            shell::say(format_args!("going on with the lists there are: {error}"));
+        }
+    });
+}
+
+fn apt(args: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.args(["--quiet", "-o", "DPkg::Lock::Timeout=600"]).args(args);
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("PATH", shell::path())
+        .env_remove("LD_LIBRARY_PATH");
+    command
+}

@@ -1,0 +1,37 @@
+//! The demo: builds the agent, and hands it to the stories of crate `epitaph-tests`, which play, judge and compare.
+
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, bail};
+use pico_args::Arguments;
+
+use crate::{agent, done, shell};
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let otlp: Option<String> = args.opt_value_from_str("--otlp")?;
+    let keep = args.contains("--keep");
+    done(args)?;
+    if !shell::is_root() {
+        bail!("the demo makes cgroups and pid namespaces and loads probes: it needs root");
+    }
+    // Unoptimised: the same build as the tests', and minutes sooner on two cores.
+    let epitaph = agent::build(false)?;
+    let demo = agent::bin("epitaph-tests", "demo", false)?;
+    shell::say("playing the stories");
+    let mut command = Command::new(&demo);
+    command
+        .arg(&epitaph)
+        .args(keep.then_some("--keep"))
+        .env("PATH", shell::path());
+    if let Some(url) = otlp {
+        command.args(["--otlp", &url]);
+    }
+    let status = command.status().with_context(|| format!("running {}", demo.display()))?;
+    Ok(match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        (None, signal) => bail!("the demo was ended by signal {}", signal.unwrap_or(0)),
+    })
+}

@@ -1,0 +1,180 @@
+//! Go programs from modules, by name: a go.mod in the repo says which, its go.sum what they must hash to.
+
+use std::{
+    fmt::{self, Display, Formatter},
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    debian,
+    shell::{self, Content},
+};
+
+type Version = (u32, u32, u32);
+
+/// There is no Go here, and no way to one.
+#[derive(Debug)]
+pub struct NoGo(Version);
+
+impl Display for NoGo {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let wanted = shown(self.0);
+        write!(
+            f,
+            "no Go found in PATH or /usr/local/go/bin, and no package golang-go to install: install Go {wanted} or later \
+             (https://go.dev/dl, or your distribution's package)"
+        )
+    }
+}
+
+impl std::error::Error for NoGo {}
+
+/// Builds `program` (a package path) of the go.mod in `module`, once for its content; the built file.
+pub fn build(module: &Path, program: &str, takes: &str) -> Result<PathBuf> {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let mut content = Content::default();
+    content.file(&module.join("go.mod"))?;
+    content.file(&module.join("go.sum"))?;
+    content.part("program", program.as_bytes());
+    content.part("arch", std::env::consts::ARCH.as_bytes());
+    let dir = shell::cache().join(format!("go-{name}-{}", &content.hex()[..16]));
+    let file = dir.join(name);
+    if file.is_file() {
+        return Ok(file);
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let mut go = find(module)?;
+    // Under another name until it is whole.
+    let partial = dir.join(format!("{name}.{}", std::process::id()));
+    go.current_dir(module)
+        .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
+        .arg(&partial)
+        .arg(program);
+    shell::run(&mut go, &format!("building {program} from its Go module (once, {takes})"))?;
+    fs::rename(&partial, &file).with_context(|| format!("renaming to {}", file.display()))?;
+    Ok(file)
+}
+
+/// A `go` that go.mod's version line is content with: one on the machine, or the toolchain that go.mod names, fetched through
+/// the module proxy by whatever Go there is, Debian's if there is none.
+fn find(module: &Path) -> Result<Command> {
+    let path = module.join("go.mod");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let (wanted, toolchain) = wanted(&text).with_context(|| format!("{} lacks a go and a toolchain line", path.display()))?;
+    let mut known = candidates();
+    if known.is_empty() && debian::offered("golang-go") {
+        debian::ensure(&["golang-go"], "Go programs")?;
+        known = candidates();
+    }
+    known.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+    match known.first() {
+        Some((version, go)) if *version >= wanted => Ok(command(go, "local")),
+        // Since 1.21 Go fetches what go.mod names by itself.
+        Some((version, go)) if *version >= (1, 21, 0) => Ok(command(go, "auto")),
+        Some((version, go)) => {
+            shell::say(format_args!("{} is {}: too old by itself", go.display(), shown(*version)));
+            Ok(command(&fetched(go, toolchain)?, "local"))
+        }
+        None => bail!(NoGo(wanted)),
+    }
+}
+
+fn command(go: &Path, toolchain: &str) -> Command {
+    let mut command = Command::new(go);
+    for name in ["GOROOT", "GOOS", "GOARCH", "GO111MODULE", "GOEXPERIMENT", "LD_LIBRARY_PATH"] {
+        command.env_remove(name);
+    }
+    command
+        .env("GOTOOLCHAIN", toolchain)
+        .env("GOFLAGS", "-mod=readonly -buildvcs=false")
+        .env("GOWORK", "off");
+    command.env("CGO_ENABLED", "0").env("PATH", shell::path());
+    command
+}
+
+fn candidates() -> Vec<(Version, PathBuf)> {
+    let paths = shell::which("go")
+        .into_iter()
+        .chain(["/usr/local/go/bin/go".into(), "/usr/lib/go/bin/go".into()]);
+    let version = |go: PathBuf| Some((version(&shell::read(command(&go, "local").arg("version")).ok()?)?, go));
+    paths.filter_map(version).collect()
+}
+
+/// The toolchain as a module: its files, checked against the checksum database like any module's, come without the executable
+/// bit when an old Go fetches them.
+fn fetched(go: &Path, toolchain: &str) -> Result<PathBuf> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => bail!("no Go toolchain module is known for {other}: install Go {toolchain} or later"),
+    };
+    let module = format!("golang.org/toolchain@v0.0.1-{toolchain}.linux-{arch}");
+    shell::say(format_args!("fetching {module}"));
+    let said = shell::read(
+        command(go, "local")
+            .env_remove("GOFLAGS")
+            .current_dir("/")
+            .args(["mod", "download", "-json", &module]),
+    )?;
+    let dir = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.split('"').next())
+        .map(PathBuf::from);
+    let dir = dir.with_context(|| format!("go mod download named no directory for {module}: {said}"))?;
+    for tools in [dir.join("bin"), dir.join("pkg/tool").join(format!("linux_{arch}"))] {
+        for entry in fs::read_dir(&tools).with_context(|| format!("listing {}", tools.display()))? {
+            let file = entry?.path();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
+                .with_context(|| format!("making {} executable", file.display()))?;
+        }
+    }
+    Ok(dir.join("bin/go"))
+}
+
+/// The least version that go.mod asks for, and the toolchain that it names.
+fn wanted(go_mod: &str) -> Option<(Version, &str)> {
+    let least = go_mod.lines().find_map(|line| line.strip_prefix("go "))?;
+    let toolchain = go_mod.lines().find_map(|line| line.strip_prefix("toolchain "))?;
+    Some((version(&format!("go{}", least.trim()))?, toolchain.trim()))
+}
+
+/// The first `goX.Y[.Z]` in `text`.
+fn version(text: &str) -> Option<Version> {
+    let word = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("go").filter(|rest| rest.starts_with(char::is_numeric)))?;
+    let mut numbers = word.split('.').map(|part| {
+        let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    });
+    Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
+}
+
+fn shown((major, minor, patch): Version) -> String {
+    format!("{major}.{minor}.{patch}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_compared_as_numbers() {
+        assert_eq!(version("go version go1.19.8 linux/amd64"), Some((1, 19, 8)));
+        assert_eq!(version("go version go1.27rc1 linux/amd64"), Some((1, 27, 0)));
+        assert!(version("go version go1.9 linux/amd64") < version("go1.24.0"));
+        assert_eq!(version("gopher"), None);
+    }
+
+    #[test]
+    fn the_committed_go_mod_names_both() {
+        let text = fs::read_to_string(shell::root().join("xtask/jaeger/go.mod")).unwrap();
+        let (least, toolchain) = wanted(&text).unwrap();
+        assert!(version(toolchain).unwrap() >= least);
+    }
+}

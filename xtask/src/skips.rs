@@ -1,0 +1,121 @@
+//! Which tests may be skipped, and where: `tests/allowed-skips.txt`.
+
+use std::{collections::BTreeSet, fs};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::shell;
+
+/// What a machine may lack. The names are those of the second column of the list.
+const CONDITIONS: &[(&str, &str)] = &[
+    ("unprivileged", "not root, and --unprivileged was given"),
+    ("no-memory-controller", "the kernel has no cgroup memory controller, v1 or v2"),
+    (
+        "no-memory-v2",
+        "the v2 hierarchy, where probes count cgroups, has no memory controller",
+    ),
+    ("no-jaeger", "no Jaeger could be built: no Go, and no package of it"),
+];
+
+pub struct Allowed {
+    /// Name (a trailing `*` stands for any end) and condition.
+    rules: Vec<(String, String)>,
+    holding: BTreeSet<String>,
+}
+
+impl Allowed {
+    /// Reads the list. `holding` are the conditions that hold in this run.
+    pub fn read(holding: BTreeSet<String>) -> Result<Allowed> {
+        let path = shell::root().join("tests/allowed-skips.txt");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        Allowed::parse(&text, holding).with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str, holding: BTreeSet<String>) -> Result<Allowed> {
+        let mut rules = Vec::new();
+        for line in text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(condition), Some(_why)) = (words.next(), words.next(), words.next()) else {
+                bail!("`{line}`: want NAME CONDITION WHY");
+            };
+            if !CONDITIONS.iter().any(|(known, _)| *known == condition) {
+                let known: Vec<_> = CONDITIONS.iter().map(|(name, what)| format!("{name} ({what})")).collect();
+                bail!("`{line}`: no condition `{condition}`; there are {}", known.join(", "));
+            }
+            rules.push((name.to_owned(), condition.to_owned()));
+        }
+        Ok(Allowed { rules, holding })
+    }
+
+    /// The condition, holding here, by which `name` may be skipped.
+    pub fn condition(&self, name: &str) -> Option<&str> {
+        let matches = |rule: &str| rule.strip_suffix('*').map_or(rule == name, |start| name.starts_with(start));
+        let rule = self
+            .rules
+            .iter()
+            .find(|(rule, condition)| matches(rule) && self.holding.contains(condition));
+        rule.map(|(_, condition)| &**condition)
+    }
+}
+
+/// The conditions that this machine shows by itself.
+pub fn of_this_machine() -> BTreeSet<String> {
+    let cgroups = fs::read_to_string("/proc/cgroups").unwrap_or_default();
+    let memory = cgroups.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.first() == Some(&"memory") && fields.last() == Some(&"1")
+    });
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let memory_v2 = mounts
+        .lines()
+        .filter_map(|line| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>().try_into().ok())
+        .any(|[dir, kind]: [&str; 2]| {
+            let controllers = || fs::read_to_string(format!("{dir}/cgroup.controllers")).unwrap_or_default();
+            kind == "cgroup2" && controllers().split_whitespace().any(|name| name == "memory")
+        });
+    let lacking = [("no-memory-controller", !memory && !memory_v2), ("no-memory-v2", !memory_v2)];
+    lacking
+        .into_iter()
+        .filter(|(_, lacks)| *lacks)
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "# names\noom_main no-memory-v2 no limit to set\nprobes::* unprivileged they load BPF\n";
+
+    fn allowed(holding: &[&str]) -> Allowed {
+        Allowed::parse(LIST, holding.iter().map(|name| (*name).to_owned()).collect()).unwrap()
+    }
+
+    #[test]
+    fn a_skip_needs_its_name_on_the_list_and_its_condition_here() {
+        assert_eq!(allowed(&["no-memory-v2"]).condition("oom_main"), Some("no-memory-v2"));
+        assert_eq!(allowed(&[]).condition("oom_main"), None);
+        assert_eq!(allowed(&["unprivileged"]).condition("oom_main"), None);
+        assert_eq!(allowed(&["unprivileged"]).condition("probes::load"), Some("unprivileged"));
+        assert_eq!(allowed(&["no-memory-v2", "unprivileged"]).condition("oom_main_2"), None);
+    }
+
+    #[test]
+    fn a_careless_line_is_an_error() {
+        assert!(Allowed::parse("oom_main", BTreeSet::new()).is_err());
+        assert!(Allowed::parse("oom_main whenever I like", BTreeSet::new()).is_err());
+        assert!(
+            Allowed::parse("oom_main unprivileged", BTreeSet::new()).is_err(),
+            "a reason is wanted"
+        );
+    }
+
+    #[test]
+    fn the_committed_list_is_read() {
+        Allowed::read(BTreeSet::new()).unwrap();
+    }
+}

@@ -1,0 +1,165 @@
+//! All that CI checks, and its totals as the last line.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use pico_args::Arguments;
+
+use crate::{agent, bpf, done, go::NoGo, jaeger, shell, skips, skips::Allowed, tally::Tally};
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let unprivileged = args.contains("--unprivileged");
+    done(args)?;
+    if !shell::is_root() && !unprivileged {
+        bail!("the probes and the stories need root: run it as root, or with --unprivileged, which skips and counts them");
+    }
+    let mut holding = skips::of_this_machine();
+    if !shell::is_root() {
+        holding.insert("unprivileged".into());
+    }
+
+    components()?;
+    shell::run(shell::cargo().args(["fmt", "--all", "--check"]), "checking the format")?;
+    bpf::build()?;
+    clippy()?;
+    let jaeger = jaeger_or_condition(&mut holding)?;
+    let epitaph = agent::build(false)?;
+    let allowed = Allowed::read(holding)?;
+
+    let recorded = shell::root().join("target/xtask/skips.txt");
+    fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
+    fs::write(&recorded, "").with_context(|| format!("emptying {}", recorded.display()))?;
+    let mut tally = Tally::default();
+    let mut broken = 0;
+    for (what, selection) in [
+        // One after the other: the probes see the whole machine.
+        ("testing the workspace", &["--no-fail-fast"][..]),
+        (
+            "testing the records shared with the kernel",
+            &["--no-fail-fast", "--package", "epitaph-ebpf", "--lib"],
+        ),
+    ] {
+        let mut cargo = shell::cargo();
+        cargo.arg("test").args(selection);
+        without_telemetry_settings(&mut cargo);
+        cargo.env("EPITAPH_BIN", &epitaph).env("EPITAPH_SKIPS", &recorded);
+        match &jaeger {
+            Some(path) => cargo.env("EPITAPH_JAEGER", path),
+            None => cargo.env_remove("EPITAPH_JAEGER"),
+        };
+        let failed_before = tally.failed;
+        if !counted(&mut cargo, what, &mut tally)? && tally.failed == failed_before {
+            println!("{what}: cargo failed outside any test: see above");
+            broken += 1;
+        }
+    }
+    let text = fs::read_to_string(&recorded).with_context(|| format!("reading {}", recorded.display()))?;
+    Ok(verdict(tally, broken, &text, &allowed))
+}
+
+/// Prints every skip and the closing line. A skip that is not allowed here is a failure.
+fn verdict(mut tally: Tally, broken: u64, recorded: &str, allowed: &Allowed) -> ExitCode {
+    println!();
+    let (mut skipped, mut refused) = (0, 0);
+    for skip in tally.settle(recorded) {
+        let permission = match allowed.condition(&skip.name) {
+            Some(condition) => format!("allowed: {condition}"),
+            None => "NOT ALLOWED by tests/allowed-skips.txt on this machine".to_owned(),
+        };
+        println!("SKIP {}: {} ({permission})", skip.name, skip.reason);
+        if permission.starts_with("allowed") {
+            skipped += 1
+        } else {
+            refused += 1
+        }
+    }
+    let failed = tally.failed + broken + refused;
+    println!("{} passed, {failed} failed, {skipped} skipped", tally.passed);
+    if failed == 0 && tally.passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// rustup's minimal profile lacks both.
+fn components() -> Result<()> {
+    for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if !shell::succeeds(shell::cargo().args([subcommand, "--version"])) {
+            let mut rustup = Command::new("rustup");
+            rustup.args(["component", "add", component]).env("PATH", shell::path());
+            shell::run(&mut rustup, &format!("adding {component} to this toolchain"))?;
+        }
+    }
+    Ok(())
+}
+
+fn clippy() -> Result<()> {
+    const DENY: [&str; 3] = ["--", "-D", "warnings"];
+    shell::run(
+        shell::cargo().args(["clippy", "--all-targets"]).args(DENY),
+        "clippy on the workspace",
+    )?;
+    let mut shared = shell::cargo();
+    shared
+        .args(["clippy", "--package", "epitaph-ebpf", "--lib", "--tests"])
+        .args(DENY);
+    shell::run(&mut shared, "clippy on the records shared with the kernel")?;
+    bpf::clippy()
+}
+
+/// A machine without any way to a Go tests all but Jaeger, and says so; a build that fails is an error.
+fn jaeger_or_condition(holding: &mut BTreeSet<String>) -> Result<Option<PathBuf>> {
+    match jaeger::path() {
+        Ok(path) => Ok(Some(path)),
+        Err(error) if error.is::<NoGo>() => {
+            shell::say(format_args!("no Jaeger: {error:#}"));
+            holding.insert("no-jaeger".into());
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The person's own exporter settings are not the tests'.
+fn without_telemetry_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("OTEL_") || text.starts_with("EPITAPH_") {
+            command.env_remove(&name);
+        }
+    }
+}
+
+/// Runs `cargo` with its standard output in view and counted; whether it succeeded.
+fn counted(cargo: &mut Command, what: &str, tally: &mut Tally) -> Result<bool> {
+    shell::say(what);
+    let mut child = cargo
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| what.to_owned())?;
+    let mut output = BufReader::new(child.stdout.take().context("the pipe that was just asked for")?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if output
+            .read_until(b'\n', &mut line)
+            .with_context(|| format!("{what}: reading its output"))?
+            == 0
+        {
+            break;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches('\n');
+        println!("{text}");
+        tally.line(text);
+    }
+    Ok(child.wait().with_context(|| what.to_owned())?.success())
+}
