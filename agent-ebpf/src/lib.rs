@@ -5,6 +5,10 @@
 //! A change of a record's layout is a new [`VERSION`]: recordings keep the bytes as they were written.
 #![no_std]
 
+mod fields;
+
+pub use fields::{ABSENT, Field};
+
 use core::mem::{align_of, offset_of, size_of};
 
 /// Version of every record below.
@@ -311,3 +315,28 @@ const _: () = {
     assert!(size_of::<Tcp>() == 112 && offset_of!(Tcp, bytes_sent) == 96);
     assert!(align_of::<Tcp>() == 8 && align_of::<SignalGenerate>() == 8);
 };
+
+/// Which signals `signal_generate` and `signal_deliver` keep: bit `sig - 1`. Dropped: what runtimes, timers, terminals and
+/// children make all day (SIGALRM, SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGPROF, SIGIO, and glibc's own
+/// 32 and 33). SIGWINCH stays, for it is httpd's stop signal: the probes drop it where the kernel made it.
+pub const SIGNAL_MASK: u64 =
+    !(bit(14) | bit(17) | bit(20) | bit(21) | bit(22) | bit(23) | bit(26) | bit(27) | bit(29) | bit(32) | bit(33));
+
+const fn bit(sig: u32) -> u64 {
+    1 << (sig - 1)
+}
+
+/// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups, and TCP probes return at once while it is 0.
+pub mod armed_count {
+    /// Added to by the probes only.
+    pub const KERNEL: u32 = 0;
+    /// Written by user space only: what it has armed, minus what it has disarmed (two's complement).
+    pub const USER: u32 = 1;
+    pub const SLOTS: u32 = 2;
+}
+
+/// Key of `CLOSED_PORTS`: network namespace (inode number) and port (host byte order). Its value is the cgroup v2 id of the
+/// listener that was closed there.
+pub const fn closed_port(netns: u32, port: u16) -> u64 {
+    netns as u64 | (port as u64) << 32
+}

@@ -1,1 +1,317 @@
 //! Bytes to events: the only way to make a kernel event.
+//!
+//! *Architecture invariant*: any bytes give an event or an error, never a panic; a record of an older version stays readable.
+
+use bytes::Buf;
+use epitaph_ebpf as wire;
+use epitaph_ebpf::{Kind, disposition, signal_flags, tcp_flags, tcp_op};
+
+use crate::event::{
+    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Comm, Disposition, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessExit,
+    Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Also where there is not even a header.
+    #[error("record is cut short: {have} bytes where {need} were to come")]
+    Short { need: usize, have: usize },
+    #[error("record is too long: {have} bytes where {need} were to come")]
+    Long { need: usize, have: usize },
+    #[error("record is of kind {0}, which this version does not know: it was made by a newer epitaph")]
+    UnknownKind(u16),
+    #[error("record is of format version {0}, newer than {newest}: read it with the epitaph that made it or a later one", newest = wire::VERSION)]
+    NewerVersion(u16),
+    #[error("record says {field} = {value}, which cannot be")]
+    Value { field: &'static str, value: u64 },
+}
+
+/// One record, as the probes wrote it.
+///
+/// # Errors
+/// Where the bytes are not a record of a known kind and version.
+pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
+    let have = bytes.len();
+    if have < size_of::<wire::Header>() {
+        return Err(DecodeError::Short {
+            need: size_of::<wire::Header>(),
+            have,
+        });
+    }
+    let b = &mut bytes;
+    let kind = b.get_u16_le();
+    let version = b.get_u16_le();
+    if version > wire::VERSION {
+        return Err(DecodeError::NewerVersion(version));
+    }
+    if version == 0 {
+        return Err(DecodeError::Value {
+            field: "version",
+            value: 0,
+        });
+    }
+    let kind = Kind::from_u16(kind).ok_or(DecodeError::UnknownKind(kind))?;
+    let need = size(kind);
+    match have {
+        _ if have < need => return Err(DecodeError::Short { need, have }),
+        _ if have > need => return Err(DecodeError::Long { need, have }),
+        _ => {}
+    }
+    let _cpu = b.get_u32_le();
+    let at = Boot(b.get_u64_le());
+    let event = match kind {
+        Kind::SignalGenerate => Event::SignalGenerate(signal_generate(b)?),
+        Kind::SignalDeliver => Event::SignalDeliver(SignalDeliver {
+            task: task(b),
+            signal: signal(b.get_u32_le())?,
+        }),
+        Kind::ProcessExit => Event::ProcessExit(ProcessExit {
+            task: task(b),
+            status: exit_status(b.get_u32_le())?,
+        }),
+        Kind::ProcessExec => Event::ProcessExec(ProcessExec {
+            task: task(b),
+            parent_cgroup: CgroupId::v2(b.get_u64_le()),
+            parent_comm: comm(b),
+        }),
+        Kind::OomVictim => Event::OomVictim(oom_victim(b)),
+        Kind::CgroupMkdir => Event::CgroupMkdir(cgroup_mkdir(b)?),
+        Kind::CgroupRmdir => {
+            let id = b.get_u64_le();
+            Event::CgroupRmdir(CgroupRmdir {
+                cgroup: CgroupId {
+                    hierarchy: b.get_u32_le(),
+                    id,
+                },
+            })
+        }
+        Kind::Tcp => Event::Tcp(tcp(b)?),
+    };
+    Ok((at, event))
+}
+
+/// Bytes of a record of this kind, header and all. One size per kind and version; so far there is one version.
+const fn size(kind: Kind) -> usize {
+    match kind {
+        Kind::SignalGenerate => size_of::<wire::SignalGenerate>(),
+        Kind::SignalDeliver => size_of::<wire::SignalDeliver>(),
+        Kind::ProcessExit => size_of::<wire::ProcessExit>(),
+        Kind::ProcessExec => size_of::<wire::ProcessExec>(),
+        Kind::OomVictim => size_of::<wire::OomVictim>(),
+        Kind::CgroupMkdir => size_of::<wire::CgroupMkdir>(),
+        Kind::CgroupRmdir => size_of::<wire::CgroupRmdir>(),
+        Kind::Tcp => size_of::<wire::Tcp>(),
+    }
+}
+
+fn signal_generate(b: &mut &[u8]) -> Result<SignalGenerate, DecodeError> {
+    let sender = task(b);
+    let target = task(b);
+    let sender_parent_comm = comm(b);
+    let sender_grandparent = Pid(b.get_u32_le());
+    let signal = signal(b.get_u32_le())?;
+    let code = b.get_i32_le();
+    let group = b.get_u8() != 0;
+    let result = match b.get_u8() {
+        0 => SignalResult::Delivered,
+        1 => SignalResult::Ignored,
+        2 => SignalResult::AlreadyPending,
+        3 => SignalResult::OverflowFail,
+        4 => SignalResult::LoseInfo,
+        other => {
+            return Err(DecodeError::Value {
+                field: "result",
+                value: other.into(),
+            });
+        }
+    };
+    let disposition = match b.get_u8() {
+        disposition::UNKNOWN => Disposition::Unknown,
+        disposition::DEFAULT => Disposition::Default,
+        disposition::IGNORE => Disposition::Ignore,
+        disposition::HANDLER => Disposition::Handler,
+        other => {
+            return Err(DecodeError::Value {
+                field: "disposition",
+                value: other.into(),
+            });
+        }
+    };
+    b.advance(1);
+    let flags = b.get_u32_le();
+    let state = TargetState {
+        blocked: flags & signal_flags::BLOCKED != 0,
+        stopped: flags & signal_flags::STOPPED != 0,
+        frozen: flags & signal_flags::FROZEN != 0,
+        exiting: flags & signal_flags::EXITING != 0,
+        traced: flags & signal_flags::TRACED != 0,
+    };
+    Ok(SignalGenerate {
+        sender,
+        sender_parent_comm,
+        sender_grandparent,
+        target,
+        signal,
+        code,
+        group,
+        result,
+        disposition,
+        state,
+    })
+}
+
+fn oom_victim(b: &mut &[u8]) -> OomVictim {
+    let victim = task(b);
+    // A kernel that gives only the pid leaves the rest 0, and no task started at 0.
+    let known = victim.start != Boot(0) || victim.tid != Pid(0);
+    OomVictim {
+        victim: victim.tgid,
+        task: known.then_some(victim),
+        trigger: Pid(b.get_u32_le()),
+    }
+}
+
+fn cgroup_mkdir(b: &mut &[u8]) -> Result<CgroupMkdir, DecodeError> {
+    let (id, parent, hierarchy, path_len) = (b.get_u64_le(), b.get_u64_le(), b.get_u32_le(), b.get_u32_le() as usize);
+    let bytes: [u8; wire::PATH_LEN] = array(b);
+    let path = match path_len {
+        // Not readable, or cut: the file system knows.
+        0 | wire::PATH_LEN => None,
+        1..wire::PATH_LEN => {
+            let text = bytes[..path_len].utf8_chunks().fold(String::new(), |mut text, chunk| {
+                text.push_str(chunk.valid());
+                chunk
+                    .invalid()
+                    .iter()
+                    .for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+                text
+            });
+            Some(text)
+        }
+        _ => {
+            return Err(DecodeError::Value {
+                field: "path_len",
+                value: path_len as u64,
+            });
+        }
+    };
+    Ok(CgroupMkdir {
+        cgroup: CgroupId { hierarchy, id },
+        parent: CgroupId { hierarchy, id: parent },
+        path,
+    })
+}
+
+fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
+    let cgroup = Some(CgroupId::v2(b.get_u64_le())).filter(|cgroup| cgroup.is_known());
+    let netns = b.get_u32_le();
+    let (op, old, new) = (b.get_u8(), b.get_u8(), b.get_u8());
+    b.advance(1);
+    let (local, remote): ([u8; 16], [u8; 16]) = (array(b), array(b));
+    let (local_port, remote_port) = (b.get_u16_le(), b.get_u16_le());
+    let flags = b.get_u32_le();
+    let error = b.get_u32_le();
+    let reason = b.get_u32_le();
+    let tgid = Pid(b.get_u32_le());
+    let (last_sent, last_received) = (b.get_u32_le(), b.get_u32_le());
+    b.advance(4);
+    let (bytes_sent, bytes_received) = (b.get_u64_le(), b.get_u64_le());
+    let op = match op {
+        tcp_op::STATE => TcpOp::State {
+            old: tcp_state("old_state", old)?,
+            new: tcp_state("new_state", new)?,
+        },
+        tcp_op::RESET_SENT => TcpOp::ResetSent { reason },
+        tcp_op::RESET_RECEIVED => TcpOp::ResetReceived,
+        tcp_op::ERROR => TcpOp::Error { errno: error },
+        other => {
+            return Err(DecodeError::Value {
+                field: "op",
+                value: other.into(),
+            });
+        }
+    };
+    Ok(Tcp {
+        op,
+        cgroup,
+        netns,
+        local: Tcp::address(local, local_port),
+        remote: Tcp::address(remote, remote_port),
+        has_socket: flags & tcp_flags::NO_SOCKET == 0,
+        by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
+        sk_err: error,
+        tgid,
+        counts: (flags & tcp_flags::COUNTS != 0).then_some(TcpCounts {
+            bytes_sent,
+            bytes_received,
+            last_sent,
+            last_received,
+        }),
+    })
+}
+
+fn tcp_state(field: &'static str, state: u8) -> Result<TcpState, DecodeError> {
+    Ok(match state {
+        1 => TcpState::Established,
+        2 => TcpState::SynSent,
+        3 => TcpState::SynRecv,
+        4 => TcpState::FinWait1,
+        5 => TcpState::FinWait2,
+        6 => TcpState::TimeWait,
+        7 => TcpState::Close,
+        8 => TcpState::CloseWait,
+        9 => TcpState::LastAck,
+        10 => TcpState::Listen,
+        11 => TcpState::Closing,
+        12 => TcpState::NewSynRecv,
+        13 => TcpState::BoundInactive,
+        other => {
+            return Err(DecodeError::Value {
+                field,
+                value: other.into(),
+            });
+        }
+    })
+}
+
+fn task(b: &mut &[u8]) -> Task {
+    Task {
+        tgid: Pid(b.get_u32_le()),
+        tid: Pid(b.get_u32_le()),
+        ppid: Pid(b.get_u32_le()),
+        ns_level: b.get_u32_le(),
+        ns_pid: b.get_u32_le(),
+        pidns: b.get_u32_le(),
+        cgroup: CgroupId::v2(b.get_u64_le()),
+        start: Boot(b.get_u64_le()),
+        comm: comm(b),
+    }
+}
+
+fn signal(number: u32) -> Result<Signal, DecodeError> {
+    Signal::new(number).ok_or(DecodeError::Value {
+        field: "sig",
+        value: number.into(),
+    })
+}
+
+/// As wait(2) has it.
+fn exit_status(status: u32) -> Result<ExitStatus, DecodeError> {
+    match status & 0x7f {
+        0 => Ok(ExitStatus::Exited((status >> 8) as u8)),
+        number => Ok(ExitStatus::Signaled {
+            signal: signal(number)?,
+            core_dumped: status & 0x80 != 0,
+        }),
+    }
+}
+
+fn comm(b: &mut &[u8]) -> Comm {
+    Comm(array(b))
+}
+
+fn array<const N: usize>(b: &mut &[u8]) -> [u8; N] {
+    let mut bytes = [0; N];
+    b.copy_to_slice(&mut bytes);
+    bytes
+}

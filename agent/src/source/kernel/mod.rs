@@ -1,1 +1,280 @@
 //! The probes: loading, attaching, draining.
+//!
+//! *Architecture invariant*: bytes go out, ids come in. What a record means is decode's business.
+
+mod btf;
+mod error;
+mod probes;
+mod ring;
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::programs::{BtfTracePoint, ProgramFd};
+use aya::{Btf, Ebpf, EbpfLoader};
+use epitaph_ebpf::{Kind, armed_count, watch};
+
+use crate::event::{CgroupId, ProbeState};
+use btf::Layout;
+pub use error::{LoadError, MapError};
+use probes::{Choice, PROBES, Probe};
+use ring::Ring;
+
+/// Every kernel gives the root of the v2 hierarchy this id (5.10 to 7.3, mounted or not).
+const V2_ROOT: u64 = 1;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The running kernel's type information; None: `/sys/kernel/btf/vmlinux`. A file helps where sysfs is not visible: a
+    /// kernel that was built without BTF cannot run the probes at all.
+    pub btf: Option<PathBuf>,
+    /// Bytes of the ring buffer; rounded up to a power of two of at least one page.
+    pub ring_bytes: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            btf: None,
+            ring_bytes: 8 << 20,
+        }
+    }
+}
+
+/// The loaded probes. Dropping it detaches them.
+pub struct Kernel {
+    ring: Ring,
+    watched: HashMap<MapData, u64, u32>,
+    armed: HashMap<MapData, u64, u32>,
+    armed_count: Array<MapData, u64>,
+    closed_ports: HashMap<MapData, u64, u64>,
+    lost: PerCpuArray<MapData, u64>,
+    reported: [u64; Kind::SLOTS as usize],
+    /// What the kernel itself did not run, by program: see [`Kernel::lost`].
+    attached: Vec<(Kind, ProgramFd)>,
+    probes: Vec<(String, ProbeState)>,
+    /// Owns the links.
+    ebpf: Ebpf,
+}
+
+impl Kernel {
+    /// Loads and attaches every probe that this kernel can have; new cgroups are watched from the moment it returns, and none
+    /// is born unseen in between.
+    ///
+    /// # Errors
+    /// What is missing, and the remedy. A single probe that fails is no error: see [`Kernel::probes`].
+    pub fn load(options: &Options) -> Result<Kernel, LoadError> {
+        error::check_capabilities()?;
+        let path = options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into());
+        let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
+        let types =
+            Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
+        error::raise_memlock();
+        let mut ebpf = load_object(options, &layout, &types)?;
+
+        let mut kernel = Kernel {
+            ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
+            watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
+            armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
+            armed_count: Array::try_from(take(&mut ebpf, "ARMED_COUNT")?).map_err(LoadError::Map)?,
+            closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
+            lost: PerCpuArray::try_from(take(&mut ebpf, "LOST")?).map_err(LoadError::Map)?,
+            reported: [0; Kind::SLOTS as usize],
+            attached: Vec::new(),
+            probes: Vec::new(),
+            ebpf,
+        };
+        // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
+        kernel
+            .watch(CgroupId::v2(V2_ROOT), watch::CHILDREN)
+            .map_err(LoadError::Watch)?;
+        for probe in PROBES {
+            let state = kernel.attach(probe, &layout, &types);
+            kernel.probes.push((probe.tracepoint.to_owned(), state));
+        }
+        Ok(kernel)
+    }
+
+    fn attach(&mut self, probe: &Probe, layout: &Layout, types: &Btf) -> ProbeState {
+        let name = match probe.choose(layout) {
+            Choice::Program(name) => name,
+            Choice::Unsupported(reason) => return ProbeState::Unsupported(reason),
+        };
+        match attach(&mut self.ebpf, name, probe.tracepoint, types) {
+            Ok(program) => {
+                self.attached.push((probe.kind, program));
+                ProbeState::Active
+            }
+            Err(error) => ProbeState::Failed(error::chain(&error)),
+        }
+    }
+
+    /// Every probe by its tracepoint's name.
+    pub fn probes(&self) -> &[(String, ProbeState)] {
+        &self.probes
+    }
+
+    /// Sets a cgroup's [`watch`] bits; 0 forgets it. Only v2 ids: the probes see no other.
+    ///
+    /// # Errors
+    /// Where the map is full, or the cgroup is not of v2.
+    pub fn watch(&mut self, cgroup: CgroupId, bits: u32) -> Result<(), MapError> {
+        let id = v2(cgroup)?;
+        if bits == 0 {
+            return forget(&mut self.watched, id).map(drop);
+        }
+        self.watched
+            .insert(id, bits, 0)
+            .map_err(|source| MapError::Write { map: "WATCHED", source })
+    }
+
+    /// Records the TCP events of a cgroup's sockets until [`Kernel::disarm`]. The kernel does it on its own where a signal that
+    /// can end it comes in from outside, and where its main process ends.
+    ///
+    /// # Errors
+    /// As [`Kernel::watch`].
+    pub fn arm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
+        const NO_EXIST: u64 = 1;
+        let id = v2(cgroup)?;
+        match self.armed.insert(id, 1, NO_EXIST) {
+            Ok(()) => self.count_armed(1),
+            Err(_) if self.armed.get(&id, 0).is_ok() => Ok(()),
+            Err(source) => Err(MapError::Write { map: "ARMED", source }),
+        }
+    }
+
+    /// Ends [`Kernel::arm`], whoever armed it, and forgets its closed ports.
+    ///
+    /// # Errors
+    /// As [`Kernel::watch`].
+    pub fn disarm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
+        let id = v2(cgroup)?;
+        if !forget(&mut self.armed, id)? {
+            return Ok(());
+        }
+        let ports: Vec<u64> = self
+            .closed_ports
+            .iter()
+            .flatten()
+            .filter(|&(_, by)| by == id)
+            .map(|(port, _)| port)
+            .collect();
+        for port in ports {
+            forget(&mut self.closed_ports, port)?;
+        }
+        self.count_armed(-1)
+    }
+
+    fn count_armed(&mut self, change: i64) -> Result<(), MapError> {
+        let write = |source| MapError::Write {
+            map: "ARMED_COUNT",
+            source,
+        };
+        let count = self.armed_count.get(&armed_count::USER, 0).map_err(write)?;
+        self.armed_count
+            .set(armed_count::USER, count.wrapping_add_signed(change), 0)
+            .map_err(write)
+    }
+
+    /// Records lost since the last call, by kind: no room in the ring buffer or in a map, or the probe's own program was running
+    /// on that CPU already (an interrupt came between; told by kernels from 5.12 on).
+    pub fn lost(&mut self) -> Vec<(Kind, u64)> {
+        let mut lost = Vec::new();
+        for kind in Kind::ALL {
+            let per_cpu = self.lost.get(&(kind as u32), 0);
+            let unwritten: u64 = per_cpu.map_or(0, |counts| counts.iter().sum());
+            let skipped: u64 = self
+                .attached
+                .iter()
+                .filter(|(of, _)| *of == kind)
+                .map(|(_, program)| recursion_misses(program))
+                .sum();
+            let reported = &mut self.reported[kind as usize];
+            let total = unwritten + skipped;
+            if total > *reported {
+                lost.push((kind, total - *reported));
+                *reported = total;
+            }
+        }
+        lost
+    }
+
+    /// Waits until there may be records. Cancel-safe; call [`Kernel::drain`] after it.
+    ///
+    /// # Errors
+    /// Where the runtime cannot wait on the ring buffer (no I/O driver, descriptor limit).
+    pub async fn readable(&mut self) -> std::io::Result<()> {
+        self.ring.readable().await
+    }
+
+    /// Hands over the records there are, at most a batch of them, each as the probes wrote it. Returns how many; what is left
+    /// makes the next [`Kernel::readable`] return at once. Order is that of reservation, which is not strictly that of time.
+    pub fn drain(&mut self, each: impl FnMut(&[u8])) -> usize {
+        self.ring.drain(each)
+    }
+}
+
+fn load_object(options: &Options, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
+    let page = 4096;
+    let ring_bytes = options
+        .ring_bytes
+        .max(page)
+        .checked_next_power_of_two()
+        .ok_or(LoadError::RingSize(options.ring_bytes))?;
+    let current = u32::from(layout.current_task_btf);
+    let offsets = layout.offsets();
+    EbpfLoader::new()
+        .btf(Some(types))
+        .override_global("OFFSETS", &offsets[..], true)
+        .override_global("CURRENT_TASK_BTF", &current, true)
+        .map_max_entries("EVENTS", ring_bytes)
+        .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
+        .map_err(error::load)
+}
+
+fn attach(ebpf: &mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<ProgramFd, error::AttachError> {
+    let program: &mut BtfTracePoint = ebpf
+        .program_mut(name)
+        .ok_or_else(|| error::AttachError::Missing(name.to_owned()))?
+        .try_into()?;
+    program.load(tracepoint, types)?;
+    program.attach()?;
+    Ok(program.fd()?.try_clone()?)
+}
+
+fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, LoadError> {
+    ebpf.take_map(name).ok_or(LoadError::NoMap(name))
+}
+
+/// True where there was an entry.
+fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<bool, MapError> {
+    match map.remove(&key) {
+        Ok(()) => Ok(true),
+        Err(_) if map.get(&key, 0).is_err() => Ok(false),
+        Err(source) => Err(MapError::Write {
+            map: "a hash map",
+            source,
+        }),
+    }
+}
+
+fn v2(cgroup: CgroupId) -> Result<u64, MapError> {
+    if cgroup.hierarchy == 0 && cgroup.is_known() {
+        Ok(cgroup.id)
+    } else {
+        Err(MapError::NotV2(cgroup))
+    }
+}
+
+/// 0 where the kernel does not tell (before 5.12).
+fn recursion_misses(program: &ProgramFd) -> u64 {
+    let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())) else {
+        return 0;
+    };
+    info.lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:"))
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}

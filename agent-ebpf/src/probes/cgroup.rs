@@ -1,0 +1,83 @@
+//! cgroup_mkdir and cgroup_rmdir, of any hierarchy.
+
+use core::ptr::addr_of_mut;
+
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+use aya_log_ebpf::warn;
+use epitaph_ebpf::{CgroupMkdir, CgroupRmdir, Field, Kind, PATH_LEN, watch};
+
+use super::kernel::{Direct, Ptr, Read, cgroup_id};
+use super::maps;
+
+#[btf_tracepoint(function = "cgroup_mkdir")]
+pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
+    let cgroup: Ptr = ctx.arg(0);
+    let path: Ptr = ctx.arg(1);
+    unsafe {
+        let id = cgroup_id::<Direct>(cgroup);
+        let hierarchy = hierarchy(cgroup);
+        // Up through the css, not a cast of it: the verifier knows what `css->cgroup` is.
+        let parent_css: Ptr = Direct::get(cgroup, Field::CgroupSelfParent);
+        let parent = if parent_css.is_null() {
+            0
+        } else {
+            cgroup_id::<Direct>(Direct::get(parent_css, Field::CssCgroup))
+        };
+
+        // Before anything can be born in it. The record after: whoever reads it finds the watch in place.
+        if hierarchy == 0 && maps::watched(parent) & watch::CHILDREN != 0 && !maps::watch_child(id) {
+            maps::lost(Kind::CgroupMkdir);
+            warn!(&ctx, "no room to watch cgroup {}: its processes' ends may be missed", id);
+        }
+        let Some(mut entry) = maps::reserve::<CgroupMkdir>(Kind::CgroupMkdir) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
+        (*record).id = id;
+        (*record).parent = parent;
+        (*record).hierarchy = hierarchy;
+        // The helper does not clear what follows the text, and the room has held other records.
+        let words = addr_of_mut!((*record).path).cast::<u64>();
+        (0..PATH_LEN / 8).for_each(|i| words.add(i).write_volatile(0));
+        let written = bpf_probe_read_kernel_str(words.cast(), PATH_LEN as u32, path.cast());
+        // It counts the NUL that it wrote; a path of exactly its room was cut.
+        (*record).path_len = match written {
+            1.. if written as usize == PATH_LEN => PATH_LEN as u32,
+            1.. => written as u32 - 1,
+            _ => 0,
+        };
+        entry.submit(0);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "cgroup_rmdir")]
+pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
+    let cgroup: Ptr = ctx.arg(0);
+    unsafe {
+        let id = cgroup_id::<Direct>(cgroup);
+        let hierarchy = hierarchy(cgroup);
+        if hierarchy == 0 {
+            maps::unwatch(id);
+        }
+        let Some(mut entry) = maps::reserve::<CgroupRmdir>(Kind::CgroupRmdir) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
+        (*record).id = id;
+        (*record).hierarchy = hierarchy;
+        (*record).pad = 0;
+        entry.submit(0);
+    }
+    0
+}
+
+#[inline(always)]
+unsafe fn hierarchy(cgroup: Ptr) -> u32 {
+    unsafe {
+        let root: Ptr = Direct::get(cgroup, Field::CgroupRoot);
+        Direct::get(root, Field::CgroupRootHierarchyId)
+    }
+}

@@ -1,0 +1,171 @@
+//! What the probes keep and share with user space.
+
+use core::arch::asm;
+
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
+use epitaph_ebpf::{Header, Kind, VERSION, armed_count, watch};
+
+/// Records; user space sets the size.
+#[map]
+static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
+
+/// Records that found no room, by [`Kind`].
+#[map]
+static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Kind::SLOTS, 0);
+
+/// cgroup v2 id to [`watch`] bits. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
+/// user space) may allocate.
+#[map]
+static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+
+/// Processes that were signalled and whose end would not be kept otherwise. Bounded: of a host with more than that many
+/// signalled processes, alive and in no watched cgroup, the longest unused are forgotten.
+#[map]
+static SIGNALLED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(16_384, 0);
+
+/// Ends already seen (process id to start time), for kernels that do not say which thread is the last.
+#[map]
+static ENDED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(16_384, 0);
+
+/// cgroup v2 ids whose sockets are recorded.
+#[map]
+static ARMED: HashMap<u64, u32> = HashMap::with_max_entries(16_384, 0);
+
+/// See [`armed_count`].
+#[map]
+static ARMED_COUNT: Array<u64> = Array::with_max_entries(armed_count::SLOTS, 0);
+
+/// [`epitaph_ebpf::closed_port`] to cgroup v2 id.
+#[map]
+static CLOSED_PORTS: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
+
+/// Room for a record of `kind`, its header written; None (and counted) where there is none.
+#[inline(always)]
+pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
+    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+        lost(kind);
+        return None;
+    };
+    let header = entry.as_mut_ptr().cast::<Header>();
+    // SAFETY: every record starts with a header.
+    unsafe {
+        (*header).kind = kind as u16;
+        (*header).version = VERSION;
+        (*header).cpu = bpf_get_smp_processor_id() as u32;
+        (*header).boot_ns = bpf_ktime_get_boot_ns();
+    }
+    Some(entry)
+}
+
+#[inline(always)]
+pub fn lost(kind: Kind) {
+    if let Some(count) = LOST.get_ptr_mut(kind as u32) {
+        // SAFETY: this CPU's own slot; atomic all the same, for a probe in an interrupt can come between.
+        unsafe { add_one(count) };
+    }
+}
+
+#[inline(always)]
+pub fn watched(cgroup: u64) -> u32 {
+    WATCHED.get_ptr(cgroup).map_or(0, |bits| unsafe { *bits })
+}
+
+#[inline(always)]
+pub fn is_watched(cgroup: u64) -> bool {
+    watched(cgroup) & watch::SELF != 0
+}
+
+/// False where the map is full.
+#[inline(always)]
+pub fn watch_child(cgroup: u64) -> bool {
+    WATCHED.insert(cgroup, watch::SELF | watch::CHILDREN, 0).is_ok()
+}
+
+#[inline(always)]
+pub fn unwatch(cgroup: u64) {
+    let _ = WATCHED.remove(cgroup);
+}
+
+#[inline(always)]
+pub fn remember_signalled(tgid: u32, start_ns: u64) {
+    if SIGNALLED.get_ptr(tgid).is_none() {
+        let _ = SIGNALLED.insert(tgid, start_ns, 0);
+    }
+}
+
+/// Whether the process was signalled; forgets it.
+#[inline(always)]
+pub fn take_signalled(tgid: u32) -> bool {
+    SIGNALLED.remove(tgid).is_ok()
+}
+
+/// False where this process's end was seen before: two threads that leave at once can both look like the last.
+#[inline(always)]
+pub fn first_end(tgid: u32, start_ns: u64) -> bool {
+    if ENDED.insert(tgid, start_ns, BPF_NOEXIST as u64).is_ok() {
+        return true;
+    }
+    if ENDED.get_ptr(tgid).is_some_and(|start| unsafe { *start } == start_ns) {
+        return false;
+    }
+    let _ = ENDED.insert(tgid, start_ns, 0);
+    true
+}
+
+/// Whether any cgroup is armed: two loads and a comparison.
+#[inline(always)]
+pub fn any_armed() -> bool {
+    let by_kernel = ARMED_COUNT.get(armed_count::KERNEL).copied().unwrap_or(0);
+    let by_user = ARMED_COUNT.get(armed_count::USER).copied().unwrap_or(0);
+    by_kernel.wrapping_add(by_user) != 0
+}
+
+#[inline(always)]
+pub fn is_armed(cgroup: u64) -> bool {
+    ARMED.get_ptr(cgroup).is_some()
+}
+
+#[inline(always)]
+pub fn arm(cgroup: u64) {
+    if is_armed(cgroup) {
+        return;
+    }
+    match ARMED.insert(cgroup, 1, BPF_NOEXIST as u64) {
+        Ok(()) => {
+            if let Some(count) = ARMED_COUNT.get_ptr_mut(armed_count::KERNEL) {
+                // SAFETY: the probes' own slot; other CPUs add to it too.
+                unsafe { add_one(count) };
+            }
+        }
+        // Another CPU was first.
+        Err(-17) => {}
+        Err(_) => lost(Kind::Tcp),
+    }
+}
+
+#[inline(always)]
+pub fn close_port(key: u64, cgroup: u64) {
+    if CLOSED_PORTS.insert(key, cgroup, 0).is_err() {
+        lost(Kind::Tcp);
+    }
+}
+
+#[inline(always)]
+pub fn reopen_port(key: u64) {
+    let _ = CLOSED_PORTS.remove(key);
+}
+
+/// cgroup of the listener that was closed on this port.
+#[inline(always)]
+pub fn closed_by(key: u64) -> Option<u64> {
+    CLOSED_PORTS.get_ptr(key).map(|cgroup| unsafe { *cgroup })
+}
+
+/// The BPF target has no `fetch_add`, and the form that returns the old value needs 5.12: this one is as old as maps.
+#[inline(always)]
+unsafe fn add_one(to: *mut u64) {
+    unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) to, in(reg) 1u64, options(nostack)) };
+}

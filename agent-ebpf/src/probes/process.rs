@@ -1,0 +1,151 @@
+//! sched_process_exit, sched_process_exec, mark_victim.
+
+use core::ptr::addr_of_mut;
+
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit};
+
+use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroup};
+use super::maps;
+
+/// For kernels that say which thread is the last one (6.16 and later).
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn process_exit_group_dead(ctx: BtfTracePointContext) -> i32 {
+    if ctx.arg::<u8>(1) != 0 {
+        unsafe { process_exit(ctx.arg(0)) }
+    }
+    0
+}
+
+/// For kernels before: two threads that race out can both see nobody alive, so an end is kept once per process.
+#[btf_tracepoint(function = "sched_process_exit")]
+pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
+    let task: Ptr = ctx.arg(0);
+    unsafe {
+        let signal: Ptr = Direct::get(task, Field::TaskSignal);
+        if Direct::get::<i32>(signal, Field::SignalLive) != 0 {
+            return 0;
+        }
+        let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
+        let start = Direct::get(leader, Field::TaskStartBoottime);
+        if maps::first_end(Direct::get(task, Field::TaskTgid), start) {
+            process_exit(task);
+        }
+    }
+    0
+}
+
+/// The last thread of a process leaves; its files and sockets are still open.
+#[inline(always)]
+unsafe fn process_exit(task: Ptr) {
+    unsafe {
+        let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
+        let tgid: u32 = Direct::get(task, Field::TaskTgid);
+        let cgroup = task_cgroup::<Direct>(task);
+        let level = ns_level::<Direct>(leader);
+        let ns_init = level > 0 && ns_pid::<Direct>(leader, level).0 == 1;
+        let watched = maps::is_watched(cgroup);
+        if !watched && !maps::take_signalled(tgid) && !ns_init {
+            return;
+        }
+        let status = exit_status(task, leader);
+        if watched && is_main(task, cgroup, level, ns_init, status) {
+            maps::arm(cgroup);
+        }
+        let Some(mut entry) = maps::reserve::<ProcessExit>(Kind::ProcessExit) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        let to = addr_of_mut!((*record).task);
+        fill_task::<Direct>(to, task, cgroup);
+        (*record).status = status;
+        (*record).pad = 0;
+        entry.submit(0);
+    }
+}
+
+/// As wait(2) has it, whichever thread was last: `exit_code` of the event's own task is wrong on 5.10 when that is not the
+/// leader, and `group_exit_code` is 0 there after a plain exit.
+#[inline(always)]
+unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
+    const SIGNAL_GROUP_EXIT: u32 = 4;
+    unsafe {
+        let signal: Ptr = Direct::get(task, Field::TaskSignal);
+        if Direct::get::<u32>(signal, Field::SignalFlags) & SIGNAL_GROUP_EXIT != 0 {
+            Direct::get(signal, Field::SignalGroupExitCode)
+        } else {
+            Direct::get(leader, Field::TaskExitCode)
+        }
+    }
+}
+
+/// Whether this end may be that of a subject, so that the sockets it closes are worth watching: init of a pid namespace, or a
+/// process that came in from another cgroup. In a namespace whose init it is not (a shared or the host's one), such a process is
+/// more often a probe or a hook: then only where it failed.
+#[inline(always)]
+unsafe fn is_main(task: Ptr, cgroup: u64, level: u32, ns_init: bool, status: u32) -> bool {
+    unsafe {
+        let parent: Ptr = Direct::get(task, Field::TaskRealParent);
+        ns_init || (task_cgroup::<Direct>(parent) != cgroup && (level == 0 || status != 0))
+    }
+}
+
+#[btf_tracepoint(function = "sched_process_exec")]
+pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
+    let task: Ptr = ctx.arg(0);
+    unsafe {
+        let cgroup = task_cgroup::<Direct>(task);
+        if !maps::is_watched(cgroup) {
+            return 0;
+        }
+        let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
+        let parent: Ptr = Direct::get(task, Field::TaskRealParent);
+        fill_task::<Direct>(addr_of_mut!((*record).task), task, cgroup);
+        (*record).parent_cgroup = task_cgroup::<Direct>(parent);
+        copy_comm::<Direct>(
+            addr_of_mut!((*record).parent_comm),
+            Direct::get(parent, Field::TaskGroupLeader),
+        );
+        entry.submit(0);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "mark_victim")]
+pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
+    let task: Ptr = ctx.arg(0);
+    unsafe {
+        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
+        fill_task::<Direct>(addr_of_mut!((*record).victim), task, task_cgroup::<Direct>(task));
+        (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+        (*record).pad = 0;
+        entry.submit(0);
+    }
+    0
+}
+
+/// For kernels whose tracepoint gives only the process id.
+#[btf_tracepoint(function = "mark_victim")]
+pub fn mark_victim_pid(ctx: BtfTracePointContext) -> i32 {
+    unsafe {
+        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
+        let words = addr_of_mut!((*record).victim).cast::<u64>();
+        (0..size_of::<epitaph_ebpf::Task>() / 8).for_each(|i| words.add(i).write_volatile(0));
+        (*record).victim.tgid = ctx.arg::<i32>(0) as u32;
+        (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+        (*record).pad = 0;
+        entry.submit(0);
+    }
+    0
+}

@@ -1,0 +1,239 @@
+//! signal_generate and signal_deliver.
+
+use core::ptr::addr_of_mut;
+
+use aya_ebpf::Global;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+use epitaph_ebpf::{Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, disposition, signal_flags};
+
+use super::kernel::{
+    Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, task_cgroup, with_current,
+};
+use super::maps;
+
+/// Bit `sig - 1`: kept.
+#[unsafe(no_mangle)]
+static SIGNALS: Global<u64> = Global::new(SIGNAL_MASK);
+
+const SIGKILL: u32 = 9;
+const SIGPIPE: u32 = 13;
+const SIGCONT: u32 = 18;
+const SIGWINCH: u32 = 28;
+/// The first real-time signal that is not glibc's own.
+const SIGRTMIN: u32 = 34;
+const SI_USER: i32 = 0;
+const SI_TKILL: i32 = -6;
+const SI_KERNEL: i32 = 128;
+
+#[btf_tracepoint(function = "signal_generate")]
+pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
+    let sig = ctx.arg::<i32>(0) as u32;
+    if !kept(sig) {
+        return 0;
+    }
+    let info: u64 = ctx.arg(1);
+    let task: Ptr = ctx.arg(2);
+    // SAFETY: the tracepoint gives a task, never NULL; `info` stays a number.
+    unsafe { generate(sig, info, task, ctx.arg::<i32>(3) as u8, ctx.arg::<i32>(4) as u8) }
+    0
+}
+
+#[inline(always)]
+fn kept(sig: u32) -> bool {
+    SIGNALS.load() >> (sig.wrapping_sub(1) & 63) & 1 != 0
+}
+
+/// What a program's own fault raises (a JVM by the thousand, for null checks), and SIGPIPE: news only from somebody else.
+#[inline(always)]
+fn is_own_fault(sig: u32) -> bool {
+    matches!(sig, 4 | 5 | 7 | 8 | 11 | SIGPIPE)
+}
+
+/// `info` is 0 or 1 for signals that the kernel makes, else a pointer. **Never load through it**: see the module's parent.
+#[inline(always)]
+unsafe fn signal_code(info: u64) -> i32 {
+    match info {
+        0 => SI_USER,
+        1 | 2 => SI_KERNEL,
+        info => unsafe { Probed::get(info as Ptr, Field::SiginfoCode) },
+    }
+}
+
+#[inline(always)]
+unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
+    unsafe {
+        let pid_tgid = bpf_get_current_pid_tgid();
+        let tgid: u32 = Direct::get(target, Field::TaskTgid);
+        if is_own_fault(sig) && pid_tgid as u32 == Direct::get::<u32>(target, Field::TaskPid) {
+            return;
+        }
+        // The terminal says its new size to all; only a kill(2) of that signal can be a stop.
+        if sig == SIGWINCH && info <= 2 {
+            return;
+        }
+        let code = signal_code(info);
+        // A runtime's own business between its threads (.NET interrupts them with a real-time signal).
+        if sig >= SIGRTMIN && code == SI_TKILL && (pid_tgid >> 32) as u32 == tgid {
+            return;
+        }
+        let cgroup = task_cgroup::<Direct>(target);
+        let watched = maps::is_watched(cgroup);
+        if !watched {
+            remember(target, tgid);
+        }
+        let sender_cgroup = with_current(|t| task_cgroup::<Direct>(t), |t| task_cgroup::<Probed>(t));
+        if watched && may_end(sig, result, code, sender_cgroup != cgroup) {
+            maps::arm(cgroup);
+        }
+
+        let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        with_current(
+            |t| fill_sender::<Direct>(record, t, sender_cgroup),
+            |t| fill_sender::<Probed>(record, t, sender_cgroup),
+        );
+        fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroup);
+        (*record).sig = sig;
+        (*record).code = code;
+        (*record).group = group;
+        (*record).result = result;
+        (*record).disposition = disposition_of(target, sig);
+        (*record).pad = 0;
+        (*record).flags = state_of(target, sig);
+        (*record).pad2 = 0;
+        entry.submit(0);
+    }
+}
+
+/// The end of a process in no watched cgroup is kept because it was signalled; that of a namespace's init is kept anyway.
+#[inline(always)]
+unsafe fn remember(target: Ptr, tgid: u32) {
+    unsafe {
+        let leader: Ptr = Direct::get(target, Field::TaskGroupLeader);
+        let level = ns_level::<Direct>(leader);
+        if level == 0 || ns_pid::<Direct>(leader, level).0 != 1 {
+            maps::remember_signalled(tgid, Direct::get(leader, Field::TaskStartBoottime));
+        }
+    }
+}
+
+/// Whether this signal may be the beginning of the end, so that the sockets of the target's cgroup are worth watching: it came
+/// from another cgroup or from the kernel itself (a runtime's stop signal of any number, a kill, the OOM killer), and it was not
+/// SIGCONT. Result 1 (ignored) counts: the kill follows. What processes of one cgroup send each other (a supervisor and its
+/// workers) does not: the end of the main process arms on its own, before its sockets are closed.
+#[inline(always)]
+fn may_end(sig: u32, result: u8, code: i32, from_outside: bool) -> bool {
+    sig != SIGCONT && result <= 2 && (from_outside || code == SI_KERNEL)
+}
+
+#[inline(always)]
+unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroup: u64) {
+    unsafe {
+        fill_task::<R>(addr_of_mut!((*record).sender), sender, cgroup);
+        let parent: Ptr = R::get(sender, Field::TaskRealParent);
+        let grandparent: Ptr = R::get(parent, Field::TaskRealParent);
+        copy_comm::<R>(
+            addr_of_mut!((*record).sender_parent_comm),
+            R::get(parent, Field::TaskGroupLeader),
+        );
+        (*record).sender_grandparent = R::get(grandparent, Field::TaskTgid);
+    }
+}
+
+#[inline(always)]
+unsafe fn disposition_of(target: Ptr, sig: u32) -> u8 {
+    // Nobody can catch or ignore it.
+    if sig == SIGKILL {
+        return disposition::DEFAULT;
+    }
+    unsafe {
+        let table: Ptr = Direct::get(target, Field::TaskSighand);
+        if table.is_null() {
+            return disposition::UNKNOWN;
+        }
+        let action = table.add(offset(Field::SighandAction) + (sig as usize - 1) * offset(Field::SigactionSize));
+        match Probed::get::<u64>(action, Field::SigactionHandler) {
+            0 => disposition::DEFAULT,
+            1 => disposition::IGNORE,
+            _ => disposition::HANDLER,
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn state_of(target: Ptr, sig: u32) -> u32 {
+    // include/linux/sched/signal.h, sched/jobctl.h, sched.h: the same bits from 5.10 on.
+    const SIGNAL_STOP_STOPPED: u32 = 1;
+    const SIGNAL_GROUP_EXIT: u32 = 4;
+    const JOBCTL_STOP_PENDING: u64 = 1 << 17;
+    const JOBCTL_TRAP_FREEZE: u64 = 1 << 23;
+    // The v1 freezer: a task state since 6.1; a task flag before, told only up to 5.13 (whose state has its old name), because
+    // later kernels use the flag's bit for something else.
+    const TASK_FROZEN: u32 = 0x8000;
+    const PF_FROZEN: u32 = 0x0001_0000;
+
+    unsafe {
+        let blocked: u64 = Direct::get(target, Field::TaskBlocked);
+        let signal: Ptr = Direct::get(target, Field::TaskSignal);
+        let signal_flags: u32 = Direct::get(signal, Field::SignalFlags);
+        let jobctl: u64 = Direct::get(target, Field::TaskJobctl);
+        let frozen_v1 = if has(Field::TaskState) {
+            Direct::get::<u32>(target, Field::TaskState) & TASK_FROZEN != 0
+        } else {
+            Direct::get::<u32>(target, Field::TaskFlags) & PF_FROZEN != 0
+        };
+        let mut flags = 0;
+        if blocked >> ((sig - 1) & 63) & 1 != 0 {
+            flags |= signal_flags::BLOCKED;
+        }
+        if signal_flags & SIGNAL_STOP_STOPPED != 0 || jobctl & JOBCTL_STOP_PENDING != 0 {
+            flags |= signal_flags::STOPPED;
+        }
+        if jobctl & JOBCTL_TRAP_FREEZE != 0 || frozen_v1 {
+            flags |= signal_flags::FROZEN;
+        }
+        if signal_flags & SIGNAL_GROUP_EXIT != 0 {
+            flags |= signal_flags::EXITING;
+        }
+        if Direct::get::<u32>(target, Field::TaskPtrace) != 0 {
+            flags |= signal_flags::TRACED;
+        }
+        flags
+    }
+}
+
+#[btf_tracepoint(function = "signal_deliver")]
+pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
+    let sig = ctx.arg::<i32>(0) as u32;
+    if !kept(sig) || is_own_fault(sig) {
+        return 0;
+    }
+    let action: Ptr = ctx.arg(2);
+    // SAFETY: the tracepoint gives the action, never NULL; `info` (NULL at every group exit) stays a number.
+    unsafe {
+        // SIG_DFL is 0, SIG_IGN 1.
+        if Direct::get::<u64>(action, Field::SigactionHandler) <= 1 {
+            return 0;
+        }
+        if sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
+            return 0;
+        }
+        let Some(mut entry) = maps::reserve::<SignalDeliver>(Kind::SignalDeliver) else {
+            return 0;
+        };
+        let record = entry.as_mut_ptr();
+        let task = addr_of_mut!((*record).task);
+        with_current(
+            |t| fill_task::<Direct>(task, t, task_cgroup::<Direct>(t)),
+            |t| fill_task::<Probed>(task, t, task_cgroup::<Probed>(t)),
+        );
+        (*record).sig = sig;
+        (*record).pad = 0;
+        entry.submit(0);
+    }
+    0
+}

@@ -1,0 +1,181 @@
+//! The table of probes: which programs there are for which tracepoint, what each needs, and which one fits this kernel.
+
+use epitaph_ebpf::Field::{self, *};
+use epitaph_ebpf::Kind;
+
+use super::btf::{Argument, Layout};
+
+/// One tracepoint, and the programs that can stand at it.
+pub struct Probe {
+    pub tracepoint: &'static str,
+    /// Of its records.
+    pub kind: Kind,
+    variants: &'static [Variant],
+}
+
+struct Variant {
+    program: &'static str,
+    /// What the program reads of the tracepoint's arguments.
+    arguments: &'static [Argument],
+    needs: &'static [&'static [Field]],
+}
+
+/// The programs as a kernel can have them.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Choice {
+    Program(&'static str),
+    /// Why this kernel cannot have the probe.
+    Unsupported(String),
+}
+
+const TASK: &[Field] = &[
+    TaskPid,
+    TaskTgid,
+    TaskRealParent,
+    TaskGroupLeader,
+    TaskThreadPid,
+    TaskStartBoottime,
+    TaskComm,
+    TaskCgroups,
+    CssSetDflCgrp,
+    CgroupKn,
+    KernfsNodeId,
+    PidLevel,
+    PidNumbers,
+    UpidSize,
+    UpidNr,
+    UpidNs,
+    PidNamespaceInum,
+];
+const TARGET: &[Field] = &[
+    TaskFlags,
+    TaskPtrace,
+    TaskJobctl,
+    TaskSignal,
+    TaskSighand,
+    TaskBlocked,
+    SignalFlags,
+    SighandAction,
+    SigactionHandler,
+    SigactionSize,
+    SiginfoCode,
+];
+const EXIT: &[Field] = &[TaskSignal, SignalFlags, SignalGroupExitCode, TaskExitCode];
+const CGROUP: &[Field] = &[
+    CgroupKn,
+    KernfsNodeId,
+    CgroupRoot,
+    CgroupRootHierarchyId,
+    CgroupSelfParent,
+    CssCgroup,
+];
+const SOCKET: &[Field] = &[
+    TaskFlags,
+    TaskCgroups,
+    CssSetDflCgrp,
+    CgroupKn,
+    KernfsNodeId,
+    SockFamily,
+    SockState,
+    SockNum,
+    SockDport,
+    SockDaddr,
+    SockRcvSaddr,
+    SockNet,
+    SockErr,
+    SockCgroup,
+    NetInum,
+    InetSport,
+];
+const PACKET: &[Field] = &[SkbHead, SkbDev, SkbNetworkHeader, SkbTransportHeader, NetDeviceNet];
+
+use Argument::{Pointer, Value};
+
+const fn one(program: &'static str, arguments: &'static [Argument], needs: &'static [&'static [Field]]) -> Variant {
+    Variant {
+        program,
+        arguments,
+        needs,
+    }
+}
+
+/// In the order in which they are attached: the kernel must mark new cgroups before anything else is seen. Of a probe's
+/// variants, the first that fits is taken.
+pub const PROBES: &[Probe] = &[
+    Probe {
+        tracepoint: "cgroup_mkdir",
+        kind: Kind::CgroupMkdir,
+        variants: &[one("cgroup_mkdir", &[Pointer, Pointer], &[CGROUP])],
+    },
+    Probe {
+        tracepoint: "cgroup_rmdir",
+        kind: Kind::CgroupRmdir,
+        variants: &[one("cgroup_rmdir", &[Pointer], &[CGROUP])],
+    },
+    Probe {
+        tracepoint: "sched_process_exit",
+        kind: Kind::ProcessExit,
+        variants: &[
+            one("process_exit_group_dead", &[Pointer, Value], &[TASK, EXIT]),
+            one("process_exit_live", &[Pointer], &[TASK, EXIT, &[SignalLive]]),
+        ],
+    },
+    Probe {
+        tracepoint: "sched_process_exec",
+        kind: Kind::ProcessExec,
+        variants: &[one("process_exec", &[Pointer], &[TASK])],
+    },
+    Probe {
+        tracepoint: "mark_victim",
+        kind: Kind::OomVictim,
+        variants: &[
+            one("mark_victim_task", &[Pointer], &[TASK]),
+            one("mark_victim_pid", &[Value], &[]),
+        ],
+    },
+    Probe {
+        tracepoint: "signal_deliver",
+        kind: Kind::SignalDeliver,
+        variants: &[one(
+            "signal_deliver",
+            &[Value, Pointer, Pointer],
+            &[TASK, &[SigactionHandler, SiginfoCode]],
+        )],
+    },
+    Probe {
+        tracepoint: "signal_generate",
+        kind: Kind::SignalGenerate,
+        variants: &[one(
+            "signal_generate",
+            &[Value, Pointer, Pointer, Value, Value],
+            &[TASK, TARGET],
+        )],
+    },
+];
+
+/// Names of all tracepoints in the table.
+pub fn tracepoints() -> Vec<&'static str> {
+    PROBES.iter().map(|probe| probe.tracepoint).collect()
+}
+
+impl Probe {
+    pub fn choose(&self, layout: &Layout) -> Choice {
+        let Some(arguments) = layout.tracepoint(self.tracepoint) else {
+            return Choice::Unsupported(format!("this kernel has no tracepoint {}", self.tracepoint));
+        };
+        let mut reason = format!("its arguments on this kernel are not known: {arguments:?}");
+        for variant in self.variants {
+            if !arguments.starts_with(variant.arguments) {
+                continue;
+            }
+            match variant.needs.iter().find_map(|fields| layout.missing(fields)) {
+                None => return Choice::Program(variant.program),
+                Some(field) => {
+                    let (strukt, path) = field.place();
+                    reason = format!("this kernel has no {strukt}.{path}");
+                }
+            }
+        }
+        Choice::Unsupported(reason)
+    }
+}
