@@ -1,1 +1,83 @@
 //! The only room that reads clocks.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::event::{Boot, Wall, WallOffset};
+
+/// Brackets tried; the tightest counts, so a preemption within one does no harm.
+const BRACKETS: usize = 8;
+
+/// `CLOCK_BOOTTIME`: what the kernel records carry too.
+pub fn now() -> Boot {
+    Boot(read(ClockId::CLOCK_BOOTTIME))
+}
+
+/// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, right to about a microsecond. Changes with NTP steps: measure again now and then.
+pub fn wall_offset() -> WallOffset {
+    let brackets = (0..BRACKETS).map(|_| {
+        let before = now();
+        let wall = read(ClockId::CLOCK_REALTIME);
+        (before, Wall(wall), now())
+    });
+    tightest(brackets)
+}
+
+/// `2026-11-21T11:44:10.123456789Z`.
+pub fn rfc3339(wall: Wall) -> String {
+    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(wall.0)).to_string()
+}
+
+/// The offset of the bracket whose two boot times are closest, with the wall time in its middle.
+fn tightest(brackets: impl Iterator<Item = (Boot, Wall, Boot)>) -> WallOffset {
+    let best = brackets.min_by_key(|(before, _, after)| after.since(*before));
+    best.map_or(WallOffset(0), |(before, wall, after)| {
+        let middle = before.0 + (after.0.saturating_sub(before.0)) / 2;
+        WallOffset(i64::try_from(i128::from(wall.0) - i128::from(middle)).unwrap_or(0))
+    })
+}
+
+fn read(clock: ClockId) -> u64 {
+    // Both clocks exist on every kernel that has BPF; the call has no other way to fail.
+    let time = clock_gettime(clock).expect("CLOCK_BOOTTIME and CLOCK_REALTIME are readable");
+    // A wall clock before 1970 counts as 1970.
+    u64::try_from(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec())).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_time_goes_forward() {
+        let before = now();
+        assert!(before.0 > 0 && now() >= before);
+    }
+
+    #[test]
+    fn offset_maps_boot_to_wall() {
+        let (offset, boot) = (wall_offset(), now());
+        let wall = read(ClockId::CLOCK_REALTIME);
+        // Only that the two clocks are not mixed up or swapped: boot times are days, wall times are decades.
+        let away = wall.abs_diff(offset.wall(boot).0);
+        assert!(away < 3_600_000_000_000, "{away} ns");
+    }
+
+    #[test]
+    fn tightest_bracket_counts() {
+        let preempted = (Boot(100), Wall(1_000_000), Boot(900_100));
+        let tight = (Boot(900_200), Wall(1_900_250), Boot(900_300));
+        assert_eq!(tightest([preempted, tight].into_iter()), WallOffset(1_000_000));
+        // The machine booted with its clock in the past: the offset is negative.
+        assert_eq!(tightest([(Boot(500), Wall(100), Boot(500))].into_iter()), WallOffset(-400));
+        assert_eq!(tightest(std::iter::empty()), WallOffset(0));
+    }
+
+    #[test]
+    fn rfc3339_has_nanoseconds() {
+        assert_eq!(rfc3339(Wall(0)), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(rfc3339(Wall(1_795_261_450_123_456_789)), "2026-11-21T11:44:10.123456789Z");
+        assert_eq!(rfc3339(Wall(u64::MAX)), "2554-07-21T23:34:33.709551615Z");
+    }
+}

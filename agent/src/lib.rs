@@ -1,5 +1,9 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
+// Test fixtures name this crate as `tests` does.
+#[cfg(test)]
+extern crate self as epitaph;
+
 pub mod attribute;
 pub mod cli;
 pub mod clock;

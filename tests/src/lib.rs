@@ -1,1 +1,18 @@
+//! What crosses rooms: the stories that the demo plays and the tests assert, the small container runtime that plays them,
+//! the processes that die in them, and the bystanders (clients, killers).
+//!
+//! *Architecture invariant*: nothing here depends on crate `epitaph`. The agent is a process of its own that is told nothing:
+//! its words are compared with what the players themselves know.
+//!
+//! Entry points: [`demo::demo`] for people, `tests/players.rs` (the players alone) and `tests/stories.rs` (with the agent).
+
+pub mod bystander;
+pub mod cgroup;
+pub mod machine;
+pub mod play;
+pub mod runtime;
 pub mod skip;
+pub mod stories;
+pub mod story;
+pub mod sys;
+pub mod victim;

@@ -1,7 +1,10 @@
 //! Attribution: cgroup → container, systemd unit, or host.
 
+mod cgroups;
+mod ids;
 mod index;
 pub mod path;
+mod processes;
 
 use std::fmt;
 use std::sync::Arc;

@@ -242,3 +242,7 @@ fn is_plain(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     !c.is_control() && !formatting
 }
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

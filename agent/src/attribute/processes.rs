@@ -1,0 +1,119 @@
+//! The bounded store of process facts, for what cgroup v2 ids cannot say. The key is a process, not its id: the kernel gives
+//! ids out again.
+
+use std::collections::VecDeque;
+
+use super::cgroups::KEEP_DEAD;
+use super::ids::Map;
+use super::{Attribution, UnknownCgroup};
+use crate::event::{Boot, Pid, Task};
+
+/// `/proc/PID/stat` counts in clock ticks of USER_HZ, 100 per second on every architecture that has the probes.
+const TICK: u64 = 10_000_000;
+
+pub(super) struct Processes {
+    max: usize,
+    facts: Map<Key, Fact>,
+    order: VecDeque<(u64, Key)>,
+    /// Latest known start, in ticks, of a process id's holder.
+    latest: Map<u32, u64>,
+    sequence: u64,
+    drops: u64,
+}
+
+/// Process id and start in ticks; `GONE` for "was gone when asked for".
+type Key = (u32, u64);
+const GONE: u64 = u64::MAX;
+
+struct Fact {
+    sequence: u64,
+    told: Boot,
+    place: Attribution,
+}
+
+impl Processes {
+    pub fn new(max: usize) -> Processes {
+        let (facts, latest) = (Map::default(), Map::default());
+        Processes {
+            max: max.max(1),
+            facts,
+            order: VecDeque::new(),
+            latest,
+            sequence: 0,
+            drops: 0,
+        }
+    }
+
+    pub fn of(&self, task: &Task) -> Option<&Attribution> {
+        self.facts.get(&key(task)).map(|fact| &fact.place)
+    }
+
+    /// The latest known holder of the id.
+    pub fn latest(&self, tgid: Pid) -> Option<&Attribution> {
+        let tick = self.latest.get(&tgid.0)?;
+        self.facts.get(&(tgid.0, *tick)).map(|fact| &fact.place)
+    }
+
+    /// `/proc` has nothing more to say: the process was gone when asked for, or its id is another's by now.
+    pub fn is_over(&self, task: &Task) -> bool {
+        self.facts
+            .get(&(task.tgid.0, GONE))
+            .is_some_and(|gone| task.start <= gone.told)
+            || self.latest.get(&task.tgid.0).is_some_and(|&latest| latest > key(task).1)
+    }
+
+    pub fn insert(&mut self, now: Boot, tgid: Pid, start: Boot, place: Attribution) {
+        let tick = start.0 / TICK;
+        let latest = self.latest.entry(tgid.0).or_insert(tick);
+        *latest = (*latest).max(tick);
+        self.put((tgid.0, tick), now, place);
+    }
+
+    pub fn insert_gone(&mut self, now: Boot, tgid: Pid) {
+        // Whoever held the id last is not known any more.
+        self.latest.remove(&tgid.0);
+        self.put((tgid.0, GONE), now, Attribution::Unknown(UnknownCgroup::ProcessGone));
+    }
+
+    pub fn drops(&mut self) -> u64 {
+        std::mem::take(&mut self.drops)
+    }
+
+    fn put(&mut self, key: Key, now: Boot, place: Attribution) {
+        self.sequence += 1;
+        self.facts.insert(
+            key,
+            Fact {
+                sequence: self.sequence,
+                told: now,
+                place,
+            },
+        );
+        self.order.push_back((self.sequence, key));
+        while self.facts.len() > self.max || self.order.len() > 2 * self.max {
+            let Some((sequence, key)) = self.order.pop_front() else {
+                break;
+            };
+            if self.facts.get(&key).is_none_or(|fact| fact.sequence != sequence) {
+                continue;
+            }
+            // An old fact is a dead process's, or one that is asked for again: only a fresh one is missed.
+            let fresh = self.facts.remove(&key).is_some_and(|fact| now.since(fact.told) < KEEP_DEAD);
+            self.drops += u64::from(fresh);
+            if self.latest.get(&key.0) == Some(&key.1) {
+                self.latest.remove(&key.0);
+            }
+        }
+    }
+}
+
+fn key(task: &Task) -> Key {
+    (task.tgid.0, task.start.0 / TICK)
+}
+
+#[cfg(test)]
+impl Processes {
+    pub fn assert_bounded(&self) {
+        assert!(self.facts.len() <= self.max && self.order.len() <= 2 * self.max && self.latest.len() <= self.facts.len());
+    }
+}

@@ -1,1 +1,0 @@
-//! The command line: parsing and the commands that need no runtime.

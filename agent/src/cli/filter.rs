@@ -1,0 +1,214 @@
+//! Which terminations a person wants to see.
+
+use clap::Args;
+
+use crate::attribute::Subject;
+use crate::termination::{StopSignalIgnored, Termination};
+
+/// Values of one flag are alternatives, and so are `--container` and `--unit` (nothing is both); everything else narrows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Filters")]
+pub struct Filter {
+    /// Containers whose id begins so; may be repeated
+    #[arg(long, value_name = "ID", value_parser = container_prefix)]
+    pub container: Vec<String>,
+    /// systemd units with this name; * and ? match; ".service" is added where the name has no suffix
+    #[arg(long, value_name = "NAME")]
+    pub unit: Vec<String>,
+    /// Subjects in this cgroup or below, path from the hierarchy's root
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<String>,
+    /// Terminations with this verdict; `epitaph explain` lists them
+    #[arg(long, value_name = "VERDICT")]
+    pub verdict: Vec<String>,
+    /// Unclean terminations only
+    #[arg(long)]
+    pub unclean: bool,
+}
+
+impl Filter {
+    pub fn matches(&self, t: &Termination) -> bool {
+        self.matches_subject(&t.subject, t.cgroup_path.as_deref())
+            && (self.verdict.is_empty() || self.verdict.iter().any(|v| v == t.verdict.headline))
+            && (!self.unclean || t.verdict.unclean)
+    }
+
+    /// An early warning passes where the termination that it announces could: `path` is the subject's cgroup where known.
+    pub fn matches_early(&self, e: &StopSignalIgnored, path: Option<&str>) -> bool {
+        self.matches_subject(&e.subject, path)
+            && (self.verdict.is_empty() || self.verdict.iter().any(|v| v == "ignored-stop-signal"))
+    }
+
+    /// A subject whose path is not known is in no cgroup that was asked for.
+    pub fn matches_subject(&self, subject: &Subject, path: Option<&str>) -> bool {
+        let named = match subject {
+            _ if self.container.is_empty() && self.unit.is_empty() => true,
+            Subject::Container { id, .. } => self.container.iter().any(|prefix| id.0.starts_with(prefix.as_str())),
+            Subject::Unit { name } => self.unit.iter().any(|pattern| unit_matches(pattern, name)),
+        };
+        named && (self.cgroup.is_empty() || path.is_some_and(|p| self.cgroup.iter().any(|prefix| is_below(p, prefix))))
+    }
+}
+
+fn container_prefix(text: &str) -> Result<String, String> {
+    let prefix = text.to_ascii_lowercase();
+    if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err("not the beginning of a container id: 1 to 64 hex digits".to_owned());
+    }
+    Ok(prefix)
+}
+
+/// systemctl's habit: a name without a suffix means the service.
+fn unit_matches(pattern: &str, name: &str) -> bool {
+    glob(pattern.as_bytes(), name.as_bytes())
+        || (!pattern.contains('.') && glob(format!("{pattern}.service").as_bytes(), name.as_bytes()))
+}
+
+/// `path` is `prefix` or below it: whole components, so `/a` does not contain `/ab`.
+fn is_below(path: &str, prefix: &str) -> bool {
+    let path = path.trim_start_matches('/');
+    let prefix = prefix.trim_matches('/');
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || prefix.is_empty() || rest.starts_with('/'))
+}
+
+/// `*` is any bytes, `?` one byte. Linear in both, whatever the pattern: only the last `*` is ever retried.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match retry {
+                Some((after, from)) => {
+                    retry = Some((after, from + 1));
+                    (p, t) = (after, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::render::sample;
+
+    fn filter(set: impl FnOnce(&mut Filter)) -> Filter {
+        let mut filter = Filter::default();
+        set(&mut filter);
+        filter
+    }
+
+    #[test]
+    fn nothing_asked_is_everything_shown() {
+        assert!(Filter::default().matches(&sample::ignored()));
+        assert!(Filter::default().matches(&sample::unknown_unit()));
+    }
+
+    #[test]
+    fn containers_by_the_beginning_of_their_id() {
+        let t = sample::ignored();
+        assert!(filter(|f| f.container = vec!["3f1c".into()]).matches(&t));
+        assert!(!filter(|f| f.container = vec!["f1c".into()]).matches(&t));
+        assert!(filter(|f| f.container = vec!["aa".into(), "3f".into()]).matches(&t));
+        assert!(!filter(|f| f.container = vec!["3f".into()]).matches(&sample::unknown_unit()));
+        assert_eq!(container_prefix("3FaB").as_deref(), Ok("3fab"));
+        assert!(container_prefix("web").is_err());
+    }
+
+    #[test]
+    fn units_by_name_or_pattern() {
+        let t = sample::unknown_unit();
+        for (pattern, yes) in [
+            ("nginx.service", true),
+            ("nginx", true),
+            ("ngin?", true),
+            ("ng*", true),
+            ("*.service", true),
+            ("*", true),
+            ("*x.scope", false),
+            ("inx.service", false),
+            ("nginx.serv", false),
+            ("", false),
+        ] {
+            assert_eq!(filter(|f| f.unit = vec![pattern.into()]).matches(&t), yes, "{pattern}");
+        }
+        assert!(!filter(|f| f.unit = vec!["*".into()]).matches(&sample::ignored()));
+        let either = filter(|f| {
+            f.unit = vec!["nginx".into()];
+            f.container = vec!["3f".into()];
+        });
+        assert!(either.matches(&t) && either.matches(&sample::ignored()));
+    }
+
+    #[test]
+    fn cgroups_by_whole_components() {
+        let mut t = sample::unknown_unit();
+        for (prefix, yes) in [
+            ("/system.slice", true),
+            ("system.slice/", true),
+            ("/system.slice/nginx.service", true),
+            ("/", true),
+            ("/system", false),
+            ("/system.slice/nginx.service/below", false),
+        ] {
+            assert_eq!(filter(|f| f.cgroup = vec![prefix.into()]).matches(&t), yes, "{prefix}");
+        }
+        t.cgroup_path = None;
+        assert!(!filter(|f| f.cgroup = vec!["/system.slice".into()]).matches(&t));
+    }
+
+    #[test]
+    fn verdicts_and_unclean_narrow() {
+        let (bad, unknown) = (sample::ignored(), sample::unknown_unit());
+        let ignored = filter(|f| f.verdict = vec!["ignored-stop-signal".into()]);
+        assert!(ignored.matches(&bad) && !ignored.matches(&unknown));
+        let unclean = filter(|f| f.unclean = true);
+        assert!(unclean.matches(&bad) && !unclean.matches(&unknown));
+        assert!(
+            !filter(|f| {
+                f.unclean = true;
+                f.unit = vec!["nginx".into()];
+            })
+            .matches(&bad)
+        );
+    }
+
+    #[test]
+    fn an_early_warning_passes_with_the_death_it_announces() {
+        let early = sample::early();
+        assert!(filter(|f| f.unclean = true).matches_early(&early, None));
+        assert!(filter(|f| f.verdict = vec!["ignored-stop-signal".into()]).matches_early(&early, None));
+        assert!(!filter(|f| f.verdict = vec!["crashed".into()]).matches_early(&early, None));
+        assert!(!filter(|f| f.cgroup = vec!["/a".into()]).matches_early(&early, None));
+        assert!(filter(|f| f.cgroup = vec!["/a".into()]).matches_early(&early, Some("/a/b")));
+    }
+
+    fn glob_by_definition(p: &[u8], t: &[u8]) -> bool {
+        match (p.first(), t.first()) {
+            (None, None) => true,
+            (Some(b'*'), _) => glob_by_definition(&p[1..], t) || (!t.is_empty() && glob_by_definition(p, &t[1..])),
+            (Some(&c), Some(&d)) => (c == b'?' || c == d) && glob_by_definition(&p[1..], &t[1..]),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn glob_is_what_its_definition_says(p in "[ab*?]{0,8}", t in "[ab]{0,10}") {
+            prop_assert_eq!(glob(p.as_bytes(), t.as_bytes()), glob_by_definition(p.as_bytes(), t.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The command line: what can be asked, how it is parsed, and with which code the process ends.
+
+pub mod exit;
+pub mod explain;
+pub mod filter;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use exit::SysExit;
+pub use filter::Filter;
+
+use crate::config::{Override, Overrides};
+
+/// No git here: the version, the wire format (what `record` writes) and the target are what a bug report needs.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{} ({}-{}, probe records v{}{})",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+        epitaph_ebpf::VERSION,
+        if cfg!(debug_assertions) { ", debug build" } else { "" }
+    )
+});
+
+/// Why containers and systemd units died, with proof from the kernel.
+#[derive(Debug, Parser)]
+#[command(name = "epitaph", version = VERSION.as_str(), after_help = exit::HELP, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Observe this machine: traces and metrics to a collector, /metrics, /healthz, /readyz
+    Agent(AgentArgs),
+    /// Show terminations as they happen, in the terminal or as a stream
+    Watch(WatchArgs),
+    /// Write the evidence to a file, for `replay`, and show terminations meanwhile
+    Record(RecordArgs),
+    /// Judge the evidence in a file again, on any machine, without root
+    Replay(ReplayArgs),
+    /// What a verdict means, what proves it, and how to fix it
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// TOML file; docs/config.md lists the keys
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print the effective configuration, secrets redacted, and exit
+    #[arg(long)]
+    pub print_config: bool,
+    /// Address of /metrics, /healthz and /readyz, or "off" [default: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// Traces of unclean terminations only
+    #[arg(long)]
+    pub unclean_only: bool,
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Any other setting, such as limits.timelines=2000; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    pub show: ShowArgs,
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write; it must not exist yet
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub show: ShowArgs,
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// File that `record` wrote
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub show: ShowArgs,
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Such as ignored-stop-signal; without it, all of them with a line each
+    pub verdict: Option<String>,
+}
+
+/// How and which terminations are shown.
+#[derive(Debug, Default, Args)]
+pub struct ShowArgs {
+    /// Form of the output; docs/json.md describes the objects of "json"
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+    /// Colour in text [NO_COLOR turns "auto" off]
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+    #[command(flatten)]
+    pub filter: Filter,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A live view in a terminal, text elsewhere
+    #[default]
+    Auto,
+    /// A block of lines per termination
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// `NO_COLOR` (any value that is not empty, see no-color.org) and a stream that is no terminal turn `Auto` off.
+    pub fn style(self, is_terminal: bool, env: &dyn crate::config::Env) -> crate::render::text::Style {
+        use crate::render::text::Style;
+        match self {
+            Color::Always => Style::Color,
+            Color::Auto if is_terminal && env.get("NO_COLOR").is_none_or(|v| v.is_empty()) => Style::Color,
+            Color::Auto | Color::Never => Style::Plain,
+        }
+    }
+}
+
+#[derive(Debug, Default, Args)]
+pub struct KernelArgs {
+    /// The running kernel's BTF, where it has no /sys/kernel/btf/vmlinux
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+    /// Ring buffer between the probes and us: a power of two [default: 4194304]
+    #[arg(long, value_name = "BYTES")]
+    pub ring_bytes: Option<u32>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct OtlpArgs {
+    /// Send traces to this collector, such as http://localhost:4317
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+    /// grpc or http/protobuf [default: grpc]
+    #[arg(long, value_name = "PROTOCOL")]
+    pub otlp_protocol: Option<String>,
+    /// One service.name for all terminations instead of each subject's own
+    #[arg(long, value_name = "NAME")]
+    pub service_name: Option<String>,
+}
+
+#[derive(Debug, Default, Args)]
+pub struct LogArgs {
+    /// Which of our own messages go to standard error, such as debug or epitaph::source=debug [default: info]
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
+    /// text or json
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+}
+
+impl Cli {
+    /// Parses; help and version go to standard output and errors to standard error. Err is the code to end with.
+    pub fn parse_or_exit(args: impl IntoIterator<Item = OsString>) -> Result<Cli, SysExit> {
+        Cli::try_parse_from(args).map_err(|error| {
+            // A closed pipe here (`epitaph --help | head`) is nobody's problem.
+            let _ = error.print();
+            if error.use_stderr() { SysExit::Usage } else { SysExit::Ok }
+        })
+    }
+}
+
+impl AgentArgs {
+    /// What the flags say, for [`crate::config::Config::load`].
+    pub fn overrides(&self) -> Overrides {
+        let mut all = overrides(Some(&self.kernel), &self.otlp, &self.log);
+        add(&mut all, "--listen", "listen", self.listen.clone());
+        add(
+            &mut all,
+            "--unclean-only",
+            "export.unclean_only",
+            self.unclean_only.then(|| "true".to_owned()),
+        );
+        for (key, value) in &self.set {
+            add(&mut all, "--set", key, Some(value.clone()));
+        }
+        all
+    }
+}
+
+impl WatchArgs {
+    /// For [`crate::config::Config::for_person`].
+    pub fn overrides(&self) -> Overrides {
+        overrides(Some(&self.kernel), &self.otlp, &self.log)
+    }
+}
+
+impl RecordArgs {
+    /// For [`crate::config::Config::for_person`].
+    pub fn overrides(&self) -> Overrides {
+        overrides(Some(&self.kernel), &self.otlp, &self.log)
+    }
+}
+
+impl ReplayArgs {
+    /// For [`crate::config::Config::for_person`].
+    pub fn overrides(&self) -> Overrides {
+        overrides(None, &self.otlp, &self.log)
+    }
+}
+
+fn overrides(kernel: Option<&KernelArgs>, otlp: &OtlpArgs, log: &LogArgs) -> Overrides {
+    let mut all = Overrides::default();
+    if let Some(kernel) = kernel {
+        add(
+            &mut all,
+            "--btf",
+            "kernel.btf",
+            kernel.btf.as_ref().map(|p| p.to_string_lossy().into_owned()),
+        );
+        add(
+            &mut all,
+            "--ring-bytes",
+            "kernel.ring_bytes",
+            kernel.ring_bytes.map(|n| n.to_string()),
+        );
+    }
+    add(&mut all, "--otlp", "otlp.endpoint", otlp.otlp.clone());
+    add(&mut all, "--otlp-protocol", "otlp.protocol", otlp.otlp_protocol.clone());
+    add(&mut all, "--service-name", "export.service_name", otlp.service_name.clone());
+    add(&mut all, "--log", "log.filter", log.log.clone());
+    add(&mut all, "--log-format", "log.format", log.log_format.clone());
+    all
+}
+
+fn add(to: &mut Overrides, flag: &str, key: &str, value: Option<String>) {
+    if let Some(value) = value {
+        to.0.push(Override {
+            flag: flag.to_owned(),
+            key: key.to_owned(),
+            value,
+        });
+    }
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("not KEY=VALUE, such as limits.timelines=2000")?;
+    Ok((key.trim().to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::config::settings;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("epitaph").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_a_setting_exists_and_reaches_it() {
+        let line = "agent --listen [::1]:7 --otlp http://c:1 --otlp-protocol http/protobuf --unclean-only --service-name s \
+                    --btf b --ring-bytes 65536 --log debug --log-format json --set limits.timelines=2";
+        let Command::Agent(args) = parse(line).unwrap().command else {
+            panic!("not agent")
+        };
+        let all = args.overrides();
+        for setting in settings::ALL {
+            if let Some(flag) = setting.flag {
+                assert!(
+                    all.0.iter().any(|o| o.flag == flag && o.key == setting.key),
+                    "{flag} does not set {}",
+                    setting.key
+                );
+            }
+        }
+        let set = all.0.last().unwrap();
+        assert_eq!((set.key.as_str(), set.value.as_str()), ("limits.timelines", "2"));
+    }
+
+    #[test]
+    fn a_typo_ends_with_64_and_help_with_0() {
+        let run = |line: &str| Cli::parse_or_exit(line.split(' ').map(Into::into)).err();
+        assert_eq!(run("epitaph wacth"), Some(SysExit::Usage));
+        assert_eq!(run("epitaph watch --output xml"), Some(SysExit::Usage));
+        assert_eq!(run("epitaph agent --set nothing"), Some(SysExit::Usage));
+        assert_eq!(run("epitaph --version"), Some(SysExit::Ok));
+        assert_eq!(run("epitaph record"), Some(SysExit::Usage));
+    }
+
+    #[test]
+    fn filters_and_output_are_shared_by_those_that_show() {
+        for line in ["watch", "record f", "replay f"] {
+            let cli = parse(&format!(
+                "{line} --output json --container ab --unit x* --cgroup /a --verdict crashed --unclean"
+            ));
+            let show = match cli.unwrap().command {
+                Command::Watch(a) => a.show,
+                Command::Record(a) => a.show,
+                Command::Replay(a) => a.show,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(show.output, Output::Json);
+            assert!(show.filter.unclean);
+        }
+    }
+}

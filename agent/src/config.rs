@@ -1,1 +1,0 @@
-//! One typed configuration, from flags, environment and file.

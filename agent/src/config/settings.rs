@@ -1,0 +1,216 @@
+//! Every setting, once: key, environment, flag, meaning, and how text becomes its value.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use super::{Config, Secret, parse_duration};
+
+pub struct Setting {
+    /// Dotted path in the file.
+    pub key: &'static str,
+    /// Variables, the strongest first.
+    pub env: &'static [&'static str],
+    /// Flag of its own beside `--set KEY=VALUE`.
+    pub flag: Option<&'static str>,
+    pub about: &'static str,
+    pub set: fn(&mut Config, &str) -> Result<(), String>,
+}
+
+#[rustfmt::skip]
+pub const ALL: &[Setting] = &[
+    Setting { key: "listen", env: &["EPITAPH_LISTEN"], flag: Some("--listen"),
+        about: "address of /metrics, /healthz and /readyz, or `off`; loopback unless told otherwise, and the port that OpenTelemetry gives Prometheus exporters",
+        set: |c, v| put(&mut c.listen, v) },
+    Setting { key: "otlp.endpoint", env: &["OTEL_EXPORTER_OTLP_ENDPOINT"], flag: Some("--otlp"),
+        about: "collector for traces and metrics (with http/protobuf, /v1/traces and /v1/metrics are appended); nothing is sent without one",
+        set: |c, v| put_some(&mut c.otlp.endpoint, v) },
+    Setting { key: "otlp.traces_endpoint", env: &["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"], flag: None,
+        about: "another endpoint for traces, used as it stands",
+        set: |c, v| put_some(&mut c.otlp.traces_endpoint, v) },
+    Setting { key: "otlp.metrics_endpoint", env: &["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"], flag: None,
+        about: "another endpoint for metrics, used as it stands",
+        set: |c, v| put_some(&mut c.otlp.metrics_endpoint, v) },
+    Setting { key: "otlp.protocol", env: &["OTEL_EXPORTER_OTLP_PROTOCOL"], flag: Some("--otlp-protocol"),
+        about: "`grpc` or `http/protobuf`",
+        set: |c, v| put(&mut c.otlp.protocol, v) },
+    Setting { key: "otlp.traces", env: &["OTEL_TRACES_EXPORTER"], flag: None,
+        about: "send traces (the variable: `otlp` or `none`)",
+        set: |c, v| put_exporter(&mut c.otlp.traces, v) },
+    Setting { key: "otlp.metrics", env: &["OTEL_METRICS_EXPORTER"], flag: None,
+        about: "send metrics (the variable: `otlp` or `none`); /metrics is there either way",
+        set: |c, v| put_exporter(&mut c.otlp.metrics, v) },
+    Setting { key: "otlp.metrics_interval", env: &["OTEL_METRIC_EXPORT_INTERVAL"], flag: None,
+        about: "time between two exports of metrics",
+        set: |c, v| { c.otlp.metrics_interval = parse_duration(v)?; Ok(()) } },
+    Setting { key: "otlp.timeout", env: &["OTEL_EXPORTER_OTLP_TIMEOUT"], flag: None,
+        about: "limit of one export request",
+        set: |c, v| { c.otlp.timeout = parse_duration(v)?; Ok(()) } },
+    Setting { key: "otlp.certificate", env: &["OTEL_EXPORTER_OTLP_CERTIFICATE"], flag: None,
+        about: "PEM file of the CA that signed the collector's certificate",
+        set: |c, v| put_some(&mut c.otlp.certificate, v) },
+    Setting { key: "otlp.client_certificate", env: &["OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"], flag: None,
+        about: "PEM file of our own certificate, for a collector that asks for one",
+        set: |c, v| put_some(&mut c.otlp.client_certificate, v) },
+    Setting { key: "otlp.client_key", env: &["OTEL_EXPORTER_OTLP_CLIENT_KEY"], flag: None,
+        about: "PEM file of its private key",
+        set: |c, v| put_some(&mut c.otlp.client_key, v) },
+    Setting { key: "otlp.headers", env: &["OTEL_EXPORTER_OTLP_HEADERS"], flag: None,
+        about: "headers of every export, `name=value,name=value` with percent-encoded values; a table of names and values in the file",
+        set: |c, v| { c.otlp.headers = headers(v)?; Ok(()) } },
+    Setting { key: "export.unclean_only", env: &["EPITAPH_UNCLEAN_ONLY"], flag: Some("--unclean-only"),
+        about: "traces of unclean terminations only; metrics count all",
+        set: |c, v| put_bool(&mut c.export.unclean_only, v) },
+    Setting { key: "export.service_name", env: &["EPITAPH_SERVICE_NAME"], flag: Some("--service-name"),
+        about: "one service.name for all terminations instead of each subject's own",
+        set: |c, v| put_some(&mut c.export.service_name, v) },
+    Setting { key: "kernel.btf", env: &["EPITAPH_BTF"], flag: Some("--btf"),
+        about: "file with the running kernel's BTF, where it has no /sys/kernel/btf/vmlinux",
+        set: |c, v| put_some(&mut c.kernel.btf, v) },
+    Setting { key: "kernel.ring_bytes", env: &["EPITAPH_RING_BYTES"], flag: Some("--ring-bytes"),
+        about: "ring buffer between the probes and the agent, bytes; a power of two",
+        set: |c, v| put(&mut c.kernel.ring_bytes, v) },
+    Setting { key: "limits.timelines", env: &["EPITAPH_LIMITS_TIMELINES"], flag: None,
+        about: "terminations in progress",
+        set: |c, v| put(&mut c.limits.timelines, v) },
+    Setting { key: "limits.facts_per_timeline", env: &["EPITAPH_LIMITS_FACTS_PER_TIMELINE"], flag: None,
+        about: "facts kept of one termination; the rest are counted",
+        set: |c, v| put(&mut c.limits.facts_per_timeline, v) },
+    Setting { key: "limits.live_cgroups", env: &["EPITAPH_LIMITS_LIVE_CGROUPS"], flag: None,
+        about: "live cgroups known by path",
+        set: |c, v| put(&mut c.limits.live_cgroups, v) },
+    Setting { key: "limits.dead_cgroups", env: &["EPITAPH_LIMITS_DEAD_CGROUPS"], flag: None,
+        about: "dead cgroups still known by path",
+        set: |c, v| put(&mut c.limits.dead_cgroups, v) },
+    Setting { key: "limits.export_queue", env: &["EPITAPH_LIMITS_EXPORT_QUEUE"], flag: None,
+        about: "terminations waiting for the collector; the oldest is counted out",
+        set: |c, v| put(&mut c.limits.export_queue, v) },
+    Setting { key: "log.filter", env: &["EPITAPH_LOG", "RUST_LOG"], flag: Some("--log"),
+        about: "which messages are logged, such as `info,epitaph::source=debug`",
+        set: |c, v| put(&mut c.log.filter, v) },
+    Setting { key: "log.format", env: &["EPITAPH_LOG_FORMAT"], flag: Some("--log-format"),
+        about: "`text` or `json`, on standard error",
+        set: |c, v| put(&mut c.log.format, v) },
+];
+
+/// The known key that `key` was probably meant to be.
+pub fn nearest(key: &str) -> Option<&'static str> {
+    nearest_of(key, ALL.iter().map(|s| s.key))
+}
+
+/// The one of `known` that is close enough to `name` to be what was meant.
+pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|k| (strsim::jaro_winkler(name, k), k))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, k)| k)
+}
+
+/// The first key of a file that no setting has, as a dotted path.
+pub(super) fn first_unknown(table: &toml::Table) -> Option<String> {
+    fn walk(prefix: &str, table: &toml::Table) -> Option<String> {
+        table.iter().find_map(|(name, value)| {
+            let key = if prefix.is_empty() {
+                name.clone()
+            } else {
+                format!("{prefix}.{name}")
+            };
+            if ALL.iter().any(|s| s.key == key) {
+                return None;
+            }
+            let is_section = ALL
+                .iter()
+                .any(|s| s.key.strip_prefix(&key).is_some_and(|rest| rest.starts_with('.')));
+            match value {
+                toml::Value::Table(inner) if is_section => walk(&key, inner),
+                // The typed parse says what is wrong with it.
+                _ if is_section => None,
+                _ => Some(key),
+            }
+        })
+    }
+    walk("", table)
+}
+
+/// The table of `docs/config.md`.
+pub fn markdown() -> String {
+    let defaults = toml::Table::try_from(Config::default()).expect("every setting has a form in TOML");
+    let mut out = String::from("| key | default | environment | flag | meaning |\n|---|---|---|---|---|\n");
+    for setting in ALL {
+        let mut value = toml::Value::Table(defaults.clone());
+        let default = setting
+            .key
+            .split('.')
+            .try_for_each(|part| {
+                value = value.get(part)?.clone();
+                Some(())
+            })
+            .filter(|()| value.as_table().is_none_or(|t| !t.is_empty()))
+            .map_or("none".to_owned(), |()| format!("`{value}`"));
+        let env = setting.env.iter().map(|e| format!("`{e}`")).collect::<Vec<_>>().join(", ");
+        let flag = setting.flag.map_or(String::new(), |f| format!("`{f}`"));
+        let _ = writeln!(out, "| `{}` | {default} | {env} | {flag} | {} |", setting.key, setting.about);
+    }
+    out
+}
+
+fn put<T: FromStr<Err: ToString>>(to: &mut T, text: &str) -> Result<(), String> {
+    *to = text.parse().map_err(|e: T::Err| e.to_string())?;
+    Ok(())
+}
+
+fn put_some<T: FromStr<Err: ToString>>(to: &mut Option<T>, text: &str) -> Result<(), String> {
+    *to = Some(text.parse().map_err(|e: T::Err| e.to_string())?);
+    Ok(())
+}
+
+fn put_bool(to: &mut bool, text: &str) -> Result<(), String> {
+    *to = match text {
+        "true" | "1" => true,
+        "false" | "0" => false,
+        _ => return Err("neither true nor false".to_owned()),
+    };
+    Ok(())
+}
+
+/// `otlp` and `none` are OpenTelemetry's words.
+fn put_exporter(to: &mut bool, text: &str) -> Result<(), String> {
+    *to = match text {
+        "otlp" | "true" => true,
+        "none" | "false" => false,
+        _ => return Err("not an exporter that is spoken here: write otlp or none".to_owned()),
+    };
+    Ok(())
+}
+
+/// W3C baggage form: `name=value,name=value`, values percent-encoded.
+fn headers(text: &str) -> Result<BTreeMap<String, Secret>, String> {
+    let mut headers = BTreeMap::new();
+    for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        // The value is a secret: it must not be in the message.
+        let (name, value) = pair.split_once('=').ok_or("not `name=value,name=value`")?;
+        let name = name.trim();
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+            return Err("a header's name has letters, digits, `-`, `_` and `.` only".to_owned());
+        }
+        let value = percent_decode(value.trim()).ok_or_else(|| format!("the value of `{name}` is badly percent-encoded"))?;
+        headers.insert(name.to_ascii_lowercase(), Secret::new(value));
+    }
+    Ok(headers)
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(b) = bytes.next() {
+        if b != b'%' {
+            out.push(b);
+            continue;
+        }
+        let digit = |b: Option<u8>| char::from(b?).to_digit(16);
+        out.push((digit(bytes.next())? * 16 + digit(bytes.next())?) as u8);
+    }
+    String::from_utf8(out).ok().filter(|s| !s.contains(char::is_control))
+}

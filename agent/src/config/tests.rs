@@ -1,0 +1,194 @@
+use std::collections::HashMap;
+use std::fs;
+
+use expect_test::{expect, expect_file};
+
+use super::*;
+
+struct Vars(HashMap<&'static str, &'static str>);
+
+impl Env for Vars {
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.get(name).map(|v| (*v).to_owned())
+    }
+}
+
+fn vars<const N: usize>(vars: [(&'static str, &'static str); N]) -> Vars {
+    Vars(HashMap::from(vars))
+}
+
+fn flags<const N: usize>(flags: [(&str, &str, &str); N]) -> Overrides {
+    let text = |s: &str| s.to_owned();
+    Overrides(
+        flags
+            .iter()
+            .map(|(flag, key, value)| Override {
+                flag: text(flag),
+                key: text(key),
+                value: text(value),
+            })
+            .collect(),
+    )
+}
+
+/// Loads `text` from a file named `epitaph.toml`; errors as text, without the directory.
+fn load(text: &str, env: &Vars, flags: &Overrides) -> Result<Config, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("epitaph.toml");
+    fs::write(&file, text).unwrap();
+    Config::load(Some(&file), env, flags).map_err(|e| e.to_string().replace(&format!("{}/", dir.path().display()), ""))
+}
+
+fn error(text: &str) -> String {
+    load(text, &vars([]), &flags([])).unwrap_err()
+}
+
+#[test]
+fn environment_beats_file_and_flags_beat_both() {
+    let file = "listen = \"127.0.0.1:1\"\n[kernel]\nring_bytes = 65536\n[export]\nunclean_only = true\n";
+    let env = vars([("EPITAPH_LISTEN", "127.0.0.1:2"), ("EPITAPH_RING_BYTES", "131072")]);
+    let config = load(file, &env, &flags([("--listen", "listen", "127.0.0.1:3")])).unwrap();
+    assert_eq!(config.listen, Listen::At("127.0.0.1:3".parse().unwrap()));
+    assert_eq!(config.kernel.ring_bytes, 131_072);
+    assert!(config.export.unclean_only);
+}
+
+#[test]
+fn unknown_keys_name_themselves_the_file_and_the_nearest() {
+    expect!["unknown key `listne` in epitaph.toml; did you mean `listen`?"].assert_eq(&error("listne = \"off\""));
+    expect!["unknown key `otlp.endpiont` in epitaph.toml; did you mean `otlp.endpoint`?"]
+        .assert_eq(&error("[otlp]\nendpiont = \"http://localhost:4317\""));
+    expect!["unknown key `zzz` in epitaph.toml; `epitaph agent --print-config` lists the known ones"]
+        .assert_eq(&error("[zzz]\na = 1"));
+    let set = flags([("--set", "kernel.ringbytes", "1")]);
+    expect!["unknown key `kernel.ringbytes` in --set; did you mean `kernel.ring_bytes`?"]
+        .assert_eq(&load("", &vars([]), &set).unwrap_err());
+}
+
+#[test]
+fn bad_values_name_where_they_come_from_and_the_remedy() {
+    expect![[r#"cannot parse the configuration epitaph.toml, line 2: not an address: write ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464, or "off""#]].assert_eq(&error("\nlisten = \"9464\""));
+    expect!["cannot parse the configuration epitaph.toml, line 1: invalid type: integer `3`, expected struct Otlp"]
+        .assert_eq(&error("otlp = 3"));
+    expect!["cannot parse the configuration epitaph.toml, line 2: string values must be quoted, expected literal string"]
+        .assert_eq(&error("[otlp.headers]\nauthorization = Bearer t0psecret"));
+    let env = vars([("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")]);
+    expect!["bad value of environment variable OTEL_EXPORTER_OTLP_ENDPOINT (setting `otlp.endpoint`): not a URL with a scheme: write http://HOST:PORT, or https://HOST:PORT for TLS"]
+        .assert_eq(&load("", &env, &flags([])).unwrap_err());
+    expect!["bad setting `kernel.ring_bytes`: must be a power of two, 65536 or more"]
+        .assert_eq(&error("[kernel]\nring_bytes = 100000"));
+    expect!["bad setting `otlp.client_certificate`: needs otlp.client_key, and the other way round"]
+        .assert_eq(&error("[otlp]\nclient_key = \"key.pem\""));
+    let missing = Config::load(Some(Path::new("no/such.toml")), &vars([]), &flags([]))
+        .unwrap_err()
+        .to_string();
+    expect!["cannot read the configuration no/such.toml: No such file or directory (os error 2); name another one with --config FILE"]
+        .assert_eq(&missing);
+}
+
+#[test]
+fn no_secret_is_ever_printed() {
+    let env = vars([
+        (
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "Authorization=Bearer%20t0psecret,x-tenant=t0psecret",
+        ),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://me:t0psecret@collector:4317/base"),
+    ]);
+    let config = load("[otlp.headers]\nold = \"t0psecret\"", &env, &flags([])).unwrap();
+    assert_eq!(config.otlp.headers["authorization"].expose(), "Bearer t0psecret");
+    assert_eq!(
+        config.otlp.endpoint.as_ref().unwrap().expose(),
+        "https://me:t0psecret@collector:4317/base"
+    );
+    let shown = config.to_toml() + &format!("{config:?}");
+    assert!(!shown.contains("t0psecret"), "{shown}");
+    assert!(shown.contains("https://(redacted)@collector:4317/base"), "{shown}");
+
+    let bad = vars([("OTEL_EXPORTER_OTLP_HEADERS", "authorization:t0psecret")]);
+    assert!(!load("", &bad, &flags([])).unwrap_err().contains("t0psecret"));
+}
+
+#[test]
+fn what_is_printed_is_a_file_that_gives_the_same() {
+    let env = vars([
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
+        ("EPITAPH_BTF", "vmlinux.btf"),
+        ("RUST_LOG", "epitaph=debug"),
+    ]);
+    let config = load(
+        "listen = \"off\"",
+        &env,
+        &flags([("--set", "otlp.protocol", "http/protobuf")]),
+    )
+    .unwrap();
+    assert_eq!(config.otlp.timeout, Duration::from_millis(2500));
+    assert_eq!(load(&config.to_toml(), &vars([]), &flags([])).unwrap(), config);
+}
+
+#[test]
+fn every_setting_can_be_set_and_is_seen_in_the_file() {
+    for setting in settings::ALL {
+        let value = match setting.key {
+            "listen" => "[::1]:7",
+            "otlp.endpoint" | "otlp.traces_endpoint" | "otlp.metrics_endpoint" => "http://collector:1",
+            "otlp.protocol" => "http/protobuf",
+            "otlp.traces" | "otlp.metrics" => "none",
+            "otlp.headers" => "a=b",
+            "export.unclean_only" => "true",
+            "log.format" => "json",
+            _ => "131072",
+        };
+        let mut config = Config::default();
+        (setting.set)(&mut config, value).unwrap_or_else(|e| panic!("{}: {e}", setting.key));
+        assert_ne!(config, Config::default(), "{} changes nothing", setting.key);
+        let table = toml::Table::try_from(&config).unwrap();
+        assert_eq!(settings::first_unknown(&table), None);
+        let mut value = &toml::Value::Table(table);
+        for part in setting.key.split('.') {
+            value = value
+                .get(part)
+                .unwrap_or_else(|| panic!("{} is not the path of its field", setting.key));
+        }
+    }
+}
+
+#[test]
+fn endpoints_get_their_path_with_http_only() {
+    let mut otlp = Otlp {
+        endpoint: Some("http://c:4318/".parse().unwrap()),
+        ..Otlp::default()
+    };
+    assert_eq!(otlp.traces_url().as_deref(), Some("http://c:4318/"));
+    otlp.protocol = Protocol::HttpProtobuf;
+    assert_eq!(otlp.traces_url().as_deref(), Some("http://c:4318/v1/traces"));
+    otlp.metrics_endpoint = Some("http://m:1/custom".parse().unwrap());
+    assert_eq!(otlp.metrics_url().as_deref(), Some("http://m:1/custom"));
+    otlp.traces = false;
+    assert_eq!(otlp.traces_url(), None);
+}
+
+#[test]
+fn a_person_sends_nothing_without_a_flag() {
+    let env = vars([
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b"),
+    ]);
+    assert_eq!(Config::for_person(&env, &flags([])).unwrap().otlp.traces_url(), None);
+    let config = Config::for_person(&env, &flags([("--otlp", "otlp.endpoint", "http://d:2")])).unwrap();
+    assert_eq!(config.otlp.traces_url().as_deref(), Some("http://d:2"));
+    assert_eq!(config.otlp.headers["a"].expose(), "b");
+}
+
+#[test]
+fn the_documentation_lists_what_the_code_has() {
+    let doc = format!(
+        "# Configuration of `epitaph agent`\n\n\
+         Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
+         A TOML file (`--config FILE` or `EPITAPH_CONFIG`), the environment over it, flags over both; every key can be given as\n\
+         `--set KEY=VALUE`. An unknown key is an error. `epitaph agent --print-config` shows the effective configuration with\n\
+         secrets redacted. Durations are `10s`, `500ms`, `1m 30s`; a bare number is milliseconds.\n\n{}",
+        settings::markdown()
+    );
+    expect_file!["../../../docs/config.md"].assert_eq(&doc);
+}

@@ -1,1 +1,0 @@
-//! The evidence file: versioned, checksummed, readable by later versions.

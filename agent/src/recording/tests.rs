@@ -1,0 +1,371 @@
+use expect_test::expect;
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{CgroupId, CgroupRmdir, Event, Pid};
+
+/// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
+fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
+    let number = |at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().unwrap()));
+    if bytes.len() != 32 || bytes[..2] != (Kind::CgroupRmdir as u16).to_le_bytes() {
+        return Err(());
+    }
+    let (Some(at), Some(id)) = (number(8), number(16)) else {
+        return Err(());
+    };
+    Ok((
+        Boot(at),
+        Event::CgroupRmdir(CgroupRmdir {
+            cgroup: CgroupId::v2(id),
+        }),
+    ))
+}
+
+fn rmdir(at: u64, id: u64) -> (Vec<u8>, Input) {
+    let mut bytes = vec![0; 32];
+    bytes[..2].copy_from_slice(&(Kind::CgroupRmdir as u16).to_le_bytes());
+    bytes[8..16].copy_from_slice(&at.to_le_bytes());
+    bytes[16..24].copy_from_slice(&id.to_le_bytes());
+    let event = Event::CgroupRmdir(CgroupRmdir {
+        cgroup: CgroupId::v2(id),
+    });
+    (bytes, Input::Kernel { at: Boot(at), event })
+}
+
+fn observation() -> Observation {
+    Observation {
+        boot_id: "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b".to_owned(),
+        host: "node-1".to_owned(),
+        kernel: "6.18.0".to_owned(),
+        wall_offset: WallOffset(1_795_000_000_000_000_000),
+        since: Boot(1_000),
+        hybrid: true,
+    }
+}
+
+/// One of each.
+fn inputs() -> Vec<(Boot, Input)> {
+    let process = ProcessFact {
+        tgid: Pid(42),
+        ppid: Pid(1),
+        start: Boot(500),
+        ns_level: 1,
+        ns_pid: 1,
+        comm: "na\x1bme".to_owned(),
+        cgroups: vec![(CgroupId { hierarchy: 4, id: 77 }, "/docker/x".to_owned())],
+    };
+    let of = [
+        Input::Start(observation()),
+        Input::Probe {
+            name: "signal_generate".to_owned(),
+            state: ProbeState::Active,
+        },
+        Input::Probe {
+            name: "tcp".to_owned(),
+            state: ProbeState::Unsupported("no BTF".to_owned()),
+        },
+        Input::Cgroup(CgroupFact {
+            cgroup: CgroupId::v2(7),
+            path: Ok("/a.service".to_owned()),
+        }),
+        Input::Cgroup(CgroupFact {
+            cgroup: CgroupId::v2(8),
+            path: Err(CgroupFact::GONE.to_owned()),
+        }),
+        Input::Process(process),
+        rmdir(1_900, 7).1,
+        Input::Lost {
+            kind: Kind::Tcp,
+            since: Boot(1_500),
+            count: 3,
+        },
+        Input::Clock(WallOffset(-5)),
+        Input::Tick,
+        Input::End,
+    ];
+    of.into_iter().zip(2_000..).map(|(input, now)| (Boot(now), input)).collect()
+}
+
+/// The file, and where each of its inputs begins.
+fn record(inputs: &[(Boot, Input)]) -> (Vec<u8>, Vec<usize>) {
+    let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+    let mut starts = Vec::new();
+    for (now, input) in inputs {
+        let before = writer.into_inner();
+        starts.push(before.len());
+        writer = Writer::resume(before);
+        match input {
+            Input::Kernel {
+                at,
+                event: Event::CgroupRmdir(gone),
+            } => {
+                writer.kernel(*now, &rmdir(at.0, gone.cgroup.id).0).unwrap();
+            }
+            input => writer.input(*now, input).unwrap(),
+        }
+    }
+    (writer.into_inner(), starts)
+}
+
+fn read(file: &[u8]) -> (Vec<(Boot, Input)>, Report) {
+    let mut reader = Reader::new(file, decode).unwrap();
+    let inputs = reader.by_ref().collect();
+    (inputs, reader.report().clone())
+}
+
+fn error(file: &[u8]) -> String {
+    Reader::new(file, decode)
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default()
+}
+
+#[test]
+fn gives_back_what_was_recorded() {
+    let (file, _) = record(&inputs());
+    let reader = Reader::new(&file[..], decode).unwrap();
+    assert_eq!(reader.header().observation, observation());
+    assert_eq!(reader.header().epitaph, env!("CARGO_PKG_VERSION"));
+    let (read, report) = read(&file);
+    assert_eq!(read, inputs());
+    assert_eq!(
+        report,
+        Report {
+            inputs: 11,
+            ..Report::default()
+        }
+    );
+}
+
+#[test]
+fn kernel_records_keep_their_bytes() {
+    let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+    let (bytes, input) = rmdir(5, 6);
+    assert!(matches!(
+        writer.input(Boot(1), &input),
+        Err(RecordingError::KernelWithoutBytes)
+    ));
+    writer.kernel(Boot(1), &bytes).unwrap();
+    let file = writer.into_inner();
+    assert!(file.windows(32).any(|window| window == bytes));
+}
+
+#[test]
+fn truncated_tail_loses_only_the_tail() {
+    let (file, starts) = record(&inputs());
+    let (read, report) = read(&file[..file.len() - 3]);
+    assert_eq!(read, inputs()[..10]);
+    let tail = (file.len() - 3 - starts[10]) as u64;
+    assert_eq!(
+        report,
+        Report {
+            inputs: 10,
+            tail_bytes: tail,
+            ..Report::default()
+        }
+    );
+}
+
+#[test]
+fn damage_in_the_middle_is_lost_evidence() {
+    let (mut file, starts) = record(&inputs());
+    file[starts[3] + 20] ^= 0x40;
+    let (read, report) = read(&file);
+    let lost = Kind::ALL.map(|kind| {
+        (
+            Boot(2_004),
+            Input::Lost {
+                kind,
+                since: Boot(2_002),
+                count: 1,
+            },
+        )
+    });
+    let expected: Vec<_> = [&inputs()[..3], &lost[..], &inputs()[4..]].concat();
+    assert_eq!(read, expected);
+    let bytes = (starts[4] - starts[3]) as u64;
+    assert_eq!(
+        report,
+        Report {
+            inputs: 18,
+            damaged: 1,
+            damaged_bytes: bytes,
+            ..Report::default()
+        }
+    );
+}
+
+#[test]
+fn damaged_length_is_damage_not_the_end() {
+    let (mut file, starts) = record(&inputs());
+    file[starts[3] + 2] = 0x0f;
+    let (read, report) = read(&file);
+    assert_eq!((read.len(), report.damaged, report.tail_bytes), (18, 1, 0));
+}
+
+#[test]
+fn newer_format_names_both_versions() {
+    let (mut file, _) = record(&inputs());
+    file[8] = 7;
+    expect![
+        "recording has format version 7, this epitaph reads up to 1; replay it with the epitaph that wrote it, or a newer one"
+    ]
+    .assert_eq(&error(&file));
+}
+
+#[test]
+fn other_files_are_refused() {
+    let (mut damaged, _) = record(&[]);
+    let end = damaged.len() - 1;
+    damaged[end] ^= 1;
+    let rows = [&b""[..], b"EPITAPH\n", b"#!/bin/sh\nexit 0\n", &damaged, &damaged[..20]].map(|file| error(file) + "\n");
+    expect![[r#"
+        file is no epitaph recording; give a file that `epitaph record` has written
+        file is no epitaph recording; give a file that `epitaph record` has written
+        file is no epitaph recording; give a file that `epitaph record` has written
+        recording's header is damaged, so its machine and start are not known; record again
+        recording's header is damaged, so its machine and start are not known; record again
+    "#]]
+    .assert_eq(&rows.concat());
+}
+
+#[test]
+fn unreadable_file_says_why() {
+    struct Broken;
+    impl std::io::Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("disk on fire"))
+        }
+    }
+    let error = Reader::new(Broken, decode).err().unwrap();
+    assert_eq!(error.to_string(), "cannot read recording: disk on fire");
+
+    let (file, _) = record(&inputs());
+    let mut reader = Reader::new(std::io::Read::chain(&file[..], Broken), decode).unwrap();
+    assert_eq!(reader.by_ref().count(), 11);
+    assert_eq!(reader.report().error.as_deref(), Some("disk on fire"));
+}
+
+#[test]
+fn what_a_later_version_adds_is_counted_or_ignored() {
+    let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+    writer.raw(Boot(1), TAG_INPUT, br#"{"input":"eclipse","totality":true}"#);
+    writer.raw(Boot(2), TAG_INPUT, br#"{"input":"clock","offset":9,"steered":"ntp"}"#);
+    writer.raw(
+        Boot(3),
+        TAG_INPUT,
+        br#"{"input":"lost","kind":"eclipse","since":1,"count":2}"#,
+    );
+    writer.raw(Boot(4), 9, b"another kind of payload");
+    writer.kernel(Boot(5), &[6, 0, 99, 0]).unwrap();
+    writer.kernel(Boot(6), &[77, 0, 1, 0]).unwrap();
+    let (read, report) = read(&writer.into_inner());
+    let lost = Input::Lost {
+        kind: Kind::CgroupMkdir,
+        since: Boot(4),
+        count: 1,
+    };
+    assert_eq!(read, [(Boot(2), Input::Clock(WallOffset(9))), (Boot(5), lost)]);
+    assert_eq!(
+        report,
+        Report {
+            inputs: 2,
+            unknown_inputs: 3,
+            undecodable: 2,
+            ..Report::default()
+        }
+    );
+}
+
+#[test]
+fn too_long_an_input_is_refused() {
+    let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+    let before = writer.len();
+    assert!(matches!(
+        writer.kernel(Boot(1), &vec![0; MAX_PAYLOAD]),
+        Err(RecordingError::TooLong(_))
+    ));
+    assert_eq!(writer.len(), before);
+    writer.kernel(Boot(1), &vec![0; MAX_PAYLOAD - STAMP]).unwrap();
+    assert_eq!(read(&writer.into_inner()).1.undecodable, 1);
+}
+
+/// What is read is a subsequence of what was written, but for what says that something was lost.
+fn assert_nothing_invented(read: &[(Boot, Input)]) {
+    let written = inputs();
+    let mut rest = written.iter();
+    for input in read {
+        let is_loss = matches!(input.1, Input::Lost { count: 1, .. });
+        assert!(is_loss || rest.any(|written| written == input), "invented {input:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_truncation_keeps_what_is_whole(cut in any::<prop::sample::Index>()) {
+        let (file, starts) = record(&inputs());
+        let cut = cut.index(file.len());
+        if let Ok(mut reader) = Reader::new(&file[..cut], decode) {
+            let read: Vec<_> = reader.by_ref().collect();
+            let whole = starts.iter().skip(1).chain([&file.len()]).filter(|end| **end <= cut).count();
+            prop_assert_eq!(&read, &inputs()[..whole]);
+            let end = starts.get(whole).copied().unwrap_or(file.len());
+            prop_assert_eq!(reader.report().tail_bytes, (cut - end) as u64);
+        } else {
+            prop_assert!(cut < starts[0]);
+        }
+    }
+
+    #[test]
+    fn any_flipped_byte_costs_one_input(at in any::<prop::sample::Index>(), flip in 1u8..) {
+        let (mut file, starts) = record(&inputs());
+        let at = at.index(file.len());
+        file[at] ^= flip;
+        if let Ok(mut reader) = Reader::new(&file[..], decode) {
+            let read: Vec<_> = reader.by_ref().collect();
+            assert_nothing_invented(&read);
+            let kept = read.iter().filter(|(_, input)| !matches!(input, Input::Lost { count: 1, .. })).count();
+            prop_assert_eq!(kept, inputs().len() - 1);
+            let report = reader.report();
+            prop_assert_eq!(report.damaged > 0, at < starts[10]);
+            prop_assert_eq!(report.tail_bytes > 0, at >= starts[10]);
+        } else {
+            prop_assert!(at < starts[0]);
+        }
+    }
+
+    #[test]
+    fn any_damage_invents_nothing(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40)) {
+        let (mut file, _) = record(&inputs());
+        for (at, byte) in damage {
+            let at = at.index(file.len());
+            file[at] = byte;
+        }
+        if let Ok(reader) = Reader::new(&file[..], decode) {
+            assert_nothing_invented(&reader.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(Reader::new(&bytes[..], decode).is_err());
+        let (mut file, _) = record(&[]);
+        file.extend(bytes);
+        prop_assert_eq!(read(&file).0, []);
+    }
+}
+
+impl Writer<Vec<u8>> {
+    fn resume(file: Vec<u8>) -> Writer<Vec<u8>> {
+        Writer {
+            out: file,
+            frame: Vec::new(),
+        }
+    }
+    fn raw(&mut self, now: Boot, tag: u8, body: &[u8]) {
+        self.write(&writer::stamp(now, tag), body).unwrap();
+    }
+    fn len(&self) -> usize {
+        self.out.len()
+    }
+}

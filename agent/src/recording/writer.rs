@@ -1,0 +1,73 @@
+use std::io::Write;
+
+use super::{Header, MAGIC, MAX_PAYLOAD, RecordingError, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
+use crate::event::{Boot, Input, Observation};
+
+/// Writes evidence in the order in which the core gets it. Each input is one `write`: give it something buffered.
+pub struct Writer<W: Write> {
+    pub(super) out: W,
+    /// Frame being made: kept to spare an allocation per input.
+    pub(super) frame: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    pub fn new(out: W, observation: &Observation) -> Result<Writer<W>, RecordingError> {
+        let mut writer = Writer {
+            out,
+            frame: Vec::with_capacity(1024),
+        };
+        let header = Header {
+            epitaph: env!("CARGO_PKG_VERSION").to_owned(),
+            observation: observation.clone(),
+        };
+        let header = serde_json::to_vec(&header).map_err(RecordingError::Json)?;
+        writer.out.write_all(&MAGIC).map_err(RecordingError::Write)?;
+        writer.out.write_all(&VERSION.to_le_bytes()).map_err(RecordingError::Write)?;
+        writer.write(&[], &header)?;
+        Ok(writer)
+    }
+
+    /// A kernel record's bytes, as the ring buffer gave them.
+    pub fn kernel(&mut self, now: Boot, record: &[u8]) -> Result<(), RecordingError> {
+        self.write(&stamp(now, TAG_KERNEL), record)
+    }
+
+    /// Any other input.
+    pub fn input(&mut self, now: Boot, input: &Input) -> Result<(), RecordingError> {
+        let stored = Stored::new(input).ok_or(RecordingError::KernelWithoutBytes)?;
+        let json = serde_json::to_vec(&stored).map_err(RecordingError::Json)?;
+        self.write(&stamp(now, TAG_INPUT), &json)
+    }
+
+    /// Hands everything to the operating system.
+    pub fn flush(&mut self) -> Result<(), RecordingError> {
+        self.out.flush().map_err(RecordingError::Write)
+    }
+
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    pub(super) fn write(&mut self, stamp: &[u8], body: &[u8]) -> Result<(), RecordingError> {
+        let length = stamp.len() + body.len();
+        if length > MAX_PAYLOAD {
+            return Err(RecordingError::TooLong(length));
+        }
+        let length = (length as u32).to_le_bytes();
+        self.frame.clear();
+        self.frame.extend_from_slice(&length);
+        self.frame.extend_from_slice(&[0; 4]);
+        self.frame.extend_from_slice(stamp);
+        self.frame.extend_from_slice(body);
+        let crc = checksum(length, &self.frame[8..]);
+        self.frame[4..8].copy_from_slice(&crc.to_le_bytes());
+        self.out.write_all(&self.frame).map_err(RecordingError::Write)
+    }
+}
+
+pub(super) fn stamp(now: Boot, tag: u8) -> [u8; STAMP] {
+    let mut stamp = [0; STAMP];
+    stamp[..8].copy_from_slice(&now.0.to_le_bytes());
+    stamp[8] = tag;
+    stamp
+}

@@ -1,0 +1,332 @@
+use std::collections::HashSet;
+
+use opentelemetry::trace::SpanId;
+use tonic::Code;
+
+use super::collector::{Collector, Reply, free_port};
+use super::*;
+use crate::render::fixtures::{clean, ignored, observation};
+use crate::render::span::{Options, trace};
+
+const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
+
+fn settings(protocol: Protocol, port: u16) -> Settings {
+    let config = OtlpConfig {
+        endpoint: Some(format!("http://127.0.0.1:{port}")),
+        protocol: Some(protocol),
+        ..OtlpConfig::default()
+    };
+    let mut settings = config.settings().expect("settings").expect("an endpoint");
+    settings.backoff = Backoff {
+        first: Duration::from_millis(1),
+        most: Duration::from_millis(20),
+    };
+    settings
+}
+
+fn death(n: u64) -> Trace {
+    trace(&ignored(n), &observation(), &Options::default())
+}
+
+/// Polls: what is awaited happens in another task. A guard against a hang, not a measure.
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("in vain: {what}");
+}
+
+/// Ids of the spans that were taken, all of them: a span that came twice is there twice.
+fn ids(received: &[collector::Received]) -> Vec<SpanId> {
+    let spans = received.iter().flat_map(|r| r.spans());
+    spans
+        .map(|s| SpanId::from_bytes(s.span_id.try_into().expect("8 bytes")))
+        .collect()
+}
+
+fn expected(traces: &[Trace]) -> HashSet<SpanId> {
+    traces
+        .iter()
+        .flat_map(|t| t.spans.iter().map(|s| s.span_context.span_id()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_collector_that_comes_late_gets_everything_once() {
+    for protocol in BOTH {
+        let port = free_port().await;
+        let (sink, worker) = start(settings(protocol, port)).expect("a sink");
+        let deaths: Vec<Trace> = (1..=200).map(death).collect();
+        for death in &deaths {
+            assert_eq!(sink.offer(death.clone()), Offer::Queued);
+        }
+        until("attempts at a closed port", || sink.stats().retries() >= 3).await;
+        let collector = Collector::start_at(port, |_, _| Reply::Take).await;
+        until("everything exported", || sink.stats().exported() == 1000).await;
+        let came = ids(&collector.received());
+        assert_eq!(came.len(), 1000, "once each");
+        assert_eq!(came.into_iter().collect::<HashSet<_>>(), expected(&deaths));
+        worker.shutdown(Duration::from_secs(60)).await;
+        assert_eq!(DropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3]);
+        // A full queue and a closed one are told apart.
+        assert_eq!(sink.offer(death(1)), Offer::Closed);
+        assert_eq!(sink.stats().dropped(DropReason::Shutdown), 5);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_is_the_same_byte_by_byte() {
+    for protocol in BOTH {
+        let collector = Collector::start(|_, n| if n < 3 { Reply::Busy } else { Reply::Take }).await;
+        let (sink, _worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        sink.offer(death(1));
+        until("exported", || sink.stats().exported() == 5).await;
+        let bodies: Vec<_> = collector.received().into_iter().map(|r| r.body).collect();
+        assert_eq!(bodies.len(), 4);
+        assert!(bodies.iter().all(|b| *b == bodies[0]));
+        assert_eq!(sink.stats().retries(), 3);
+    }
+}
+
+/// Another process, or this one after a restart, makes the same request of the same death.
+#[test]
+fn encoding_again_gives_the_same_bytes() {
+    let first = worker::encode(&[death(1), death(2)]);
+    for _ in 0..50 {
+        assert_eq!(worker::encode(&[death(1), death(2)]), first);
+    }
+}
+
+#[tokio::test]
+async fn a_silent_collector_fills_the_queue_and_no_more() {
+    for protocol in BOTH {
+        let collector = Collector::start(|_, _| Reply::Silence).await;
+        let mut settings = settings(protocol, collector.address.port());
+        settings.timeout = Duration::from_millis(30);
+        settings.queue = 10;
+        settings.batch = 1;
+        let (sink, worker) = start(settings).expect("a sink");
+        sink.offer(death(0));
+        until("the first is being sent", || sink.queued() == 0).await;
+        for n in 1..=10 {
+            assert_eq!(sink.offer(death(n)), Offer::Queued);
+        }
+        for n in 11..=25 {
+            assert_eq!(sink.offer(death(n)), Offer::OldestDropped { spans: 5 });
+        }
+        assert_eq!(sink.queued(), 10);
+        assert_eq!(sink.stats().dropped(DropReason::QueueFull), 15 * 5);
+        until("timeouts", || sink.stats().retries() >= 2).await;
+        worker.shutdown(Duration::from_millis(50)).await;
+        // The one in flight and those that waited.
+        assert_eq!(sink.stats().dropped(DropReason::Shutdown), 11 * 5);
+        assert_eq!(sink.stats().exported(), 0);
+    }
+}
+
+#[tokio::test]
+async fn unavailable_is_tried_again() {
+    for protocol in BOTH {
+        let collector = Collector::start(|_, n| {
+            if n == 0 {
+                Reply::Refuse(Code::Unavailable)
+            } else {
+                Reply::Take
+            }
+        })
+        .await;
+        let (sink, worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        sink.offer(death(1));
+        worker.shutdown(Duration::from_secs(60)).await;
+        assert_eq!((sink.stats().exported(), sink.stats().retries()), (5, 1));
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_request_is_counted_and_not_tried_again() {
+    for (protocol, code) in BOTH
+        .into_iter()
+        .flat_map(|p| [(p, Code::InvalidArgument), (p, Code::Unauthenticated)])
+    {
+        let collector = Collector::start(move |_, _| Reply::Refuse(code)).await;
+        let (sink, worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        sink.offer(death(1));
+        worker.shutdown(Duration::from_secs(60)).await;
+        assert_eq!(collector.received().len(), 1);
+        assert_eq!((sink.stats().retries(), sink.stats().dropped(DropReason::Rejected)), (0, 5));
+        assert_eq!(sink.stats().dropped(DropReason::Shutdown), 0);
+    }
+}
+
+/// The collector refuses any request with the spans of one certain death.
+#[tokio::test]
+async fn one_bad_trace_does_not_take_the_others_with_it() {
+    for protocol in BOTH {
+        let bad: HashSet<_> = expected(&[death(7)]);
+        let port = free_port().await;
+        let (sink, worker) = start(settings(protocol, port)).expect("a sink");
+        sink.offer(death(100));
+        until("the first is being tried", || sink.stats().retries() > 0).await;
+        for n in 1..=20 {
+            sink.offer(death(n));
+        }
+        let collector = Collector::start_at(port, move |r, _| {
+            let hit = ids(std::slice::from_ref(r)).iter().any(|id| bad.contains(id));
+            if hit {
+                Reply::Refuse(Code::InvalidArgument)
+            } else {
+                Reply::Take
+            }
+        })
+        .await;
+        worker.shutdown(Duration::from_secs(60)).await;
+        assert_eq!(sink.stats().exported(), 20 * 5);
+        assert_eq!(sink.stats().dropped(DropReason::Rejected), 5);
+        assert_eq!(
+            collector.received().len(),
+            1 + 1 + 20,
+            "the first, the batch, each of the batch"
+        );
+    }
+}
+
+#[tokio::test]
+async fn partial_success_counts_what_was_refused() {
+    for protocol in BOTH {
+        let collector = Collector::start(|_, _| Reply::TakeAllBut(2)).await;
+        let (sink, worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        sink.offer(death(1));
+        worker.shutdown(Duration::from_secs(60)).await;
+        assert_eq!((sink.stats().exported(), sink.stats().dropped(DropReason::Rejected)), (3, 2));
+        assert_eq!(collector.received().len(), 1, "partial success is not tried again");
+    }
+}
+
+#[tokio::test]
+async fn headers_paths_and_compression_arrive() {
+    for (protocol, path) in [
+        (Protocol::Grpc, "/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+        (Protocol::HttpProtobuf, "/v1/traces"),
+    ] {
+        let collector = Collector::start(|_, _| Reply::Take).await;
+        let mut settings = settings(protocol, collector.address.port());
+        settings.headers.insert("authorization", "Bearer x".parse().expect("a value"));
+        settings.compression = Compression::Gzip;
+        let (sink, worker) = start(settings).expect("a sink");
+        sink.offer(trace(&clean(1), &observation(), &Options::default()));
+        worker.shutdown(Duration::from_secs(60)).await;
+        let [received] = &collector.received()[..] else {
+            panic!("not one request")
+        };
+        assert_eq!(received.path, path);
+        assert_eq!(received.headers["authorization"], "Bearer x");
+        assert!(received.headers["user-agent"].to_str().expect("text").starts_with("epitaph/"));
+        assert!(received.compressed);
+        assert_eq!(received.spans().len(), 2);
+    }
+}
+
+/// A certificate authority of our own, a certificate of it for 127.0.0.1, and one for a client.
+struct Pki {
+    directory: tempfile::TempDir,
+    server: rustls::ServerConfig,
+}
+
+impl Pki {
+    fn new() -> Pki {
+        let key = || rcgen::KeyPair::generate().expect("a key");
+        let (ca_key, server_key, client_key) = (key(), key(), key());
+        let mut ca = rcgen::CertificateParams::new(vec![]).expect("parameters");
+        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let ca_pem = ca.self_signed(&ca_key).expect("a certificate");
+        let issuer = rcgen::Issuer::new(ca, &ca_key);
+        let server = rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).expect("parameters");
+        let server = server.signed_by(&server_key, &issuer).expect("a certificate");
+        let mut client = rcgen::CertificateParams::new(vec!["agent".into()]).expect("parameters");
+        client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let client = client.signed_by(&client_key, &issuer).expect("a certificate");
+
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, pem) in [
+            ("ca.pem", ca_pem.pem()),
+            ("client.pem", client.pem()),
+            ("client.key", client_key.serialize_pem()),
+        ] {
+            std::fs::write(directory.path().join(name), pem).expect("written");
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(ca_pem.der().clone()).expect("an authority");
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let mut server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_client_cert_verifier(verifier.build().expect("a verifier"))
+            .with_single_cert(
+                vec![server.der().clone()],
+                server_key.serialize_der().try_into().expect("a key"),
+            )
+            .expect("a server");
+        server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Pki { directory, server }
+    }
+
+    fn settings(&self, protocol: Protocol, port: u16, own_authority: bool) -> Settings {
+        let path = |name| Some(self.directory.path().join(name));
+        let config = OtlpConfig {
+            endpoint: Some(format!("https://127.0.0.1:{port}")),
+            protocol: Some(protocol),
+            certificate: if own_authority { path("ca.pem") } else { path("client.pem") },
+            client_certificate: path("client.pem"),
+            client_key: path("client.key"),
+            ..OtlpConfig::default()
+        };
+        Settings {
+            backoff: settings(protocol, port).backoff,
+            ..config.settings().expect("settings").expect("an endpoint")
+        }
+    }
+}
+
+#[tokio::test]
+async fn tls_with_an_authority_of_its_own_and_a_client_certificate() {
+    let pki = Pki::new();
+    for protocol in BOTH {
+        let collector = Collector::start_tls(pki.server.clone()).await;
+        let (sink, worker) = start(pki.settings(protocol, collector.address.port(), true)).expect("a sink");
+        sink.offer(death(1));
+        worker.shutdown(Duration::from_secs(60)).await;
+        assert_eq!((sink.stats().exported(), sink.stats().retries()), (5, 0));
+        assert_eq!(ids(&collector.received()).len(), 5);
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_an_unknown_authority_gets_nothing() {
+    let pki = Pki::new();
+    for protocol in BOTH {
+        let collector = Collector::start_tls(pki.server.clone()).await;
+        let (sink, worker) = start(pki.settings(protocol, collector.address.port(), false)).expect("a sink");
+        sink.offer(death(1));
+        until("refused handshakes", || sink.stats().retries() >= 2).await;
+        worker.shutdown(Duration::ZERO).await;
+        assert_eq!(
+            (collector.received().len(), sink.stats().dropped(DropReason::Shutdown)),
+            (0, 5)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_read_is_named() {
+    let mut settings = settings(Protocol::Grpc, 1);
+    settings.authorities = Some("/nonexistent/ca.pem".into());
+    let error = start(settings).expect_err("no such file").to_string();
+    assert!(
+        error.contains("certificate authorities") && error.contains("/nonexistent/ca.pem"),
+        "{error}"
+    );
+}

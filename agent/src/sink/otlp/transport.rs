@@ -1,0 +1,314 @@
+//! One request to a collector and what its answer means: gRPC and http/protobuf over one HTTP client and one TLS stack.
+//!
+//! Not `opentelemetry-otlp`'s exporters: they give no partial success, no status code and no retry hint back, read the
+//! environment behind the caller's back, and retry on their own.
+
+use std::error::Error as StdError;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use prost::Message as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
+use tonic::body::Body;
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use super::config::{Compression, Identity, Protocol, Settings};
+
+const GRPC_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+/// An answer is a few bytes, or a proxy's error page.
+const ANSWER_LIMIT: usize = 256 * 1024;
+
+#[derive(Debug, Error)]
+pub enum BuildError {
+    #[error("read {what} {path:?}: {why}; it must be a PEM file that this user may read")]
+    Pem { what: &'static str, path: PathBuf, why: String },
+    #[error("read the system's certificate authorities: {0}; install ca-certificates, or name a PEM file of your own")]
+    NativeRoots(std::io::Error),
+    #[error("set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The collector has the request; of its spans it refused so many, for good.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub refused_spans: u64,
+    pub message: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It may work later; not before `after` where the collector says so.
+    Later { why: String, after: Option<Duration> },
+    /// It will never work. `data`: because of what was sent, rather than who sent it or where.
+    Never { why: String, data: bool },
+}
+
+pub(super) struct Transport {
+    settings: Settings,
+    connector: HttpsConnector<HttpConnector>,
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+}
+
+impl Transport {
+    pub(super) fn new(settings: Settings) -> Result<Transport, BuildError> {
+        let connector = connector(&settings)?;
+        let client = client(&settings, &connector);
+        Ok(Transport {
+            settings,
+            connector,
+            client,
+        })
+    }
+
+    /// One attempt, with the configured timeout.
+    pub(super) async fn send(&mut self, request: &Bytes) -> Result<Taken, Failure> {
+        let attempt = async {
+            match self.settings.protocol {
+                Protocol::Grpc => self.send_grpc(request).await,
+                Protocol::HttpProtobuf => self.send_http(request).await,
+            }
+        };
+        let timeout = self.settings.timeout;
+        let result = tokio::time::timeout(timeout, attempt).await;
+        let result = result.unwrap_or_else(|_| Err(later(format!("no answer within {timeout:?}"))));
+        if matches!(result, Err(Failure::Later { .. })) {
+            // A connection whose other end went silent would swallow the next attempt too.
+            self.client = client(&self.settings, &self.connector);
+        }
+        result
+    }
+
+    async fn send_grpc(&self, request: &Bytes) -> Result<Taken, Failure> {
+        let mut grpc = tonic::client::Grpc::with_origin(self.client.clone(), self.settings.url.clone());
+        if self.settings.compression == Compression::Gzip {
+            grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+        }
+        let mut call = tonic::Request::new(request.clone());
+        *call.metadata_mut() = MetadataMap::from_headers(self.headers());
+        match grpc.unary(call, PathAndQuery::from_static(GRPC_METHOD), Encoded).await {
+            Ok(response) => Ok(taken(response.into_inner())),
+            Err(status) => Err(of_status(&status)),
+        }
+    }
+
+    async fn send_http(&self, request: &Bytes) -> Result<Taken, Failure> {
+        let mut call = Request::post(self.settings.url.clone());
+        if let Some(headers) = call.headers_mut() {
+            *headers = self.headers();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        }
+        let body = match self.settings.compression {
+            Compression::None => request.clone(),
+            Compression::Gzip => {
+                call = call.header(header::CONTENT_ENCODING, "gzip");
+                gzip(request)
+            }
+        };
+        let call = call.body(Body::new(Full::new(body))).map_err(|e| later(chain(&e)))?;
+        let response = self.client.request(call).await.map_err(|e| later(chain(&e)))?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_LIMIT).collect().await;
+        if !head.status.is_success() {
+            return Err(of_http(head.status, &head.headers));
+        }
+        // The collector has taken it: a broken answer is no reason to send it again.
+        let answer = body.map(|b| b.to_bytes()).unwrap_or_default();
+        Ok(ExportTraceServiceResponse::decode(answer).map(taken).unwrap_or_default())
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.settings.headers.clone();
+        headers
+            .entry(header::USER_AGENT)
+            .or_insert(HeaderValue::from_static(concat!("epitaph/", env!("CARGO_PKG_VERSION"))));
+        headers
+    }
+}
+
+fn client(settings: &Settings, connector: &HttpsConnector<HttpConnector>) -> Client<HttpsConnector<HttpConnector>, Body> {
+    // gRPC is HTTP/2 from the first byte, without TLS too.
+    Client::builder(TokioExecutor::new())
+        .http2_only(settings.protocol == Protocol::Grpc)
+        .build(connector.clone())
+}
+
+fn connector(settings: &Settings) -> Result<HttpsConnector<HttpConnector>, BuildError> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let tls = tls(settings)?;
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    Ok(match settings.protocol {
+        Protocol::Grpc => builder.enable_http2().wrap_connector(tcp),
+        Protocol::HttpProtobuf => builder.enable_http1().enable_http2().wrap_connector(tcp),
+    })
+}
+
+fn tls(settings: &Settings) -> Result<rustls::ClientConfig, BuildError> {
+    // Named, not the process's default: whoever else installs one does not matter.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = match &settings.authorities {
+        Some(path) => {
+            let mut roots = rustls::RootCertStore::empty();
+            for certificate in certificates("certificate authorities", path)? {
+                roots.add(certificate)?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        // Without TLS nobody needs the system's authorities, which an image may lack.
+        None if settings.url.scheme() != Some(&Scheme::HTTPS) => builder.with_root_certificates(rustls::RootCertStore::empty()),
+        None => builder.with_native_roots().map_err(BuildError::NativeRoots)?,
+    };
+    Ok(match &settings.identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            let chain = certificates("client certificate", certificate)?;
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|e| pem_error("client key", key, &e))?;
+            builder.with_client_auth_cert(chain, key)?
+        }
+    })
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, BuildError> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match all {
+        Ok(found) if found.is_empty() => Err(BuildError::Pem {
+            what,
+            path: path.into(),
+            why: "no certificate in it".into(),
+        }),
+        Ok(found) => Ok(found),
+        Err(e) => Err(pem_error(what, path, &e)),
+    }
+}
+
+fn pem_error(what: &'static str, path: &Path, error: &rustls::pki_types::pem::Error) -> BuildError {
+    BuildError::Pem {
+        what,
+        path: path.into(),
+        why: error.to_string(),
+    }
+}
+
+fn gzip(data: &[u8]) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    // Writing to a Vec does not fail.
+    let _ = encoder.write_all(data);
+    encoder.finish().unwrap_or_default().into()
+}
+
+fn taken(response: ExportTraceServiceResponse) -> Taken {
+    response.partial_success.map_or_else(Taken::default, |partial| Taken {
+        refused_spans: u64::try_from(partial.rejected_spans).unwrap_or(0),
+        message: partial.error_message,
+    })
+}
+
+fn later(why: String) -> Failure {
+    Failure::Later { why, after: None }
+}
+
+/// <https://opentelemetry.io/docs/specs/otlp/#failures>
+fn of_status(status: &Status) -> Failure {
+    // Made on this side: no connection, a reset, a failed handshake.
+    if let Some(source) = status.source() {
+        return later(chain(source));
+    }
+    let why = format!("{:?}: {}", status.code(), status.message().escape_debug());
+    let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    match status.code() {
+        Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::OutOfRange | Code::Unavailable | Code::DataLoss => {
+            Failure::Later { why, after }
+        }
+        Code::ResourceExhausted if after.is_some() => Failure::Later { why, after },
+        code => Failure::Never {
+            why,
+            data: matches!(code, Code::InvalidArgument | Code::ResourceExhausted | Code::Internal),
+        },
+    }
+}
+
+fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
+    let why = format!("HTTP {status}");
+    match status.as_u16() {
+        429 | 502 | 503 | 504 => {
+            let after = headers
+                .get(header::RETRY_AFTER)
+                .and_then(|v| v.to_str().ok()?.trim().parse().ok());
+            Failure::Later {
+                why,
+                after: after.map(Duration::from_secs),
+            }
+        }
+        code => Failure::Never {
+            why,
+            data: matches!(code, 400 | 413 | 422 | 500),
+        },
+    }
+}
+
+/// An error with all its causes: the outermost says only "client error".
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.ends_with(&next_text) {
+            text = format!("{text}: {next_text}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// A request that is encoded already: what a retry sends is what was sent before, byte by byte.
+#[derive(Clone, Copy)]
+struct Encoded;
+
+impl Codec for Encoded {
+    type Encode = Bytes;
+    type Decode = ExportTraceServiceResponse;
+    type Encoder = Encoded;
+    type Decoder = Encoded;
+    fn encoder(&mut self) -> Encoded {
+        Encoded
+    }
+    fn decoder(&mut self) -> Encoded {
+        Encoded
+    }
+}
+
+impl Encoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+    fn encode(&mut self, request: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(request);
+        Ok(())
+    }
+}
+
+impl Decoder for Encoded {
+    type Item = ExportTraceServiceResponse;
+    type Error = Status;
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<ExportTraceServiceResponse>, Status> {
+        let answer = from.copy_to_bytes(from.remaining());
+        // It was taken: a broken answer is no reason to send it again.
+        Ok(Some(ExportTraceServiceResponse::decode(answer).unwrap_or_default()))
+    }
+}

@@ -1,0 +1,161 @@
+//! The loop that sends: batches, retries, counts.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
+use prost::Message as _;
+
+use super::config::{Backoff, Settings};
+use super::queue::Queue;
+use super::transport::{BuildError, Failure, Taken, Transport};
+use super::{DropReason, Stats};
+use crate::render::span::Trace;
+
+pub(super) struct Worker {
+    transport: Transport,
+    queue: Arc<Queue>,
+    stats: Arc<Stats>,
+    batch: usize,
+    backoff: Backoff,
+    /// The last attempt failed: said once, not at each attempt.
+    troubled: bool,
+    /// The last request was refused for good: said once in a row.
+    refused: bool,
+}
+
+impl Worker {
+    pub(super) fn new(settings: Settings, queue: Arc<Queue>, stats: Arc<Stats>) -> Result<Worker, BuildError> {
+        let (batch, backoff) = (settings.batch.max(1), settings.backoff);
+        Ok(Worker {
+            transport: Transport::new(settings)?,
+            queue,
+            stats,
+            batch,
+            backoff,
+            troubled: false,
+            refused: false,
+        })
+    }
+
+    /// Until the queue is closed and empty.
+    pub(super) async fn run(mut self) {
+        let (queue, stats) = (self.queue.clone(), self.stats.clone());
+        let taken = |batch: &[Trace]| stats.in_flight.store(spans(batch), Ordering::Relaxed);
+        while let Some(batch) = queue.take(self.batch, taken).await {
+            self.deliver(batch).await;
+        }
+    }
+
+    async fn deliver(&mut self, batch: Vec<Trace>) {
+        let mut groups = VecDeque::from([batch]);
+        while let Some(group) = groups.pop_front() {
+            let spans = spans(&group);
+            match self.until_answered(&encode(&group)).await {
+                Ok(Taken { refused_spans, message }) => {
+                    let refused = refused_spans.min(spans);
+                    self.report_refusal(refused, &message);
+                    self.stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
+                    self.stats.count_dropped(DropReason::Rejected, refused);
+                }
+                // One bad trace must not take the others with it: each on its own.
+                Err((_, true)) if group.len() > 1 => {
+                    groups.extend(group.into_iter().map(|trace| vec![trace]));
+                    continue;
+                }
+                Err((why, _)) => {
+                    self.report_refusal(spans, &why);
+                    self.stats.count_dropped(DropReason::Rejected, spans);
+                }
+            }
+            self.stats.in_flight.fetch_sub(spans, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends the same bytes again and again, until the collector takes or refuses them.
+    async fn until_answered(&mut self, request: &Bytes) -> Result<Taken, (String, bool)> {
+        let mut closing = self.queue.closing();
+        let mut wait = self.backoff.first;
+        loop {
+            let (why, after) = match self.transport.send(request).await {
+                Ok(taken) => {
+                    self.report_recovery();
+                    return Ok(taken);
+                }
+                Err(Failure::Never { why, data }) => {
+                    self.report_recovery();
+                    return Err((why, data));
+                }
+                Err(Failure::Later { why, after }) => (why, after),
+            };
+            self.stats.retries.fetch_add(1, Ordering::Relaxed);
+            self.report_trouble(&why);
+            let pause = after.map_or_else(|| jittered(wait), |asked| asked.min(self.backoff.most));
+            wait = (wait * 2).min(self.backoff.most);
+            if *closing.borrow() {
+                // The deadline of the shutdown is near: no long waits any more.
+                tokio::time::sleep(self.backoff.first.min(pause)).await;
+            } else {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = closing.changed() => wait = self.backoff.first,
+                }
+            }
+        }
+    }
+
+    fn report_trouble(&mut self, why: &str) {
+        if !self.troubled {
+            tracing::warn!(
+                reason = why,
+                "the collector does not take traces; trying again, the oldest are dropped when the queue is full"
+            );
+        }
+        self.troubled = true;
+    }
+
+    fn report_recovery(&mut self) {
+        if self.troubled {
+            tracing::info!(queued = self.queue.len(), "the collector answers again");
+        }
+        self.troubled = false;
+    }
+
+    fn report_refusal(&mut self, spans: u64, why: &str) {
+        if spans > 0 && !self.refused {
+            tracing::warn!(spans, reason = why, "the collector refused spans for good");
+        }
+        self.refused = spans > 0;
+    }
+}
+
+fn spans(traces: &[Trace]) -> u64 {
+    traces.iter().map(|trace| trace.spans.len() as u64).sum()
+}
+
+/// The request's bytes, the same for the same traces in every process.
+pub(super) fn encode(traces: &[Trace]) -> Bytes {
+    let resource_spans = traces
+        .iter()
+        .flat_map(|trace| {
+            let mut resource = ResourceAttributesWithSchema::from(&trace.resource);
+            // A `Resource` is a hash map: its order differs from one to the next.
+            resource.attributes.0.sort_by(|a, b| a.key.cmp(&b.key));
+            group_spans_by_resource_and_scope(trace.spans.clone(), &resource)
+        })
+        .collect();
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec().into()
+}
+
+/// Between half and all of it, so that the agents of a cluster do not come back all at once.
+fn jittered(wait: Duration) -> Duration {
+    // The standard library's only source of chance.
+    let chance = RandomState::new().hash_one(()) % 1024;
+    wait.mul_f64(0.5 + chance as f64 / 2048.0)
+}

@@ -1,1 +1,0 @@
-//! What `/proc` and the cgroup file system say, on request.

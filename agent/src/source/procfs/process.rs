@@ -1,0 +1,78 @@
+//! One process, from `/proc/PID`.
+
+use std::fs;
+use std::path::Path;
+
+use super::hierarchy::{Hierarchies, Membership};
+use crate::event::{Boot, CgroupId, Pid, ProcessFact};
+
+/// USER_HZ is 100 on every architecture that has the probes, whatever the kernel's own HZ.
+const TICK_NS: u64 = 10_000_000;
+
+/// None where it is gone, or another process took its id while it was read.
+pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<ProcessFact> {
+    let directory = proc.join(pid.to_string());
+    let text = |name: &str| Some(String::from_utf8_lossy(&fs::read(directory.join(name)).ok()?).into_owned());
+    let stat = Stat::parse(&text("stat")?)?;
+    let (ns_level, ns_pid) = namespace(&text("status")?).unwrap_or((0, pid.0));
+    let mut cgroups: Vec<_> = text("cgroup")?
+        .lines()
+        .filter_map(Membership::parse)
+        .map(|line| (line.preference(), cgroup(&line, hierarchies)))
+        .collect();
+    cgroups.sort_by_key(|(preference, _)| *preference);
+    if Stat::parse(&text("stat")?)?.start_ticks != stat.start_ticks {
+        return None;
+    }
+    Some(ProcessFact {
+        tgid: pid,
+        ppid: Pid(stat.ppid),
+        start: Boot(stat.start_ticks.saturating_mul(TICK_NS)),
+        ns_level,
+        ns_pid,
+        comm: stat.comm,
+        cgroups: cgroups.into_iter().map(|(_, cgroup)| cgroup).collect(),
+    })
+}
+
+fn cgroup(line: &Membership<'_>, hierarchies: &Hierarchies) -> (CgroupId, String) {
+    let id = |path: &str| hierarchies.get(line.hierarchy).and_then(|hierarchy| hierarchy.id(path));
+    let unknown = CgroupId {
+        hierarchy: line.hierarchy,
+        id: 0,
+    };
+    match id(line.path) {
+        Some(cgroup) => (cgroup, line.path.to_owned()),
+        // A zombie's cgroup may be gone before it; another may have its name by now, which is not the zombie's.
+        None => (unknown, line.path.strip_suffix(" (deleted)").unwrap_or(line.path).to_owned()),
+    }
+}
+
+struct Stat {
+    comm: String,
+    ppid: u32,
+    /// Since boot, suspend included.
+    start_ticks: u64,
+}
+
+impl Stat {
+    /// `42 (co) mm)) S 1 …`: the name ends at the last parenthesis; see proc_pid_stat(5).
+    fn parse(text: &str) -> Option<Stat> {
+        let (head, tail) = text.rsplit_once(')')?;
+        let (_, comm) = head.split_once('(')?;
+        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+        Some(Stat {
+            // The kernel's is 15 bytes; invalid bytes became three each.
+            comm: comm.chars().take(45).collect(),
+            ppid: fields.get(1)?.parse().ok()?,
+            start_ticks: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// Depth of the pid namespace below the reader's, and the pid there: `NSpid:\t4711\t12\t1` is depth 2, pid 1.
+fn namespace(status: &str) -> Option<(u32, u32)> {
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let pids: Vec<u32> = pids.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    Some((u32::try_from(pids.len().checked_sub(1)?).ok()?, *pids.last()?))
+}

@@ -1,0 +1,326 @@
+use std::fmt::Write;
+
+use expect_test::{Expect, expect};
+use tempfile::TempDir;
+
+use super::*;
+
+const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
+
+/// A machine's `/proc` and `/sys`, made of files.
+struct Machine(TempDir);
+
+impl Machine {
+    /// cgroup v2 only.
+    fn v2() -> Machine {
+        let machine = Machine(TempDir::new().unwrap());
+        machine.file(
+            "proc/self/mountinfo",
+            "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
+        machine.file("proc/self/cgroup", "0::/\n");
+        machine.file("sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
+        machine
+    }
+
+    fn hybrid() -> Machine {
+        let machine = Machine(TempDir::new().unwrap());
+        machine.file(
+            "proc/self/mountinfo",
+            "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+             32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+             35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+             40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
+             44 31 0:37 /system.slice /srv/with\\040space rw - cgroup cgroup rw,xattr,name=systemd\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+        );
+        machine.file(
+            "proc/self/cgroup",
+            "9:name=systemd:/\n4:memory:/\n3:freezer:/\n1:cpu,cpuacct:/\n0::/\n",
+        );
+        for name in ["cpu,cpuacct", "memory", "systemd", "unified"] {
+            machine.cgroup(&format!("{name}/"), &[]);
+        }
+        machine
+    }
+
+    fn file(&self, path: &str, text: &str) {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn cgroup(&self, path: &str, pids: &[u32]) {
+        let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+        self.file(&format!("sys/fs/cgroup/{path}/cgroup.procs"), &pids);
+    }
+
+    fn process(&self, pid: u32, comm: &str, ticks: u64, nspid: &str, cgroups: &str) {
+        let stat = format!("{pid} ({comm}) S 1 2 3 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 {ticks} 9 9\n");
+        self.file(&format!("proc/{pid}/stat"), &stat);
+        self.file(
+            &format!("proc/{pid}/status"),
+            &format!("Name:\tx\nNStgid:\t1\nNSpid:\t{nspid}\nThreads:\t1\n"),
+        );
+        self.file(&format!("proc/{pid}/cgroup"), cgroups);
+    }
+
+    fn open(&self) -> Procfs {
+        Procfs::new(&self.0.path().join("proc"), &self.0.path().join("sys")).unwrap()
+    }
+
+    fn ino(&self, path: &str) -> u64 {
+        inode(&self.0.path().join("sys/fs/cgroup").join(path)).unwrap()
+    }
+}
+
+/// Inputs as text. Ids are checked against the directories' inodes and shown as `ok`.
+fn show(machine: &Machine, inputs: &[Input]) -> String {
+    let mut out = String::new();
+    let directory = |hierarchy: u32, path: &str| match (hierarchy, machine.0.path().join("sys/fs/cgroup/unified").exists()) {
+        (0, false) => path[1..].to_owned(),
+        (0, true) => format!("unified{path}"),
+        (1, _) => format!("cpu,cpuacct{path}"),
+        (4, _) => format!("memory{path}"),
+        (9, _) => format!("systemd{path}"),
+        (other, _) => panic!("hierarchy {other}"),
+    };
+    let id = |cgroup: &CgroupId, path: &str| match cgroup.id {
+        0 => "no id".to_owned(),
+        id if id == machine.ino(&directory(cgroup.hierarchy, path)) => "ok".to_owned(),
+        id => format!("wrong id {id}"),
+    };
+    for input in inputs {
+        match input {
+            Input::Cgroup(CgroupFact { cgroup, path: Ok(path) }) => {
+                writeln!(out, "cgroup {} {path} {}", cgroup.hierarchy, id(cgroup, path)).unwrap();
+            }
+            Input::Cgroup(CgroupFact { path: Err(reason), .. }) => writeln!(out, "cgroup: {reason}").unwrap(),
+            Input::Process(p) if p.is_gone() => writeln!(out, "process {} gone", p.tgid).unwrap(),
+            Input::Process(p) => {
+                let (ns, start) = ((p.ns_level, p.ns_pid), p.start.0);
+                writeln!(out, "process {} of {} since {start} ns {ns:?} {:?}", p.tgid, p.ppid, p.comm).unwrap();
+                for (cgroup, path) in &p.cgroups {
+                    writeln!(out, "  {} {path} {}", cgroup.hierarchy, id(cgroup, path)).unwrap();
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    out.replace(A, "{A}")
+}
+
+fn check(machine: &Machine, inputs: &[Input], expected: Expect) {
+    expected.assert_eq(&show(machine, inputs));
+}
+
+#[test]
+fn scan_of_v2() {
+    let machine = Machine::v2();
+    machine.cgroup("system.slice", &[]);
+    machine.cgroup("system.slice/nginx.service", &[50]);
+    machine.cgroup(&format!("system.slice/docker-{A}.scope"), &[42, 43, 99, 0]);
+    machine.cgroup("init.scope", &[1]);
+    machine.process(42, "web) (x", 200, "42\t1", &format!("0::/system.slice/docker-{A}.scope\n"));
+    machine.process(43, "child", 300, "43 7", &format!("0::/system.slice/docker-{A}.scope\n"));
+    machine.process(50, "nginx", 100, "50", "0::/system.slice/nginx.service\n");
+    let mut inputs = machine.open().scan().unwrap();
+    let position = |inputs: &[Input], of: &str| {
+        inputs
+            .iter()
+            .position(|input| matches!(input, Input::Cgroup(CgroupFact { path: Ok(path), .. }) if path == of))
+    };
+    assert!(position(&inputs, "/system.slice") < position(&inputs, "/system.slice/nginx.service"));
+    // Directories come in any order.
+    let cgroups = inputs.iter().filter(|input| matches!(input, Input::Cgroup(_))).count();
+    inputs[..cgroups].sort_by_key(|input| {
+        format!(
+            "{:?}",
+            if let Input::Cgroup(fact) = input {
+                fact.path.clone().ok()
+            } else {
+                None
+            }
+        )
+    });
+    check(
+        &machine,
+        &inputs,
+        expect![[r#"
+        cgroup 0 / ok
+        cgroup 0 /init.scope ok
+        cgroup 0 /system.slice ok
+        cgroup 0 /system.slice/docker-{A}.scope ok
+        cgroup 0 /system.slice/nginx.service ok
+        process 50 of 1 since 1000000000 ns (0, 50) "nginx"
+          0 /system.slice/nginx.service ok
+        process 42 of 1 since 2000000000 ns (1, 1) "web) (x"
+          0 /system.slice/docker-{A}.scope ok
+        process 43 of 1 since 3000000000 ns (1, 7) "child"
+          0 /system.slice/docker-{A}.scope ok
+    "#]],
+    );
+}
+
+#[test]
+fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
+    let machine = Machine::hybrid();
+    machine.cgroup("unified/system.slice", &[]);
+    machine.cgroup(&format!("memory/docker/{A}"), &[42]);
+    machine.cgroup(&format!("systemd/docker/{A}"), &[42]);
+    let cgroups =
+        format!("9:name=systemd:/docker/{A}\n4:memory:/docker/{A}\n3:freezer:/docker/{A}\n1:cpu,cpuacct:/\n0::/system.slice\n");
+    machine.process(42, "web", 200, "42\t1", &cgroups);
+    check(
+        &machine,
+        &machine.open().scan().unwrap(),
+        expect![[r#"
+        cgroup 0 / ok
+        cgroup 0 /system.slice ok
+        process 42 of 1 since 2000000000 ns (1, 1) "web"
+          0 /system.slice ok
+          9 /docker/{A} ok
+          4 /docker/{A} ok
+          1 / ok
+          3 /docker/{A} no id
+    "#]],
+    );
+    let observed = machine.open().hierarchies.hybrid;
+    assert!(observed);
+}
+
+#[test]
+fn answers_for_processes() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[]);
+    machine.process(7, "zombie", 5, "7", "0::/b.service (deleted)\n");
+    machine.process(8, "outside", 5, "8", "0::/../a.service\n");
+    machine.process(9, "torn", 5, "9", "0::/a.service\n");
+    machine.file("proc/9/stat", "9 (torn");
+    machine.process(10, "\x1b[31m", 5, "", "0::/a.service\n");
+    let mut procfs = machine.open();
+    let answers: Vec<Input> = [7, 8, 9, 10, 11]
+        .map(|pid| procfs.answer(&Question::Process(Pid(pid))))
+        .into();
+    check(
+        &machine,
+        &answers,
+        expect![[r#"
+        process 7 of 1 since 50000000 ns (0, 7) "zombie"
+          0 /b.service no id
+        process 8 of 1 since 50000000 ns (0, 8) "outside"
+          0 /../a.service no id
+        process 9 gone
+        process 10 of 1 since 50000000 ns (0, 10) "\u{1b}[31m"
+          0 /a.service ok
+        process 11 gone
+    "#]],
+    );
+}
+
+#[test]
+fn answers_for_cgroups() {
+    let machine = Machine::hybrid();
+    let mut procfs = machine.open();
+    procfs.scan().unwrap();
+    machine.cgroup("unified/late.service", &[]);
+    machine.cgroup("memory/late.scope", &[]);
+    let mut answer = |hierarchy: u32, id: u64| {
+        // As if the last walk was long ago.
+        procfs.rested = Boot(0);
+        procfs.answer(&Question::Cgroup(CgroupId { hierarchy, id }))
+    };
+    let late = machine.ino("unified/late.service");
+    let answers = [
+        answer(0, late),
+        answer(4, machine.ino("memory/late.scope")),
+        answer(0, 1 << 60),
+        answer(12, 5),
+    ];
+    check(
+        &machine,
+        &answers,
+        expect![[r#"
+        cgroup 0 /late.service ok
+        cgroup 4 /late.scope ok
+        cgroup: gone
+        cgroup: cgroup hierarchy 12 is not mounted below --sys
+    "#]],
+    );
+
+    // Right after a walk: what the walk saw is known, what it did not see has to wait.
+    fs::remove_dir_all(machine.0.path().join("sys/fs/cgroup/unified/late.service")).unwrap();
+    procfs.rested = Boot(u64::MAX);
+    let fact = |path: Result<&str, &str>, id| {
+        let cgroup = CgroupId::v2(id);
+        Input::Cgroup(CgroupFact {
+            cgroup,
+            path: path.map(str::to_owned).map_err(str::to_owned),
+        })
+    };
+    assert_eq!(
+        procfs.answer(&Question::Cgroup(CgroupId::v2(late))),
+        fact(Ok("/late.service"), late)
+    );
+    let refused = "too many unknown cgroups at once to look for each";
+    assert_eq!(
+        procfs.answer(&Question::Cgroup(CgroupId::v2(1 << 60))),
+        fact(Err(refused), 1 << 60)
+    );
+}
+
+#[test]
+fn observation_of_the_machine() {
+    let machine = Machine::v2();
+    machine.file("proc/sys/kernel/random/boot_id", "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b\n");
+    machine.file("proc/sys/kernel/hostname", "node\x1b-1\n");
+    let procfs = machine.open();
+    let error = procfs.observation(Boot(7), WallOffset(9)).unwrap_err().to_string();
+    assert!(error.contains("sys/kernel/osrelease") && error.contains("--proc"), "{error}");
+    machine.file("proc/sys/kernel/osrelease", "6.18.0\n");
+    let observation = procfs.observation(Boot(7), WallOffset(9)).unwrap();
+    assert_eq!(
+        (observation.host.as_str(), observation.kernel.as_str()),
+        (r"node\u{1b}-1", "6.18.0")
+    );
+    assert_eq!((observation.since, observation.hybrid), (Boot(7), false));
+}
+
+#[test]
+fn a_machine_without_cgroup_v2_is_told_how_to_get_it() {
+    let machine = Machine(TempDir::new().unwrap());
+    let (proc, sys) = (machine.0.path().join("proc"), machine.0.path().join("sys"));
+    let error = |proc: &Path| Procfs::new(proc, &sys).err().unwrap().to_string();
+    assert!(error(&proc).contains("--proc"));
+    machine.file(
+        "proc/1/mountinfo",
+        "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+    );
+    machine.file("proc/1/cgroup", "1:memory:/\n");
+    let error = error(&proc).replace(machine.0.path().to_str().unwrap(), "");
+    expect!["no cgroup v2 hierarchy is mounted below /sys; mount one: mount -t cgroup2 none /sys/fs/cgroup/unified"]
+        .assert_eq(&error);
+}
+
+/// The host's `/sys` in a container: our mountinfo tells of no cgroup2, the files do.
+#[test]
+fn mounts_of_another_namespace() {
+    let machine = Machine::v2();
+    machine.file("proc/self/mountinfo", "1 1 0:1 / / rw - overlay overlay rw\n");
+    machine.cgroup("a.service", &[]);
+    assert_eq!(machine.open().cgroup2(), machine.0.path().join("sys/fs/cgroup"));
+}
+
+/// On the machine that runs the test: our own process, as the kernel tells it.
+#[test]
+fn this_process() {
+    let Ok(procfs) = Procfs::new(Path::new("/proc"), Path::new("/sys")) else {
+        // Machines without cgroup v2 are the test above.
+        return;
+    };
+    let fact = procfs.process(Pid(std::process::id()));
+    let now = clock::now();
+    assert!(fact.start.0 > 0 && fact.start <= now, "{} {}", fact.start.0, now.0);
+    assert_eq!(fact.ppid, Pid(std::os::unix::process::parent_id()));
+    assert_eq!(fact.cgroups.first().map(|(cgroup, _)| cgroup.hierarchy), Some(0));
+}

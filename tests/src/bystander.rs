@@ -1,0 +1,186 @@
+//! Processes beside the container, no relatives of its runtime: clients of a server, and those who kill what is not theirs.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::prctl;
+use serde::{Deserialize, Serialize};
+
+use crate::sys::{boot_now, kill};
+
+/// What a client saw, one JSON object per line on stdout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// `CLOCK_BOOTTIME` nanoseconds: before connect(2), and after the last answer.
+    pub from: u64,
+    pub to: u64,
+    /// The client's own port; 0 where no connection came about.
+    pub port: u16,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Connected, and asked if it was to: said at once, what follows is the end of the same connection.
+    Connected,
+    /// An answer, then the end of the connection by FIN.
+    Answered,
+    /// An answer, and the connection stays.
+    AnsweredAndKept,
+    /// ECONNREFUSED at connect.
+    Refused,
+    /// ECONNRESET (or EPIPE).
+    Reset,
+    /// FIN without an answer.
+    Eof,
+}
+
+/// How long a client waits for the server's next word.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Entry point of the `bystander` binary; its exit code.
+pub fn main(args: &[String]) -> i32 {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args[..] {
+        ["kill", name, pid, signal] => murder(name, pid, signal),
+        ["connect", address, count] => parallel(address, count, Ask::Nothing),
+        ["request", address, count] => parallel(address, count, Ask::Once),
+        ["keep-alive", address, count] => parallel(address, count, Ask::AndStay),
+        ["every", address, milliseconds] => every(address, milliseconds),
+        _ => Err(Error::other(
+            "usage: bystander kill NAME PID SIGNAL | connect|request|keep-alive ADDRESS COUNT | every ADDRESS MS",
+        )),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(e) => {
+            eprintln!("bystander {}: {e}", args.join(" "));
+            1
+        }
+    }
+}
+
+fn murder(name: &str, pid: &str, signal: &str) -> Result<()> {
+    prctl::set_name(&std::ffi::CString::new(name).map_err(Error::other)?)?;
+    kill(pid.parse().map_err(Error::other)?, signal.parse().map_err(Error::other)?)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Nothing,
+    Once,
+    AndStay,
+}
+
+/// `count` connections at once, then what becomes of each.
+fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
+    let address = parse(address)?;
+    let count: usize = count.parse().map_err(Error::other)?;
+    let mut open = Vec::new();
+    for _ in 0..count {
+        let from = boot_now();
+        match connect(address, ask) {
+            Ok(stream) => {
+                let port = stream.local_addr()?.port();
+                let answered = ask == Ask::AndStay && read(&stream)?;
+                let what = if answered { What::AnsweredAndKept } else { What::Connected };
+                say(&Seen {
+                    from,
+                    to: boot_now(),
+                    port,
+                    what,
+                })?;
+                open.push((from, port, stream));
+            }
+            Err(e) => say(&Seen {
+                from,
+                to: boot_now(),
+                port: 0,
+                what: name(&e)?,
+            })?,
+        }
+    }
+    for (from, port, stream) in open {
+        let what = end(&stream)?;
+        say(&Seen {
+            from,
+            to: boot_now(),
+            port,
+            what,
+        })?;
+    }
+    Ok(())
+}
+
+/// A request every so often, each on a connection of its own, until stdin closes.
+fn every(address: &str, milliseconds: &str) -> Result<()> {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let address = parse(address)?;
+    let pause = Duration::from_millis(milliseconds.parse().map_err(Error::other)?);
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        OVER.store(true, Ordering::Relaxed);
+    });
+    while !OVER.load(Ordering::Relaxed) {
+        let from = boot_now();
+        let (port, what) = match connect(address, Ask::Once) {
+            Ok(stream) => (stream.local_addr()?.port(), end(&stream)?),
+            Err(e) => (0, name(&e)?),
+        };
+        say(&Seen {
+            from,
+            to: boot_now(),
+            port,
+            what,
+        })?;
+        sleep(pause);
+    }
+    Ok(())
+}
+
+fn parse(address: &str) -> Result<SocketAddr> {
+    address
+        .parse()
+        .map_err(|_| Error::other(format!("`{address}` is not an address with a port")))
+}
+
+fn connect(address: SocketAddr, ask: Ask) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    if ask != Ask::Nothing {
+        stream.write_all(b"please\n")?;
+    }
+    Ok(stream)
+}
+
+/// Reads one answer; false at the end of the connection.
+fn read(stream: &TcpStream) -> Result<bool> {
+    let mut line = String::new();
+    Ok(BufReader::new(stream).read_line(&mut line)? > 0)
+}
+
+/// Reads to the end of the connection.
+fn end(mut stream: &TcpStream) -> Result<What> {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(0) => Ok(What::Eof),
+        Ok(_) => Ok(What::Answered),
+        Err(e) => name(&e),
+    }
+}
+
+fn name(e: &Error) -> Result<What> {
+    match e.kind() {
+        ErrorKind::ConnectionRefused => Ok(What::Refused),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Ok(What::Reset),
+        _ => Err(Error::new(e.kind(), format!("neither refused nor reset: {e}"))),
+    }
+}
+
+fn say(seen: &Seen) -> Result<()> {
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(seen)?)
+}

@@ -1,0 +1,248 @@
+//! Control groups as the stand-in runtime makes them: a scope in the v2 hierarchy, wherever it is mounted, and one in the v1
+//! memory hierarchy where memory is limited and v1 holds the controller.
+
+use std::fs;
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Parent of all that a demo makes.
+pub const SLICE: &str = "epitaph-demo.slice";
+
+/// Where this machine mounts its hierarchies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounts {
+    /// cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
+    pub v2: PathBuf,
+    /// Where a memory limit can be set.
+    pub memory: Memory,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Memory {
+    V2,
+    V1(PathBuf),
+    /// Nowhere, and why.
+    None(String),
+}
+
+impl Mounts {
+    /// Reads `/proc/self/mountinfo`.
+    ///
+    /// # Errors
+    /// No cgroup v2 mount, or `/proc` is not readable.
+    pub fn find() -> Result<Mounts> {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
+        let v2 = mounts(&mountinfo, "cgroup2", "").ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "find cgroup v2: no cgroup2 mount in /proc/self/mountinfo; mount one: mount -t cgroup2 none /sys/fs/cgroup",
+            )
+        })?;
+        let controllers = fs::read_to_string(v2.join("cgroup.controllers"))?;
+        let memory = if controllers.split_whitespace().any(|c| c == "memory") {
+            match enable_memory(&v2) {
+                Ok(()) => Memory::V2,
+                Err(e) => Memory::None(format!("cgroup v2's memory controller cannot be delegated to {SLICE}: {e}")),
+            }
+        } else if let Some(v1) = mounts(&mountinfo, "cgroup", "memory") {
+            Memory::V1(v1)
+        } else {
+            Memory::None("no memory controller: neither in cgroup v2's cgroup.controllers nor mounted as cgroup v1".into())
+        };
+        Ok(Mounts { v2, memory })
+    }
+}
+
+fn enable_memory(v2: &Path) -> Result<()> {
+    for dir in [v2.to_path_buf(), v2.join(SLICE)] {
+        fs::create_dir_all(&dir)?;
+        let control = dir.join("cgroup.subtree_control");
+        if !fs::read_to_string(&control)?.split_whitespace().any(|c| c == "memory") {
+            fs::write(&control, "+memory")?;
+        }
+    }
+    Ok(())
+}
+
+/// Mount point of the first mount of type `kind` with super option `option` (all, where it is empty).
+fn mounts(mountinfo: &str, kind: &str, option: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut right = right.split(' ');
+        let right_kind = right.next()?;
+        let options = right.nth(1)?;
+        let matches = right_kind == kind && (option.is_empty() || options.split(',').any(|o| o == option));
+        matches.then(|| left.split(' ').nth(4).map(PathBuf::from))?
+    })
+}
+
+/// The cgroups of one subject.
+#[derive(Debug)]
+pub struct Scope {
+    pub v2: PathBuf,
+    v1_memory: Option<PathBuf>,
+}
+
+impl Scope {
+    /// Paths only: nothing is made.
+    pub fn at(mounts: &Mounts, name: &str) -> Scope {
+        let v1_memory = match &mounts.memory {
+            Memory::V1(mount) => Some(mount.join(SLICE).join(name)),
+            _ => None,
+        };
+        Scope {
+            v2: mounts.v2.join(SLICE).join(name),
+            v1_memory,
+        }
+    }
+
+    /// Makes the v2 scope; with `limit` (bytes) the memory limit too, in v1 where the controller is there.
+    ///
+    /// # Errors
+    /// A directory cannot be made or a limit not be written; `limit` without a memory controller.
+    pub fn create(mounts: &Mounts, name: &str, limit: Option<u64>) -> Result<Scope> {
+        let mut scope = Scope::at(mounts, name);
+        make(&scope.v2)?;
+        match (limit, &mounts.memory) {
+            (None, _) => scope.v1_memory = None,
+            (Some(_), Memory::None(reason)) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
+            (Some(bytes), Memory::V2) => {
+                // Another demo's end may have taken the slice away since the mounts were found.
+                enable_memory(&mounts.v2)?;
+                fs::write(scope.v2.join("memory.max"), bytes.to_string())?;
+                // Absent without swap accounting; there is then no swap to escape to, or the story shows it.
+                let _ = fs::write(scope.v2.join("memory.swap.max"), "0");
+            }
+            (Some(bytes), Memory::V1(_)) => {
+                if let Some(dir) = &scope.v1_memory {
+                    make(dir)?;
+                    fs::write(dir.join("memory.limit_in_bytes"), bytes.to_string())?;
+                    let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), bytes.to_string());
+                }
+            }
+        }
+        Ok(scope)
+    }
+
+    /// The kernel's id of the v2 scope: its inode.
+    ///
+    /// # Errors
+    /// The directory is gone.
+    pub fn id(&self) -> Result<u64> {
+        Ok(fs::metadata(&self.v2)?.ino())
+    }
+
+    /// Path from the hierarchy's root, as `/proc/PID/cgroup` has it.
+    pub fn path(&self) -> String {
+        self.v2
+            .file_name()
+            .map_or_else(String::new, |name| format!("/{SLICE}/{}", name.to_string_lossy()))
+    }
+
+    /// # Errors
+    /// The process or the directory is gone.
+    pub fn join(&self, pid: u32) -> Result<()> {
+        for dir in [Some(&self.v2), self.v1_memory.as_ref()].into_iter().flatten() {
+            fs::write(dir.join("cgroup.procs"), pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Freezes or thaws, and waits until the kernel says that it is so.
+    ///
+    /// # Errors
+    /// No `cgroup.freeze` (kernels before 5.2), or it did not happen within 2 s.
+    pub fn freeze(&self, frozen: bool) -> Result<()> {
+        fs::write(self.v2.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+        let wanted = if frozen { "frozen 1" } else { "frozen 0" };
+        for _ in 0..400 {
+            if fs::read_to_string(self.v2.join("cgroup.events"))?
+                .lines()
+                .any(|l| l == wanted)
+            {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(5));
+        }
+        Err(Error::new(
+            ErrorKind::TimedOut,
+            format!("freeze cgroup: no `{wanted}` in cgroup.events after 2 s"),
+        ))
+    }
+
+    /// SIGKILL to every process in it, by `cgroup.kill`.
+    ///
+    /// # Errors
+    /// No such file (kernels before 5.14), or the directory is gone.
+    pub fn kill(&self) -> Result<()> {
+        fs::write(self.v2.join("cgroup.kill"), "1")
+    }
+
+    /// Kills what is left in it and removes it; the slice too, where it was the last. Gone already is good.
+    ///
+    /// # Errors
+    /// Still not empty after 5 s.
+    pub fn remove(&self) -> Result<()> {
+        for dir in [Some(&self.v2), self.v1_memory.as_ref()].into_iter().flatten() {
+            remove(dir)?;
+            // Not ours alone: other stories' scopes keep it.
+            let _ = dir.parent().map(fs::remove_dir);
+        }
+        Ok(())
+    }
+}
+
+fn make(dir: &Path) -> Result<()> {
+    // The end of another story may remove the slice between its creation and the scope's.
+    for _ in 0..20 {
+        match fs::create_dir_all(dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => sleep(Duration::from_millis(5)),
+            other => return other,
+        }
+    }
+    Err(Error::new(
+        ErrorKind::NotFound,
+        format!("create cgroup {}: its parent vanished again and again", dir.display()),
+    ))
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    for attempt in 0..500 {
+        match fs::remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(e) if attempt == 499 => return Err(Error::new(e.kind(), format!("remove cgroup {}: {e}", dir.display()))),
+            Err(_) => {
+                let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+                for pid in procs.lines().filter_map(|p| p.parse().ok()) {
+                    let _ = crate::sys::kill(pid, nix::libc::SIGKILL);
+                }
+                sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn finds_hierarchies_by_type_and_option() {
+        assert_eq!(mounts(HYBRID, "cgroup2", ""), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mounts(HYBRID, "cgroup", "memory"), Some("/sys/fs/cgroup/memory".into()));
+        assert_eq!(mounts(HYBRID, "cgroup", "freezer"), None);
+    }
+}

@@ -1,0 +1,497 @@
+//! Plays one story: runtime, victim, bystanders. Knows nothing of the agent; what it returns is the truth to compare with.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::de::DeserializeOwned;
+
+use crate::bystander::{Seen, What};
+use crate::cgroup::{Memory, SLICE, Scope};
+use crate::machine::Machine;
+use crate::runtime::{Did, Spec, Stop};
+use crate::story::{Bystander, End, Kind, Program, Story, When};
+use crate::sys::random_hex;
+
+/// Longest wait for one line of a player.
+const PATIENCE: Duration = Duration::from_secs(70);
+/// Between two calls of a client that keeps calling.
+const PERIOD_MS: &str = "50";
+
+/// The players' programs and stage.
+#[derive(Debug)]
+pub struct Players {
+    programs: PathBuf,
+    machine: Machine,
+    directory: PathBuf,
+}
+
+/// A story with the name that its subject has this time.
+#[derive(Clone, Debug)]
+pub struct Role {
+    pub story: &'static Story,
+    /// Container id (64 hex digits), or the unit's name.
+    pub subject: String,
+    pub scope: String,
+}
+
+/// What happened, by the players' own account.
+#[derive(Clone, Debug)]
+pub struct Played {
+    pub did: Vec<Did>,
+    pub seen: Vec<Seen>,
+}
+
+impl Players {
+    /// `programs`: the directory that holds `stand-in-runtime`, `victim` and `bystander`.
+    ///
+    /// # Errors
+    /// Not root, no cgroup v2, a program is missing.
+    pub fn new(programs: &Path) -> anyhow::Result<Players> {
+        let machine = Machine::survey()?;
+        let programs = programs
+            .canonicalize()
+            .with_context(|| format!("find the players in {}", programs.display()))?;
+        for name in ["stand-in-runtime", "victim", "bystander"] {
+            let path = programs.join(name);
+            ensure!(
+                path.is_file(),
+                "{} is missing: build it with cargo build -p epitaph-tests --bins",
+                path.display()
+            );
+        }
+        let directory = std::env::temp_dir().join(format!("epitaph-demo-{}", random_hex(8)?));
+        std::fs::create_dir(&directory).with_context(|| format!("make {}", directory.display()))?;
+        Ok(Players {
+            programs,
+            machine,
+            directory,
+        })
+    }
+
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// # Errors
+    /// No randomness.
+    pub fn cast(&self, story: &'static Story) -> anyhow::Result<Role> {
+        Ok(match story.subject {
+            Kind::Container => {
+                let subject = random_hex(32)?;
+                Role {
+                    story,
+                    scope: format!("cri-containerd-{subject}.scope"),
+                    subject,
+                }
+            }
+            Kind::Unit => {
+                let subject = format!("epitaph-demo-{}.service", random_hex(6)?);
+                Role {
+                    story,
+                    scope: subject.clone(),
+                    subject,
+                }
+            }
+        })
+    }
+
+    /// Plays it to its end; the subject's cgroups are gone afterwards, whatever happened.
+    ///
+    /// # Errors
+    /// A player could not start or failed. That the truth differs from the story is not an error: see [`Played::differs`].
+    pub fn play(&self, role: &Role) -> anyhow::Result<Played> {
+        let result = self.act(role).with_context(|| format!("play {}", role.story.name));
+        let swept = Scope::at(&self.machine.mounts, &role.scope).remove();
+        let played = result?;
+        swept?;
+        Ok(played)
+    }
+
+    fn act(&self, role: &Role) -> anyhow::Result<Played> {
+        let story = role.story;
+        let mut runtime = Player::<Did>::start(
+            self.program("stand-in-runtime")
+                .arg("run")
+                .arg(serde_json::to_string(&self.spec(role)?)?),
+        )?;
+        let mut did = Vec::new();
+        let started = runtime.until(&mut did, |d| matches!(d, Did::Started { .. }))?;
+        let Did::Started { pid, .. } = started else {
+            bail!("not started")
+        };
+        let Did::Ready { address, .. } = runtime.until(&mut did, |d| matches!(d, Did::Ready { .. }))? else {
+            bail!("not ready")
+        };
+        let mut seen = Vec::new();
+        let mut client = self.before_stop(story, pid, address.as_deref(), &mut seen)?;
+        // Requests are read by then, and the observer has met everybody.
+        sleep(Duration::from_millis(200));
+        if story.stop != Stop::Wait {
+            runtime.order("stop")?;
+        }
+        if let Bystander::Signals {
+            name,
+            signal,
+            when: When::WithinGrace,
+        } = story.bystander
+        {
+            runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
+            sleep(Duration::from_millis(500));
+            self.signal(name, pid, signal)?;
+        }
+        did.extend(runtime.rest()?);
+        if let Some(client) = &mut client {
+            if story.bystander == Bystander::KeepsCalling {
+                sleep(Duration::from_millis(200));
+            }
+            client.close();
+            seen.extend(client.rest()?);
+        }
+        Ok(Played { did, seen })
+    }
+
+    fn spec(&self, role: &Role) -> anyhow::Result<Spec> {
+        let story = role.story;
+        let victim = self
+            .programs
+            .join("victim")
+            .to_str()
+            .context("the players' directory is not UTF-8")?
+            .to_owned();
+        let command = match story.program {
+            Program::Victim(args) => [victim].into_iter().chain(args.iter().map(|&a| a.to_owned())).collect(),
+            Program::Shell(script) => {
+                vec![
+                    "/bin/sh".into(),
+                    "-c".into(),
+                    script.replace("$VICTIM", &format!("'{}'", victim.replace('\'', r"'\''"))),
+                ]
+            }
+        };
+        let directory = self.directory.join(story.name);
+        std::fs::create_dir_all(&directory)?;
+        Ok(Spec {
+            scope: role.scope.clone(),
+            command,
+            pid_namespace: story.pid_namespace,
+            memory_limit: story.memory_limit,
+            stop: story.stop,
+            mounts: self.machine.mounts.clone(),
+            directory,
+        })
+    }
+
+    fn before_stop(
+        &self,
+        story: &Story,
+        pid: u32,
+        address: Option<&str>,
+        seen: &mut Vec<Seen>,
+    ) -> anyhow::Result<Option<Player<Seen>>> {
+        let address = || address.context("the server did not say its address");
+        let (args, first, known): (Vec<String>, usize, What) = match story.bystander {
+            Bystander::Nobody
+            | Bystander::Signals {
+                when: When::WithinGrace, ..
+            } => return Ok(None),
+            Bystander::Signals {
+                name,
+                signal,
+                when: When::BeforeStop,
+            } => {
+                self.signal(name, pid, signal)?;
+                return Ok(None);
+            }
+            Bystander::Client { verb, count } => {
+                let known = if verb == "keep-alive" {
+                    What::AnsweredAndKept
+                } else {
+                    What::Connected
+                };
+                (vec![verb.into(), address()?.into(), count.to_string()], count, known)
+            }
+            Bystander::KeepsCalling => (vec!["every".into(), address()?.into(), PERIOD_MS.into()], 3, What::Answered),
+        };
+        let mut client = Player::start(self.program("bystander").args(args))?;
+        for _ in 0..first {
+            let line = client.until(seen, |_| true)?;
+            ensure!(
+                line.what == known,
+                "before the stop signal a client saw {:?}, not {known:?}",
+                line.what
+            );
+        }
+        Ok(Some(client))
+    }
+
+    fn signal(&self, name: &str, pid: u32, signal: i32) -> anyhow::Result<()> {
+        let status = self
+            .program("bystander")
+            .args(["kill", name, &pid.to_string(), &signal.to_string()])
+            .status()?;
+        ensure!(status.success(), "the bystander could not send signal {signal}: {status}");
+        Ok(())
+    }
+
+    fn program(&self, name: &str) -> Command {
+        Command::new(self.programs.join(name))
+    }
+}
+
+impl Drop for Players {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+        for mount in [Some(&self.machine.mounts.v2), self.memory_mount()].into_iter().flatten() {
+            // Kept where another demo still uses it.
+            let _ = std::fs::remove_dir(mount.join(SLICE));
+        }
+    }
+}
+
+impl Players {
+    fn memory_mount(&self) -> Option<&PathBuf> {
+        match &self.machine.mounts.memory {
+            Memory::V1(mount) => Some(mount),
+            _ => None,
+        }
+    }
+}
+
+/// A process that speaks JSON lines on stdout. Its stdin closes with it: that ends it.
+struct Player<T> {
+    child: Child,
+    lines: Receiver<anyhow::Result<T>>,
+}
+
+impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
+    fn start(command: &mut Command) -> anyhow::Result<Player<T>> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().context("no stdout")?;
+        let (to, lines) = channel();
+        let read = move |stdout: ChildStdout| {
+            for line in BufReader::new(stdout).lines() {
+                let parsed = line
+                    .map_err(Into::into)
+                    .and_then(|l| serde_json::from_str(&l).with_context(|| l.clone()));
+                if to.send(parsed).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::spawn(move || read(stdout));
+        Ok(Player { child, lines })
+    }
+
+    /// Keeps lines in `kept` up to and with the one that is `wanted`.
+    fn until(&mut self, kept: &mut Vec<T>, wanted: impl Fn(&T) -> bool) -> anyhow::Result<T>
+    where
+        T: std::fmt::Debug,
+    {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    let line = line?;
+                    kept.push(line.clone());
+                    if wanted(&line) {
+                        return Ok(line);
+                    }
+                }
+                Err(e) => bail!("a player fell silent ({e}) after {kept:?}"),
+            }
+        }
+    }
+
+    /// All that it still says, up to its end.
+    fn rest(&mut self) -> anyhow::Result<Vec<T>> {
+        let mut rest = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => rest.push(line?),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => bail!("a player did not end"),
+            }
+        }
+        let status = self.child.wait()?;
+        ensure!(status.success(), "a player failed: {status}");
+        Ok(rest)
+    }
+
+    fn order(&mut self, order: &str) -> anyhow::Result<()> {
+        let stdin = self.child.stdin.as_mut().ok_or_else(|| anyhow!("stdin is closed"))?;
+        Ok(writeln!(stdin, "{order}")?)
+    }
+
+    fn close(&mut self) {
+        self.child.stdin = None;
+    }
+}
+
+impl<T> Drop for Player<T> {
+    fn drop(&mut self) {
+        self.child.stdin = None;
+        // The runtime's launcher has ended long ago; its shim ends when stdin closes.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Played {
+    /// Where the truth is not what the story says: then the story was not played, and no verdict on it counts.
+    pub fn differs(&self, role: &Role) -> Vec<String> {
+        let mut differs = Vec::new();
+        self.check_birth(role, &mut differs);
+        self.check_stop(role.story, &mut differs);
+        self.check_end(role.story, &mut differs);
+        self.check_clients(role.story, &mut differs);
+        differs
+    }
+
+    fn check_birth(&self, role: &Role, differs: &mut Vec<String>) {
+        let started = self.did.iter().find_map(|d| match d {
+            Did::Started { ns_pid, membership, .. } => Some((ns_pid, membership)),
+            _ => None,
+        });
+        let Some((&ns_pid, membership)) = started else {
+            differs.push("it never started".into());
+            return;
+        };
+        if (ns_pid == 1) != role.story.pid_namespace {
+            differs.push(format!("its own pid is {ns_pid}"));
+        }
+        let path = format!("/{SLICE}/{}", role.scope);
+        if !membership.lines().any(|l| l.strip_prefix("0::") == Some(&path)) {
+            differs.push(format!("its cgroups are {membership:?}, without 0::{path}"));
+        }
+    }
+
+    fn check_stop(&self, story: &Story, differs: &mut Vec<String>) {
+        let shim = self.did.iter().find_map(|d| {
+            if let Did::Created { shim, .. } = d {
+                Some(*shim)
+            } else {
+                None
+            }
+        });
+        let signalled = self.did.iter().find_map(|d| match d {
+            Did::Signalled { at, signal, sender } => Some((*at, *signal, *sender)),
+            _ => None,
+        });
+        let killed = self.did.iter().find_map(|d| match d {
+            Did::Killed { at, by, sender } => Some((*at, *by, *sender)),
+            _ => None,
+        });
+        let senders = [signalled.map(|s| s.2), killed.map(|k| k.2)];
+        if senders.iter().flatten().any(|&sender| Some(sender) != shim) {
+            differs.push(format!("signals came from {senders:?}, but the runtime is {shim:?}"));
+        }
+        let (signal, plan_grace, plan_kill) = match story.stop {
+            Stop::Wait => (None, Duration::ZERO, None),
+            Stop::Force(by) => (None, Duration::ZERO, Some(by)),
+            Stop::Signal { signal, grace, kill, .. } => (Some(signal), grace, Some(kill)),
+        };
+        if signalled.map(|s| s.1) != signal {
+            differs.push(format!("the stop signal was {signalled:?}, not {signal:?}"));
+        }
+        let kill_wanted = self.kill_decides(story);
+        if killed.map(|k| k.1) != plan_kill.filter(|_| kill_wanted) {
+            differs.push(format!("the runtime's kill was {killed:?}, with {plan_kill:?} planned"));
+        }
+        if let (Some((stop, ..)), Some((kill, ..))) = (signalled, killed)
+            && u128::from(kill - stop) < plan_grace.as_nanos()
+        {
+            differs.push("the kill came before the grace was over".into());
+        }
+    }
+
+    /// The runtime's kill is what ends it.
+    fn kill_decides(&self, story: &Story) -> bool {
+        let by_stranger = matches!(
+            story.bystander,
+            Bystander::Signals {
+                signal: nix::libc::SIGKILL,
+                ..
+            }
+        );
+        story.expected.end == End::Signal(nix::libc::SIGKILL) && story.stop != Stop::Wait && !by_stranger
+    }
+
+    fn check_end(&self, story: &Story, differs: &mut Vec<String>) {
+        if let Some(what) = self
+            .did
+            .iter()
+            .find_map(|d| if let Did::Failed { what } = d { Some(what) } else { None })
+        {
+            differs.push(what.clone());
+        }
+        let (code, signal) = match story.expected.end {
+            End::Code(code) => (Some(code), None),
+            End::Signal(signal) => (None, Some(signal)),
+        };
+        let ends: Vec<_> = self.did.iter().filter(|d| matches!(d, Did::Ended { .. })).collect();
+        let wanted = |d: &Did| {
+            matches!(d, Did::Ended { code: c, signal: s, core_dumped, .. }
+                if *c == code && *s == signal && *core_dumped == story.leaves_core)
+        };
+        if ends.len() != 1 || !wanted(ends[0]) {
+            differs.push(format!("its end was {ends:?}, not {:?}", story.expected.end));
+        }
+        if !matches!(self.did.last(), Some(Did::Removed { .. })) {
+            differs.push("its cgroup was not removed by the runtime".into());
+        }
+    }
+
+    fn check_clients(&self, story: &Story, differs: &mut Vec<String>) {
+        let count = |what| self.seen.iter().filter(|s| s.what == what).count();
+        let good = match (story.bystander, story.expected.traffic) {
+            (Bystander::KeepsCalling, _) => {
+                count(What::Refused) > 0 && count(What::Answered) + count(What::Refused) == self.seen.len()
+            }
+            (Bystander::Client { count: n, .. }, "reset") => count(What::Reset) == n,
+            (Bystander::Client { count: n, .. }, "cut") => count(What::Eof) == n,
+            (
+                Bystander::Client {
+                    verb: "keep-alive",
+                    count: n,
+                },
+                _,
+            ) => count(What::AnsweredAndKept) == n && count(What::Eof) == n,
+            (Bystander::Client { count: n, .. }, _) => count(What::Answered) == n,
+            (Bystander::Nobody | Bystander::Signals { .. }, _) => self.seen.is_empty(),
+        };
+        if !good {
+            differs.push(format!(
+                "clients of a server whose traffic is `{}` saw {:?}",
+                story.expected.traffic, self.seen
+            ));
+        }
+    }
+
+    /// When the runtime sent the stop signal, `CLOCK_BOOTTIME` nanoseconds: the kernel's record is later.
+    pub fn signalled_at(&self) -> Option<u64> {
+        self.did
+            .iter()
+            .find_map(|d| if let Did::Signalled { at, .. } = d { Some(*at) } else { None })
+    }
+
+    /// When the runtime had reaped it: the kernel's record is earlier.
+    pub fn ended_at(&self) -> Option<u64> {
+        self.did
+            .iter()
+            .find_map(|d| if let Did::Ended { at, .. } = d { Some(*at) } else { None })
+    }
+
+    /// Connections refused: at least (all of the attempt between the stop signal and the end), and at most.
+    pub fn refused(&self) -> (u64, u64) {
+        let (from, to) = (self.signalled_at().unwrap_or(u64::MAX), self.ended_at().unwrap_or(0));
+        let refused = || self.seen.iter().filter(|s| s.what == What::Refused);
+        (
+            refused().filter(|s| s.from >= from && s.to <= to).count() as u64,
+            refused().count() as u64,
+        )
+    }
+}

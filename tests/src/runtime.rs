@@ -1,0 +1,463 @@
+//! The stand-in for a container runtime: one small process per container, as a containerd shim is.
+//!
+//! `run` starts the shim and ends, so the shim's parent is the machine's init (or a subreaper), as in real life: whoever plays
+//! the stories is no relative of it. The shim makes the cgroup, starts the main process in it (in a pid namespace of its own
+//! where the story wants one) the way runc does: an init that waits until it has been moved into the cgroup, then executes.
+//! It takes orders on stdin (`stop`), says what it did on stdout, one JSON object per line, and ends the container when stdin
+//! closes. It is single-threaded: a process that has unshared its pid namespace can make no threads.
+
+use std::fs::File;
+use std::io::{Error, PipeReader, Read, Result, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{Mounts, Scope};
+use crate::sys::{boot_now, kill};
+
+/// What to run, and how it is to be stopped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Name of the cgroup below the slice: `cri-containerd-<64 hex>.scope`, `<name>.service`.
+    pub scope: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    pub pid_namespace: bool,
+    /// Bytes.
+    pub memory_limit: Option<u64>,
+    pub stop: Stop,
+    pub mounts: Mounts,
+    /// Working directory of the main process: where a core would go.
+    pub directory: PathBuf,
+}
+
+/// What `stop` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stop {
+    /// Nothing: it ends by itself, or by somebody else's doing.
+    Wait,
+    /// The stop signal, then the kill.
+    Signal {
+        signal: i32,
+        /// From the signal to the kill.
+        grace: Duration,
+        /// Freeze the cgroup before the signal, thaw it after the kill.
+        frozen: bool,
+        kill: Kill,
+    },
+    /// The kill at once.
+    Force(Kill),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kill {
+    /// SIGKILL to the main process.
+    Main,
+    /// `cgroup.kill`.
+    Cgroup,
+}
+
+/// What the shim did, in order. Times are `CLOCK_BOOTTIME` nanoseconds, taken before the deed where it is the shim's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Did {
+    Created {
+        at: u64,
+        shim: u32,
+        cgroup_id: u64,
+        cgroup: String,
+    },
+    /// The main process was moved into the cgroup and may execute. `membership` is its `/proc/PID/cgroup`, `ns_pid` the last
+    /// of its NSpid: what it sees itself.
+    Started {
+        at: u64,
+        pid: u32,
+        ns_pid: u32,
+        membership: String,
+    },
+    /// The main process (or its child) said so; with the address it serves, if it does.
+    Ready {
+        at: u64,
+        address: Option<String>,
+    },
+    Frozen {
+        at: u64,
+    },
+    Signalled {
+        at: u64,
+        signal: i32,
+        sender: u32,
+    },
+    Killed {
+        at: u64,
+        by: Kill,
+        sender: u32,
+    },
+    /// The main process was reaped. Exactly one of `code` and `signal`.
+    Ended {
+        at: u64,
+        code: Option<i32>,
+        signal: Option<i32>,
+        core_dumped: bool,
+    },
+    Removed {
+        at: u64,
+    },
+    Failed {
+        what: String,
+    },
+}
+
+/// Longest life of a container, whatever happens to its player.
+const LIFETIME_NS: u64 = 60_000_000_000;
+const ROUND: u16 = 5;
+
+/// Entry point of the `stand-in-runtime` binary; its exit code.
+pub fn main(args: &[String]) -> i32 {
+    let result = match args {
+        [verb, spec] if verb == "run" => run(spec),
+        [verb, spec] if verb == "shim" => {
+            let result = serde_json::from_str(spec)
+                .map_err(Error::from)
+                .and_then(|spec: Spec| Shim::new(spec)?.live());
+            if let Err(e) = &result {
+                say(&Did::Failed { what: e.to_string() });
+            }
+            result
+        }
+        [verb, directory, command @ ..] if verb == "init" && !command.is_empty() => Err(init(directory, command)),
+        _ => Err(Error::other(
+            "usage: stand-in-runtime run SPEC (JSON, see epitaph_tests::runtime::Spec)",
+        )),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(e) => {
+            eprintln!("stand-in-runtime: {e}");
+            1
+        }
+    }
+}
+
+fn run(spec: &str) -> Result<()> {
+    // A process group of its own: Ctrl-C at the player's terminal reaches the shim as the end of stdin, which it can tidy after.
+    Command::new(std::env::current_exe()?)
+        .args(["shim", spec])
+        .process_group(0)
+        .spawn()
+        .map(drop)
+}
+
+/// Waits for the word that it is in its cgroup, then becomes the container's program.
+fn init(directory: &str, command: &[String]) -> Error {
+    let mut go = [0];
+    if let Err(e) = std::io::stdin().read_exact(&mut go) {
+        return Error::new(e.kind(), format!("start {}: the shim never said go: {e}", command[0]));
+    }
+    Command::new(&command[0])
+        .args(&command[1..])
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .exec()
+}
+
+struct Shim {
+    spec: Spec,
+    scope: Scope,
+    main: Child,
+    /// The main process's stdout; None once it is closed.
+    words: Option<Lines>,
+    orders: Option<Lines>,
+    /// When to kill, after the stop signal.
+    kill_at: Option<(u64, Kill)>,
+    frozen: bool,
+    ready: bool,
+}
+
+impl Shim {
+    fn new(spec: Spec) -> Result<Shim> {
+        let scope = Scope::create(&spec.mounts, &spec.scope, spec.memory_limit)?;
+        match Shim::start(&spec, &scope) {
+            Ok((main, words)) => Ok(Shim {
+                spec,
+                scope,
+                main,
+                words: Some(Lines::new(words.into())),
+                orders: Some(Lines::new(std::io::stdin().as_fd().try_clone_to_owned()?)),
+                kill_at: None,
+                frozen: false,
+                ready: false,
+            }),
+            Err(e) => {
+                let _ = scope.remove();
+                Err(e)
+            }
+        }
+    }
+
+    fn start(spec: &Spec, scope: &Scope) -> Result<(Child, PipeReader)> {
+        say(&Did::Created {
+            at: boot_now(),
+            shim: std::process::id(),
+            cgroup_id: scope.id()?,
+            cgroup: scope.path(),
+        });
+        if spec.pid_namespace {
+            unshare(CloneFlags::CLONE_NEWPID).map_err(|e| Error::other(format!("unshare the pid namespace: {e}")))?;
+        }
+        let (words, stdout) = std::io::pipe()?;
+        let mut main = Command::new(std::env::current_exe()?)
+            .arg("init")
+            .arg(&spec.directory)
+            .args(&spec.command)
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .spawn()?;
+        let pid = main.id();
+        let go = scope.join(pid).and_then(|()| {
+            let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+            say(&Did::Started {
+                at: boot_now(),
+                pid,
+                ns_pid: ns_pid(&status),
+                membership,
+            });
+            main.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"g"))
+        });
+        if let Err(e) = go {
+            let _ = main.kill();
+            let _ = main.wait();
+            return Err(e);
+        }
+        Ok((main, words))
+    }
+
+    fn live(mut self) -> Result<()> {
+        let result = self.watch();
+        if result.is_err() {
+            let _ = self.main.kill();
+            if self.frozen {
+                let _ = self.scope.freeze(false);
+            }
+            let _ = self.main.wait();
+        }
+        self.scope.remove()?;
+        say(&Did::Removed { at: boot_now() });
+        result
+    }
+
+    fn watch(&mut self) -> Result<()> {
+        let start = boot_now();
+        let pid = Pid::from_raw(self.main.id().cast_signed());
+        loop {
+            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => {}
+                Ok(status) => {
+                    // Its last words may still be in the pipe.
+                    self.hear(PollTimeout::ZERO)?;
+                    say(&ended(status));
+                    return Ok(());
+                }
+                Err(e) => return Err(Error::other(format!("wait for the main process: {e}"))),
+            }
+            self.hear(PollTimeout::from(ROUND))?;
+            if let Some((at, by)) = self.kill_at
+                && boot_now() >= at
+            {
+                self.kill_at = None;
+                self.kill(by)?;
+            }
+            if boot_now() - start > LIFETIME_NS {
+                return Err(Error::other("the container outlived its story by far: nobody stopped it"));
+            }
+        }
+    }
+
+    /// Takes in orders and the container's words, or lets `timeout` pass.
+    fn hear(&mut self, timeout: PollTimeout) -> Result<()> {
+        let (mut order, mut word) = (false, false);
+        {
+            let fds = [self.orders.as_ref().map(Lines::fd), self.words.as_ref().map(Lines::fd)];
+            let mut polled: Vec<PollFd> = fds.iter().flatten().map(|&fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            match poll(&mut polled, timeout) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let mut any = polled.iter().map(|p| p.any().unwrap_or(false));
+            if fds[0].is_some() {
+                order = any.next().unwrap_or(false);
+            }
+            if fds[1].is_some() {
+                word = any.next().unwrap_or(false);
+            }
+        }
+        if word && let Some(words) = &mut self.words {
+            match words.read()? {
+                None => self.words = None,
+                Some(lines) => {
+                    for line in lines {
+                        self.said(&line);
+                    }
+                }
+            }
+        }
+        if order && let Some(orders) = &mut self.orders {
+            match orders.read()? {
+                None => return Err(Error::other("the player is gone: ending the container")),
+                Some(lines) => {
+                    for _ in lines.iter().filter(|l| *l == "stop") {
+                        self.stop()?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, line: &str) {
+        if let Some(address) = line.strip_prefix("ready")
+            && !self.ready
+        {
+            self.ready = true;
+            let address = address.trim();
+            say(&Did::Ready {
+                at: boot_now(),
+                address: (!address.is_empty()).then(|| address.to_owned()),
+            });
+        }
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        match self.spec.stop {
+            Stop::Wait => Ok(()),
+            Stop::Force(by) => self.kill(by),
+            Stop::Signal {
+                signal,
+                grace,
+                frozen,
+                kill: by,
+            } => {
+                if frozen {
+                    self.scope.freeze(true)?;
+                    self.frozen = true;
+                    say(&Did::Frozen { at: boot_now() });
+                }
+                let at = boot_now();
+                say(&Did::Signalled {
+                    at,
+                    signal,
+                    sender: std::process::id(),
+                });
+                self.kill_at = Some((at + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2), by));
+                kill(self.main.id().cast_signed(), signal)
+            }
+        }
+    }
+
+    fn kill(&mut self, by: Kill) -> Result<()> {
+        say(&Did::Killed {
+            at: boot_now(),
+            by,
+            sender: std::process::id(),
+        });
+        match by {
+            Kill::Main => kill(self.main.id().cast_signed(), libc::SIGKILL)?,
+            Kill::Cgroup => self.scope.kill()?,
+        }
+        if self.frozen {
+            self.scope.freeze(false)?;
+            self.frozen = false;
+        }
+        Ok(())
+    }
+}
+
+fn ended(status: WaitStatus) -> Did {
+    let at = boot_now();
+    match status {
+        WaitStatus::Exited(_, code) => Did::Ended {
+            at,
+            code: Some(code),
+            signal: None,
+            core_dumped: false,
+        },
+        WaitStatus::Signaled(_, signal, core_dumped) => Did::Ended {
+            at,
+            code: None,
+            signal: Some(signal as i32),
+            core_dumped,
+        },
+        other => Did::Failed {
+            what: format!("wait for the main process: unexpected {other:?}"),
+        },
+    }
+}
+
+/// Last number of `NSpid`: the pid in the process's own namespace; 0 where the kernel does not say.
+fn ns_pid(status: &str) -> u32 {
+    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"));
+    line.and_then(|l| l.split_whitespace().last())
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0)
+}
+
+fn say(did: &Did) {
+    if let Ok(line) = serde_json::to_string(did) {
+        // The player may be gone; the container's end is what matters then.
+        let _ = writeln!(std::io::stdout().lock(), "{line}");
+    }
+}
+
+/// Lines out of a file descriptor that is read only when poll(2) says that there is something.
+struct Lines {
+    from: File,
+    rest: String,
+}
+
+impl Lines {
+    fn new(from: OwnedFd) -> Lines {
+        Lines {
+            from: File::from(from),
+            rest: String::new(),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
+
+    /// The lines completed by what is there; None at the end.
+    fn read(&mut self) -> Result<Option<Vec<String>>> {
+        let mut bytes = [0; 4096];
+        let len = self.from.read(&mut bytes)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        self.rest.push_str(&String::from_utf8_lossy(&bytes[..len]));
+        let mut lines: Vec<String> = self.rest.split('\n').map(str::to_owned).collect();
+        self.rest = lines.pop().unwrap_or_default();
+        Ok(Some(lines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_pid_is_the_last() {
+        assert_eq!(ns_pid("Name:\tx\nNSpid:\t4711\t12\t1\n"), 1);
+        assert_eq!(ns_pid("Name:\tx\n"), 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! What a story is: who dies, how it is brought about, who looks on, and what is to be said of it.
+
+use std::time::Duration;
+
+use crate::runtime::{Kill, Stop};
+
+/// One death.
+#[derive(Clone, Copy, Debug)]
+pub struct Story {
+    /// Kebab-case, unique.
+    pub name: &'static str,
+    /// What happens, in a line.
+    pub what: &'static str,
+    pub subject: Kind,
+    pub program: Program,
+    /// The main process is PID 1 of a pid namespace of its own.
+    pub pid_namespace: bool,
+    /// Bytes.
+    pub memory_limit: Option<u64>,
+    pub leaves_core: bool,
+    pub stop: Stop,
+    pub bystander: Bystander,
+    pub expected: Expected,
+}
+
+/// What dies: it shows in the name of its cgroup only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Container,
+    Unit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// Arguments of the `victim` binary.
+    Victim(&'static [&'static str]),
+    /// A script for `/bin/sh -c`; `$VICTIM` in it is the path of the victim.
+    Shell(&'static str),
+}
+
+/// Who is there beside the container and its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bystander {
+    Nobody,
+    /// Sends a signal to the main process: `After` the stop signal, or before it (or without one).
+    Signals {
+        name: &'static str,
+        signal: i32,
+        when: When,
+    },
+    /// So many connections, made before the stop: see `crate::bystander`.
+    Client {
+        verb: &'static str,
+        count: usize,
+    },
+    /// A request every 50 ms, from before the stop until after the end.
+    KeepsCalling,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    BeforeStop,
+    /// Half a second after the stop signal.
+    WithinGrace,
+}
+
+/// The truth, as the players know it, and the verdict that follows from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// What wait(2) says.
+    pub end: End,
+    /// `epitaph.verdict`.
+    pub verdict: &'static str,
+    pub cause: &'static str,
+    pub exit: &'static str,
+    pub traffic: &'static str,
+    /// Words that the sentence must have.
+    pub sentence: &'static [&'static str],
+    /// Words that the remedy must have; there must be one where this is not empty.
+    pub remedy: &'static [&'static str],
+    /// An early `stop-signal-ignored` must come before.
+    pub early_warning: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Code(i32),
+    Signal(i32),
+}
+
+/// What a machine may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    MemoryLimit,
+    Freezer,
+    CgroupKill,
+    Ipv6,
+    /// A core that stays in the story's own directory.
+    CoreFile,
+}
+
+impl Story {
+    pub fn needs(&self) -> Vec<Need> {
+        let mut needs = Vec::new();
+        if self.memory_limit.is_some() {
+            needs.push(Need::MemoryLimit);
+        }
+        if matches!(self.stop, Stop::Signal { frozen: true, .. }) {
+            needs.push(Need::Freezer);
+        }
+        if matches!(self.stop, Stop::Signal { kill: Kill::Cgroup, .. } | Stop::Force(Kill::Cgroup)) {
+            needs.push(Need::CgroupKill);
+        }
+        if matches!(self.program, Program::Victim(args) if args.iter().any(|a| a.starts_with('['))) {
+            needs.push(Need::Ipv6);
+        }
+        if self.leaves_core {
+            needs.push(Need::CoreFile);
+        }
+        needs
+    }
+}
+
+/// A container in its own pid namespace that gets SIGTERM, a grace of 2 s, and SIGKILL: what most stories vary.
+pub(crate) const fn stopped(
+    name: &'static str,
+    what: &'static str,
+    program: &'static [&'static str],
+    expected: Expected,
+) -> Story {
+    Story {
+        name,
+        what,
+        subject: Kind::Container,
+        program: Program::Victim(program),
+        pid_namespace: true,
+        memory_limit: None,
+        leaves_core: false,
+        stop: by_signal(nix::libc::SIGTERM),
+        bystander: Bystander::Nobody,
+        expected,
+    }
+}
+
+pub(crate) const fn by_signal(signal: i32) -> Stop {
+    Stop::Signal {
+        signal,
+        grace: Duration::from_secs(2),
+        frozen: false,
+        kill: Kill::Main,
+    }
+}

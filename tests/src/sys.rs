@@ -1,0 +1,198 @@
+//! The few system calls that neither std nor nix gives safely, each with its reason. Signal numbers are plain `i32`, because
+//! nix's `Signal` has no real-time ones.
+
+use std::fs::File;
+use std::io::{Error, Read, Result};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use nix::libc;
+use nix::time::{ClockId, clock_gettime};
+
+/// `CLOCK_BOOTTIME`, nanoseconds: the clock of the agent's evidence, so that both can be compared.
+pub fn boot_now() -> u64 {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| {
+        u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec()).unwrap_or(0)
+    })
+}
+
+/// `bytes` random bytes as lower-case hex.
+///
+/// # Errors
+/// `/dev/urandom` is not readable.
+pub fn random_hex(bytes: usize) -> Result<String> {
+    let mut raw = vec![0; bytes];
+    File::open("/dev/urandom")?.read_exact(&mut raw)?;
+    Ok(raw.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// kill(2), any signal number.
+///
+/// # Errors
+/// As kill(2); `pid` must be above 0.
+pub fn kill(pid: i32, signal: i32) -> Result<()> {
+    if pid <= 0 {
+        return Err(Error::from_raw_os_error(libc::EINVAL));
+    }
+    #[expect(unsafe_code, reason = "nix's kill takes no real-time signals")]
+    // SAFETY: kill(2) takes two integers and touches no memory of ours.
+    check(unsafe { libc::kill(pid, signal) })
+}
+
+/// Write end of the pipe that the handler writes signal numbers to.
+static HANDLED: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn write_to_pipe(signal: i32) {
+    let byte = signal as u8;
+    #[expect(
+        unsafe_code,
+        reason = "a signal handler may only use async-signal-safe calls: write(2) is one"
+    )]
+    // SAFETY: one byte from our own stack to a file descriptor that is never closed.
+    unsafe {
+        libc::write(HANDLED.load(Ordering::Relaxed), (&raw const byte).cast(), 1);
+    }
+}
+
+/// Handles `signals` from now on: the handler is entered, and writes the signal's number as one byte to the returned pipe.
+///
+/// # Errors
+/// A second call (one handler per process), a signal that cannot be handled, no file descriptors left.
+pub fn handle(signals: &[i32]) -> Result<std::io::PipeReader> {
+    use std::os::fd::IntoRawFd;
+    let (reader, writer) = std::io::pipe()?;
+    if HANDLED
+        .compare_exchange(-1, writer.into_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
+        .is_err()
+    {
+        return Err(Error::other("handle signals: they are handled already"));
+    }
+    for &signal in signals {
+        set_action(signal, write_to_pipe as *const () as usize)?;
+    }
+    Ok(reader)
+}
+
+/// Sets the kernel's default action.
+///
+/// # Errors
+/// As sigaction(2).
+pub fn set_default(signal: i32) -> Result<()> {
+    set_action(signal, libc::SIG_DFL)
+}
+
+/// Has the kernel ignore `signal`.
+///
+/// # Errors
+/// As sigaction(2).
+pub fn ignore(signal: i32) -> Result<()> {
+    set_action(signal, libc::SIG_IGN)
+}
+
+fn set_action(signal: i32, action: libc::sighandler_t) -> Result<()> {
+    #[expect(unsafe_code, reason = "nix's sigaction takes no real-time signals, and is unsafe too")]
+    // SAFETY: a zeroed sigaction is a valid one (SIG_DFL, empty mask); `action` is SIG_DFL, SIG_IGN or `write_to_pipe`,
+    // which is async-signal-safe.
+    check(unsafe {
+        let mut new: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        new.sa_sigaction = action;
+        new.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &raw const new, null_mut())
+    })
+}
+
+/// A set of signals that the calling thread (and those it makes) has blocked.
+pub struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    /// Blocks `signal` in the calling thread.
+    ///
+    /// # Errors
+    /// As sigprocmask(2).
+    pub fn new(signal: i32) -> Result<Blocked> {
+        #[expect(unsafe_code, reason = "nix's SigSet takes no real-time signals")]
+        // SAFETY: `set` is ours; sigemptyset initialises it before any other use.
+        unsafe {
+            let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+            check(libc::sigemptyset(&raw mut set))?;
+            check(libc::sigaddset(&raw mut set, signal))?;
+            check(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut()))?;
+            Ok(Blocked(set))
+        }
+    }
+
+    /// Waits with sigwait(3); the signal's number.
+    ///
+    /// # Errors
+    /// As sigwait(3).
+    pub fn wait(&self) -> Result<i32> {
+        let mut signal = 0;
+        #[expect(unsafe_code, reason = "nix's SigSet takes no real-time signals")]
+        // SAFETY: both pointers are to live values of ours.
+        let code = unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };
+        if code == 0 {
+            Ok(signal)
+        } else {
+            Err(Error::from_raw_os_error(code))
+        }
+    }
+
+    /// Waits by reading a signalfd(2); the signal's number.
+    ///
+    /// # Errors
+    /// As signalfd(2) and read(2).
+    pub fn read_fd(&self) -> Result<i32> {
+        use std::os::fd::FromRawFd;
+        #[expect(unsafe_code, reason = "nix's SignalFd takes no real-time signals")]
+        // SAFETY: signalfd makes a new descriptor, of which the File is the only owner; it is checked before.
+        let mut fd = unsafe {
+            let raw = libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC);
+            if raw < 0 {
+                return Err(Error::last_os_error());
+            }
+            File::from_raw_fd(raw)
+        };
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        fd.read_exact(&mut info)?;
+        // ssi_signo is the first field.
+        Ok(i32::from_ne_bytes([info[0], info[1], info[2], info[3]]))
+    }
+}
+
+/// Raises `signal` in the calling thread (tgkill, as raise(3) does).
+///
+/// # Errors
+/// As raise(3).
+pub fn raise(signal: i32) -> Result<()> {
+    #[expect(unsafe_code, reason = "nix's raise takes no real-time signals")]
+    // SAFETY: raise(3) takes an integer.
+    check(unsafe { libc::raise(signal) })
+}
+
+/// A real fault: writes to address 0. Rust's own handler for stack overflows is taken away first, so that the kernel's
+/// default action is all that happens.
+pub fn fault() -> ! {
+    let _ = set_default(libc::SIGSEGV);
+    #[expect(unsafe_code, reason = "the story is a program that faults: nothing safe does")]
+    // SAFETY: none, on purpose. Page 0 is not mapped, the process ends here by SIGSEGV.
+    unsafe {
+        let nowhere = std::hint::black_box(std::ptr::without_provenance_mut::<u32>(0));
+        nowhere.write_volatile(1);
+    }
+    std::process::abort()
+}
+
+/// Ends the calling thread alone, as exit(2) of the kernel does: the process lives on in its other threads.
+pub fn exit_thread(code: i32) -> ! {
+    #[expect(unsafe_code, reason = "std ends the whole process when its first thread returns")]
+    // SAFETY: the thread runs no code after this; what is on its stack is never freed, and no other thread borrows from it.
+    unsafe {
+        libc::syscall(libc::SYS_exit, code);
+    }
+    std::process::abort()
+}
+
+fn check(result: i32) -> Result<()> {
+    if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}

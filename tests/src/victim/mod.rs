@@ -1,0 +1,186 @@
+//! The processes that die in the stories, one behaviour per name. Each really does what it says: it installs the handler,
+//! blocks the signal, faults, allocates. It says `ready` on stdout once its signals are as the story wants them.
+
+mod memory;
+mod serve;
+
+use std::io::{Error, PipeReader, Read, Result, Write};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::libc::{SIGKILL, SIGQUIT, SIGTERM};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+
+use crate::sys;
+
+/// systemd's own stop signal for a container: glibc's SIGRTMIN is 34.
+pub const SIGRTMIN_3: i32 = 37;
+
+/// Longer than any grace.
+const FOREVER: Duration = Duration::from_secs(120);
+/// From `ready` to an end of one's own accord: the observer has seen it running by then.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// Entry point of the `victim` binary; its exit code.
+pub fn main(args: &[String]) -> i32 {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match behave(&args) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("victim {}: {e}", args.join(" "));
+            // Not a code that any story expects.
+            99
+        }
+    }
+}
+
+fn behave(args: &[&str]) -> Result<i32> {
+    match args {
+        ["handle", code] => {
+            let mut handled = handle()?;
+            ready("")?;
+            next(&mut handled)?;
+            parse(code)
+        }
+        ["handle-slowly"] => {
+            let mut handled = handle()?;
+            ready("")?;
+            next(&mut handled)?;
+            sleep(FOREVER);
+            Ok(0)
+        }
+        ["reraise"] => {
+            let mut handled = handle()?;
+            ready("")?;
+            let signal = next(&mut handled)?;
+            sys::set_default(signal)?;
+            sys::raise(signal)?;
+            Err(Error::other("survived its own signal"))
+        }
+        ["idle"] => idle(),
+        ["ignore"] => {
+            sys::ignore(SIGTERM)?;
+            idle()
+        }
+        ["block"] => {
+            let _blocked = sys::Blocked::new(SIGTERM)?;
+            idle()
+        }
+        ["signalfd"] => {
+            let blocked = sys::Blocked::new(SIGTERM)?;
+            ready("")?;
+            expect(blocked.read_fd()?, SIGTERM)
+        }
+        ["sigwait"] => {
+            let blocked = sys::Blocked::new(SIGTERM)?;
+            ready("")?;
+            expect(blocked.wait()?, SIGTERM)
+        }
+        ["named", name, rest @ ..] => {
+            let name = std::ffi::CString::new(*name).map_err(Error::other)?;
+            prctl::set_name(&name)?;
+            behave(rest)
+        }
+        ["exit", code] => {
+            ready("")?;
+            sleep(A_WHILE);
+            parse(code)
+        }
+        ["fault"] => {
+            no_core()?;
+            ready("")?;
+            sleep(A_WHILE);
+            sys::fault()
+        }
+        ["abort"] => {
+            no_core()?;
+            ready("")?;
+            sleep(A_WHILE);
+            std::process::abort()
+        }
+        ["abort-with-core"] => {
+            setrlimit(Resource::RLIMIT_CORE, 1 << 26, 1 << 26)?;
+            ready("")?;
+            sleep(A_WHILE);
+            std::process::abort()
+        }
+        ["leader-exits-first", code] => leader_exits_first(parse(code)?),
+        ["allocate"] => {
+            ready("")?;
+            sleep(A_WHILE);
+            memory::allocate()
+        }
+        ["allocate-at-once"] => memory::allocate(),
+        ["child-allocates"] => child_allocates(),
+        ["serve", mode, address] => serve::serve(mode, address),
+        _ => Err(Error::other("no such behaviour")),
+    }
+}
+
+fn ready(address: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "ready {address}")
+}
+
+fn idle() -> Result<i32> {
+    ready("")?;
+    sleep(FOREVER);
+    Ok(0)
+}
+
+fn handle() -> Result<PipeReader> {
+    sys::handle(&[SIGTERM, SIGQUIT, SIGRTMIN_3])
+}
+
+fn next(handled: &mut PipeReader) -> Result<i32> {
+    let mut signal = [0];
+    handled.read_exact(&mut signal)?;
+    Ok(i32::from(signal[0]))
+}
+
+fn parse(code: &str) -> Result<i32> {
+    code.parse()
+        .map_err(|_| Error::other(format!("exit code `{code}` is not a number")))
+}
+
+fn expect(signal: i32, wanted: i32) -> Result<i32> {
+    if signal == wanted {
+        Ok(0)
+    } else {
+        Err(Error::other(format!("read signal {signal}, not {wanted}")))
+    }
+}
+
+fn no_core() -> Result<()> {
+    Ok(setrlimit(Resource::RLIMIT_CORE, 0, 0)?)
+}
+
+/// The first thread ends with code 5 at once; another waits for the stop signal and ends the process with `code`.
+fn leader_exits_first(code: i32) -> Result<i32> {
+    let mut handled = handle()?;
+    std::thread::spawn(move || {
+        // The leader is gone by then: it needs no more than a system call.
+        sleep(Duration::from_millis(100));
+        let result = ready("").and_then(|()| next(&mut handled));
+        std::process::exit(if result.is_ok() { code } else { 99 });
+    });
+    sys::exit_thread(5)
+}
+
+/// As a shell or a supervisor would: the child's death by SIGKILL becomes one's own exit code 137.
+fn child_allocates() -> Result<i32> {
+    use std::os::unix::process::ExitStatusExt;
+    ready("")?;
+    sleep(A_WHILE);
+    let status = Command::new(std::env::current_exe()?)
+        .arg("allocate-at-once")
+        .stdout(Stdio::null())
+        .status()?;
+    match status.signal() {
+        Some(SIGKILL) => Ok(128 + SIGKILL),
+        _ => Err(Error::other(format!(
+            "the child was to be killed for its memory, but: {status}"
+        ))),
+    }
+}

@@ -1,0 +1,169 @@
+//! TCP servers and how they go. One thread, one poll(2): what happens to each connection at the stop signal is exact.
+//!
+//! A request is one line, an answer is `ok`.
+
+use std::io::{Error, ErrorKind, PipeReader, Read, Result, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::thread::sleep;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{FOREVER, handle, next, ready};
+use crate::sys::boot_now;
+
+/// How long a request takes with `drain`.
+const WORK_NS: u64 = 1_000_000_000;
+/// What is left to do after the stop signal with `close-listener`.
+const AFTERMATH_NS: u64 = 2_000_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Answers and closes each connection; at the signal closes its listener, and ends 2 s later.
+    CloseListener,
+    /// Never accepts; ends at the signal.
+    AcceptNever,
+    /// Accepts and never reads; ends at the signal.
+    ReadNever,
+    /// Reads and never answers; ends at the signal.
+    AnswerNever,
+    /// Reads and never answers; goes on after the signal.
+    AnswerNeverSlowly,
+    /// Answers and keeps the connection; ends at the signal.
+    KeepAlive,
+    /// Answers after a second, closes; at the signal finishes what it has, then ends.
+    Drain,
+}
+
+impl Mode {
+    fn parse(mode: &str) -> Result<Mode> {
+        Ok(match mode {
+            "close-listener" => Mode::CloseListener,
+            "accept-never" => Mode::AcceptNever,
+            "read-never" => Mode::ReadNever,
+            "answer-never" => Mode::AnswerNever,
+            "answer-never-slowly" => Mode::AnswerNeverSlowly,
+            "keep-alive" => Mode::KeepAlive,
+            "drain" => Mode::Drain,
+            _ => return Err(Error::other(format!("no mode `{mode}`"))),
+        })
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// When the answer to the request in hand is due.
+    due: Option<u64>,
+    /// Answered and half closed: waiting for the client's end.
+    closing: bool,
+    over: bool,
+}
+
+/// Serves `address` (port 0: any) until the stop signal and what `mode` says of it; the exit code.
+///
+/// # Errors
+/// The address cannot be bound, or a socket fails in a way that is not in the story.
+pub fn serve(mode: &str, address: &str) -> Result<i32> {
+    let mode = Mode::parse(mode)?;
+    let mut handled = handle()?;
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    ready(&listener.local_addr()?.to_string())?;
+    let mut listener = Some(listener);
+    let mut connections: Vec<Connection> = Vec::new();
+    // When the work that the stop signal found is over, but for the connections.
+    let mut over_at = None;
+    loop {
+        if wait(
+            &handled,
+            listener.as_ref().filter(|_| mode != Mode::AcceptNever),
+            &connections,
+            mode,
+        )? {
+            next(&mut handled)?;
+            match mode {
+                Mode::CloseListener => {
+                    // What has been let in is answered: only those who come later are refused.
+                    if let Some(listener) = listener.take() {
+                        accept(&listener, &mut connections)?;
+                    }
+                    over_at = Some(boot_now() + AFTERMATH_NS);
+                }
+                Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => return Ok(0),
+                Mode::AnswerNeverSlowly => sleep(FOREVER),
+                Mode::Drain => over_at = Some(boot_now()),
+            }
+        }
+        if let Some(listener) = listener.as_ref().filter(|_| mode != Mode::AcceptNever) {
+            accept(listener, &mut connections)?;
+        }
+        if mode != Mode::ReadNever {
+            for connection in &mut connections {
+                connection.turn(mode)?;
+            }
+            connections.retain(|c| !c.over);
+        }
+        if connections.is_empty() && over_at.is_some_and(|at| boot_now() >= at) {
+            return Ok(0);
+        }
+    }
+}
+
+/// Waits until there is something to do, 20 ms at most; whether a signal was handled.
+fn wait(handled: &PipeReader, listener: Option<&TcpListener>, connections: &[Connection], mode: Mode) -> Result<bool> {
+    let mut fds = vec![PollFd::new(handled.as_fd(), PollFlags::POLLIN)];
+    fds.extend(listener.map(|l| PollFd::new(l.as_fd(), PollFlags::POLLIN)));
+    if mode != Mode::ReadNever {
+        fds.extend(connections.iter().map(|c| PollFd::new(c.stream.as_fd(), PollFlags::POLLIN)));
+    }
+    match poll(&mut fds, PollTimeout::from(20u16)) {
+        Ok(_) => Ok(fds[0].any().unwrap_or(false)),
+        Err(Errno::EINTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> Result<()> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                connections.push(Connection {
+                    stream,
+                    due: None,
+                    closing: false,
+                    over: false,
+                });
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+impl Connection {
+    fn turn(&mut self, mode: Mode) -> Result<()> {
+        let mut bytes = [0; 512];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => self.over = true,
+            Ok(_) if matches!(mode, Mode::AnswerNever | Mode::AnswerNeverSlowly) => {}
+            Ok(_) => self.due = Some(boot_now() + if mode == Mode::Drain { WORK_NS } else { 0 }),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => self.over = true,
+            Err(e) => return Err(e),
+        }
+        if let Some(due) = self.due
+            && boot_now() >= due
+            && !self.closing
+        {
+            self.due = None;
+            self.stream.write_all(b"ok\n")?;
+            if mode != Mode::KeepAlive {
+                self.stream.shutdown(Shutdown::Write)?;
+                self.closing = true;
+            }
+        }
+        Ok(())
+    }
+}
