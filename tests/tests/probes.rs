@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use epitaph::decode::decode;
 use epitaph::event::{
-    Boot, CgroupId, Disposition, Event, ExitStatus, Pid, ProbeState, ProcessExit, Signal, SignalGenerate, SignalResult, Tcp, TcpOp,
-    TcpState, si_code,
+    Boot, CgroupId, Disposition, Event, ExitStatus, Pid, ProbeState, ProcessExit, Signal, SignalGenerate, SignalResult, Tcp,
+    TcpOp, TcpState, si_code,
 };
 use epitaph::source::kernel::{Kernel, Options};
 use epitaph_ebpf::{Kind, watch};
@@ -51,12 +51,16 @@ impl Probes {
             return None;
         }
         let kernel = Kernel::load(options).unwrap_or_else(|error| panic!("{error}"));
-        Some(Probes { kernel, seen: Vec::new() })
+        Some(Probes {
+            kernel,
+            seen: Vec::new(),
+        })
     }
 
     fn drain(&mut self) {
         let seen = &mut self.seen;
-        self.kernel.drain(|bytes| seen.push(decode(bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))));
+        self.kernel
+            .drain(|bytes| seen.push(decode(bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))));
     }
 
     /// The first event that `pick` takes, of those seen and those to come.
@@ -68,7 +72,12 @@ impl Probes {
             }
             sleep(Duration::from_millis(10));
         }
-        panic!("never seen: {what}; lost {:?}; of {} events the last: {:?}", self.kernel.lost(), self.seen.len(), self.seen.last())
+        panic!(
+            "never seen: {what}; lost {:?}; of {} events the last: {:?}",
+            self.kernel.lost(),
+            self.seen.len(),
+            self.seen.last()
+        )
     }
 
     fn signal_to(&mut self, pid: u32, number: i32) -> SignalGenerate {
@@ -117,7 +126,10 @@ struct Cgroup(PathBuf);
 
 impl Cgroup {
     fn v2() -> Option<Cgroup> {
-        let root = UNIFIED.iter().map(Path::new).find(|root| root.join("cgroup.controllers").exists())?;
+        let root = UNIFIED
+            .iter()
+            .map(Path::new)
+            .find(|root| root.join("cgroup.controllers").exists())?;
         Some(Self::at(root))
     }
 
@@ -128,7 +140,11 @@ impl Cgroup {
 
     fn at(root: &Path) -> Cgroup {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = root.join(format!("epitaph-probes-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let dir = root.join(format!(
+            "epitaph-probes-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         fs::create_dir(&dir).expect("make a cgroup");
         Cgroup(dir)
     }
@@ -182,7 +198,11 @@ impl Player {
     fn ready(args: &[&str]) -> (Player, String) {
         let mut player = Self::start(args);
         let line = player.line();
-        let rest = line.strip_prefix("ready").unwrap_or_else(|| panic!("player said {line:?}")).trim().to_owned();
+        let rest = line
+            .strip_prefix("ready")
+            .unwrap_or_else(|| panic!("player said {line:?}"))
+            .trim()
+            .to_owned();
         (player, rest)
     }
 
@@ -197,7 +217,12 @@ impl Player {
     }
 
     fn say(&mut self) {
-        self.child.stdin.as_mut().expect("piped").write_all(b"\n").expect("write to the player");
+        self.child
+            .stdin
+            .as_mut()
+            .expect("piped")
+            .write_all(b"\n")
+            .expect("write to the player");
     }
 
     fn pid(&self) -> u32 {
@@ -271,7 +296,11 @@ fn a_signal_tells_what_the_kernel_did_with_it() {
         assert_eq!((seen.code, seen.group), (si_code::USER, true), "{role}");
         assert_eq!((seen.sender.tgid, seen.target.ppid), (Pid(me), Pid(me)), "{role}");
         assert_eq!(seen.target.comm.to_string(), "probe-player", "{role}");
-        assert_eq!((seen.target.ns_pid, seen.target.is_ns_init()), (player.pid(), false), "{role}");
+        assert_eq!(
+            (seen.target.ns_pid, seen.target.is_ns_init()),
+            (player.pid(), false),
+            "{role}"
+        );
         assert!(seen.target.start > seen.sender.start, "{role}");
     }
 }
@@ -289,7 +318,10 @@ fn a_handler_entered_is_told_and_a_default_action_is_not() {
     });
     assert_eq!(entered.signal, Signal::TERM);
     probes.exit_of(default.pid());
-    assert_eq!(probes.count(|e| matches!(e, Event::SignalDeliver(d) if d.task.tgid == Pid(default.pid()))), 0);
+    assert_eq!(
+        probes.count(|e| matches!(e, Event::SignalDeliver(d) if d.task.tgid == Pid(default.pid()))),
+        0
+    );
 }
 
 #[test]
@@ -303,12 +335,19 @@ fn stopped_and_frozen_targets_are_told() {
     }
     stopped.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(stopped.pid(), 15);
-    assert!(seen.state.stopped && !seen.state.frozen && !seen.state.exiting, "{:?}", seen.state);
+    assert!(
+        seen.state.stopped && !seen.state.frozen && !seen.state.exiting,
+        "{:?}",
+        seen.state
+    );
 
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let frozen = Player::in_cgroup(&cgroup, "default");
     cgroup.write("cgroup.freeze", "1");
-    while !fs::read_to_string(cgroup.0.join("cgroup.events")).expect("events").contains("frozen 1") {
+    while !fs::read_to_string(cgroup.0.join("cgroup.events"))
+        .expect("events")
+        .contains("frozen 1")
+    {
         sleep(Duration::from_millis(1));
     }
     frozen.kill(signal::Signal::SIGTERM);
@@ -334,7 +373,10 @@ fn noise_is_dropped_in_the_kernel_and_stop_signals_of_any_number_are_kept() {
     let mut probes = need!(Probes::load(), "not root");
     let (player, _) = Player::ready(&["default"]);
     let send = |number: i32| {
-        let status = Command::new("kill").args([format!("-{number}"), player.pid().to_string()]).status().expect("kill(1)");
+        let status = Command::new("kill")
+            .args([format!("-{number}"), player.pid().to_string()])
+            .status()
+            .expect("kill(1)");
         assert!(status.success());
     };
     for number in [17, 23, 18, 28] {
@@ -344,7 +386,9 @@ fn noise_is_dropped_in_the_kernel_and_stop_signals_of_any_number_are_kept() {
     send(37);
     probes.signal_to(player.pid(), 37);
     let count = |number: u8| {
-        probes.count(|e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid()) && s.signal.number() == number))
+        probes.count(
+            |e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid()) && s.signal.number() == number),
+        )
     };
     assert_eq!([17, 23, 18, 28, 37].map(count), [0, 0, 1, 1, 1]);
 }
@@ -364,11 +408,20 @@ fn init_of_a_pid_namespace_drops_what_it_does_not_handle_and_takes_the_rest_with
     assert_eq!((seen.result, seen.disposition), (SignalResult::Ignored, Disposition::Default));
     assert!(seen.target.is_ns_init(), "{:?}", seen.target);
     let inum = fs::metadata(format!("/proc/{init}/ns/pid")).expect("ns").ino();
-    assert_eq!((u64::from(seen.target.pidns), seen.target.ns_level), (inum, seen.sender.ns_level + 1));
+    assert_eq!(
+        (u64::from(seen.target.pidns), seen.target.ns_level),
+        (inum, seen.sender.ns_level + 1)
+    );
 
     kill(pid(init), signal::Signal::SIGKILL).expect("signal");
     let exit = probes.exit_of(init);
-    assert_eq!(exit.status, ExitStatus::Signaled { signal: Signal::KILL, core_dumped: false });
+    assert_eq!(
+        exit.status,
+        ExitStatus::Signaled {
+            signal: Signal::KILL,
+            core_dumped: false
+        }
+    );
     assert!(exit.task.is_ns_init());
     for kid in kids {
         let seen = probes.signal_to(kid, 9);
@@ -385,7 +438,11 @@ fn a_process_ends_once_with_the_status_that_its_parent_got_in_whatever_order_its
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let dir = cgroup.0.to_str().expect("utf-8");
     let mut ended = Vec::new();
-    for role in ["leader-first", "leader-last", "exit-group", "abort"].into_iter().cycle().take(24) {
+    for role in ["leader-first", "leader-last", "exit-group", "abort"]
+        .into_iter()
+        .cycle()
+        .take(24)
+    {
         let mut player = Player::start(&["--cgroup", dir, role]);
         let status = as_event(player.wait());
         ended.push((role, player.pid(), status));
@@ -406,7 +463,9 @@ fn a_process_ends_once_with_the_status_that_its_parent_got_in_whatever_order_its
 fn an_unwatched_process_that_nobody_signalled_ends_unheard() {
     let mut probes = need!(Probes::load(), "not root");
     if !own_cgroup_is_root() {
-        println!("SKIP an_unwatched_process_that_nobody_signalled_ends_unheard: the tests run in a cgroup of their own, which may be watched");
+        println!(
+            "SKIP an_unwatched_process_that_nobody_signalled_ends_unheard: the tests run in a cgroup of their own, which may be watched"
+        );
         return;
     }
     let mut child = Command::new("true").spawn().expect("true(1)");
@@ -440,11 +499,16 @@ fn what_is_born_in_a_new_cgroup_is_watched_from_its_first_moment() {
         _ => None,
     });
     assert_eq!(made.parent, child.id());
-    assert!(made.path.as_deref().is_some_and(|path| path.ends_with("/pod/container")), "{made:?}");
+    assert!(
+        made.path.as_deref().is_some_and(|path| path.ends_with("/pod/container")),
+        "{made:?}"
+    );
 
     let id = grandchild.id();
     drop(grandchild);
-    probes.wait("rmdir", |event| matches!(event, Event::CgroupRmdir(gone) if gone.cgroup == id).then_some(()));
+    probes.wait("rmdir", |event| {
+        matches!(event, Event::CgroupRmdir(gone) if gone.cgroup == id).then_some(())
+    });
 }
 
 #[test]
@@ -457,21 +521,37 @@ fn a_cgroup_of_another_hierarchy_is_told_by_its_number() {
         _ => None,
     });
     let listed = fs::read_to_string("/proc/self/cgroup").expect("cgroups");
-    assert!(listed.lines().any(|line| line.starts_with(&format!("{}:memory:", made.cgroup.hierarchy))), "{made:?}\n{listed}");
+    assert!(
+        listed
+            .lines()
+            .any(|line| line.starts_with(&format!("{}:memory:", made.cgroup.hierarchy))),
+        "{made:?}\n{listed}"
+    );
 }
 
 #[test]
 fn an_oom_kill_names_its_victim() {
     let mut probes = need!(Probes::load(), "not root");
     let (cgroup, limit) = need!(
-        Cgroup::v1("memory").map(|c| (c, "memory.limit_in_bytes")).or_else(|| Some((Cgroup::v2()?, "memory.max"))),
+        Cgroup::v1("memory")
+            .map(|c| (c, "memory.limit_in_bytes"))
+            .or_else(|| Some((Cgroup::v2()?, "memory.max"))),
         "no memory controller"
     );
-    need!(cgroup.0.join(limit).exists().then_some(()), "the memory controller is not enabled here");
+    need!(
+        cgroup.0.join(limit).exists().then_some(()),
+        "the memory controller is not enabled here"
+    );
     cgroup.write(limit, "16777216");
     let mut player = Player::start(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "hog"]);
     let status = as_event(player.wait());
-    assert_eq!(status, ExitStatus::Signaled { signal: Signal::KILL, core_dumped: false });
+    assert_eq!(
+        status,
+        ExitStatus::Signaled {
+            signal: Signal::KILL,
+            core_dumped: false
+        }
+    );
     let oom = probes.wait("oom", |event| match event {
         Event::OomVictim(oom) if oom.victim == Pid(player.pid()) => Some(*oom),
         _ => None,
@@ -488,7 +568,10 @@ fn a_name_with_escape_sequences_stays_text() {
     let mut probes = need!(Probes::load(), "not root");
     let (player, _) = Player::ready(&["comm"]);
     player.kill(signal::Signal::SIGTERM);
-    assert_eq!(probes.signal_to(player.pid(), 15).target.comm.to_string(), r"a\u{1b}[31m\xff\\z");
+    assert_eq!(
+        probes.signal_to(player.pid(), 15).target.comm.to_string(),
+        r"a\u{1b}[31m\xff\\z"
+    );
 }
 
 #[test]
@@ -496,7 +579,12 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     let mut probes = need!(Probes::load(), "not root");
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
-    let [v4, v6]: [u16; 2] = ports.split(' ').map(|port| port.parse().expect("port")).collect::<Vec<_>>().try_into().expect("two");
+    let [v4, v6]: [u16; 2] = ports
+        .split(' ')
+        .map(|port| port.parse().expect("port"))
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("two");
     let hosts = [("127.0.0.1", v4), ("::1", v6)];
     let mut clients = hosts.map(|to| TcpStream::connect(to).expect("connect"));
     assert_eq!(server.line(), "accepted\n");
@@ -508,24 +596,52 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     assert_eq!(server.line(), "closed\n");
     for (host, port) in hosts {
         let closed = probes.tcp("listener closed", |tcp| {
-            tcp.op == TcpOp::State { old: TcpState::Listen, new: TcpState::Close } && tcp.local.port() == port
+            tcp.op
+                == TcpOp::State {
+                    old: TcpState::Listen,
+                    new: TcpState::Close,
+                }
+                && tcp.local.port() == port
         });
-        assert_eq!((closed.cgroup, closed.by_exit, closed.tgid), (Some(cgroup.id()), false, Pid(server.pid())), "{host}");
-        assert_eq!(TcpStream::connect((host, port)).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(
+            (closed.cgroup, closed.by_exit, closed.tgid),
+            (Some(cgroup.id()), false, Pid(server.pid())),
+            "{host}"
+        );
+        assert_eq!(
+            TcpStream::connect((host, port)).expect_err("nobody listens").kind(),
+            ErrorKind::ConnectionRefused
+        );
         let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local.port() == port);
-        assert_eq!((refused.cgroup, refused.local.ip().to_string().as_str()), (Some(cgroup.id()), host));
-        assert!(matches!(refused.op, TcpOp::ResetSent { .. } | TcpOp::Error { errno: 111 }), "{refused:?}");
+        assert_eq!(
+            (refused.cgroup, refused.local.ip().to_string().as_str()),
+            (Some(cgroup.id()), host)
+        );
+        assert!(
+            matches!(refused.op, TcpOp::ResetSent { .. } | TcpOp::Error { errno: 111 }),
+            "{refused:?}"
+        );
         let netns = fs::metadata("/proc/self/ns/net").expect("ns").ino();
         assert_eq!(u64::from(refused.netns), netns);
     }
 
     server.kill(signal::Signal::SIGKILL);
     let client_port = |i: usize| clients[i].local_addr().expect("address").port();
-    let reset = probes.tcp("reset", |tcp| matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0));
-    assert_eq!((reset.cgroup, reset.has_socket, reset.by_exit), (Some(cgroup.id()), true, true));
+    let reset = probes.tcp("reset", |tcp| {
+        matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
+    });
+    assert_eq!(
+        (reset.cgroup, reset.has_socket, reset.by_exit),
+        (Some(cgroup.id()), true, true)
+    );
     assert_eq!(reset.counts.expect("counts").bytes_received, 10);
     let cut = probes.tcp("cut", |tcp| {
-        tcp.op == TcpOp::State { old: TcpState::Established, new: TcpState::FinWait1 } && tcp.remote.port() == client_port(1)
+        tcp.op
+            == TcpOp::State {
+                old: TcpState::Established,
+                new: TcpState::FinWait1,
+            }
+            && tcp.remote.port() == client_port(1)
     });
     assert_eq!((cut.cgroup, cut.by_exit, cut.local.port()), (Some(cgroup.id()), true, v6));
     assert_eq!(cut.remote.ip().to_string(), "::1");
@@ -537,7 +653,10 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     probes.seen.clear();
     TcpStream::connect(hosts[0]).expect_err("nobody listens");
     probes.settle();
-    assert_eq!(probes.count(|event| matches!(event, Event::Tcp(tcp) if tcp.local.port() == v4)), 0);
+    assert_eq!(
+        probes.count(|event| matches!(event, Event::Tcp(tcp) if tcp.local.port() == v4)),
+        0
+    );
 }
 
 #[test]
@@ -562,7 +681,12 @@ fn the_kernel_arms_by_itself_before_the_sockets_close() {
         server.wait();
         for port in ports {
             let closed = probes.tcp("listener closed", |tcp| {
-                tcp.op == TcpOp::State { old: TcpState::Listen, new: TcpState::Close } && tcp.local.port() == port
+                tcp.op
+                    == TcpOp::State {
+                        old: TcpState::Listen,
+                        new: TcpState::Close,
+                    }
+                    && tcp.local.port() == port
             });
             assert_eq!((closed.cgroup, closed.by_exit), (Some(cgroup.id()), true));
         }
@@ -572,7 +696,13 @@ fn the_kernel_arms_by_itself_before_the_sockets_close() {
 #[test]
 fn what_finds_no_room_is_counted() {
     const SENT: usize = 500;
-    let mut probes = need!(Probes::with(&Options { ring_bytes: 4096, ..Options::default() }), "not root");
+    let mut probes = need!(
+        Probes::with(&Options {
+            ring_bytes: 4096,
+            ..Options::default()
+        }),
+        "not root"
+    );
     let (player, _) = Player::ready(&["ignore"]);
     for _ in 0..SENT {
         player.kill(signal::Signal::SIGTERM);
@@ -580,7 +710,10 @@ fn what_finds_no_room_is_counted() {
     probes.drain();
     let kept = probes.count(|e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid())));
     let lost: Vec<(Kind, u64)> = probes.kernel.lost();
-    let signals = lost.iter().find(|(kind, _)| *kind == Kind::SignalGenerate).map_or(0, |(_, count)| *count as usize);
+    let signals = lost
+        .iter()
+        .find(|(kind, _)| *kind == Kind::SignalGenerate)
+        .map_or(0, |(_, count)| *count as usize);
     assert!(kept < SENT && kept + signals >= SENT, "{kept} kept, {lost:?}");
     // A report is of what is new since the last one.
     assert!(probes.kernel.lost().iter().all(|(_, count)| (*count as usize) < SENT));
@@ -589,7 +722,10 @@ fn what_finds_no_room_is_counted() {
 #[test]
 fn records_wake_the_reader() {
     let mut probes = need!(Probes::load(), "not root");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("runtime");
     let (player, _) = Player::ready(&["ignore"]);
     runtime.block_on(async {
         for round in 0..3 {
@@ -642,7 +778,14 @@ fn two_capabilities_are_enough_and_a_missing_one_is_named() {
 fn load_only() {
     match Kernel::load(&Options::default()) {
         Ok(kernel) => {
-            println!("loaded: {} active", kernel.probes().iter().filter(|(_, state)| *state == ProbeState::Active).count());
+            println!(
+                "loaded: {} active",
+                kernel
+                    .probes()
+                    .iter()
+                    .filter(|(_, state)| *state == ProbeState::Active)
+                    .count()
+            );
             println!("{:?}", kernel.probes());
         }
         Err(error) => println!("{error}"),
@@ -655,9 +798,15 @@ fn a_wrong_btf_file_is_named() {
     let file = tempfile::NamedTempFile::new().expect("file");
     fs::write(file.path(), "not BTF").expect("write");
     for path in [file.path().to_owned(), PathBuf::from("/nonexistent/btf")] {
-        let options = Options { btf: Some(path.clone()), ..Options::default() };
+        let options = Options {
+            btf: Some(path.clone()),
+            ..Options::default()
+        };
         let error = Kernel::load(&options).err().expect("no BTF").to_string();
-        assert!(error.contains(path.to_str().expect("utf-8")) && error.contains("--btf FILE"), "{error}");
+        assert!(
+            error.contains(path.to_str().expect("utf-8")) && error.contains("--btf FILE"),
+            "{error}"
+        );
     }
 }
 
@@ -680,6 +829,9 @@ fn children_of(of: u32) -> Vec<u32> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
     };
-    let pids = fs::read_dir("/proc").expect("/proc").flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|&pid| parent(pid) == Some(of)).collect()
 }

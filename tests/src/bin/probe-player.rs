@@ -28,7 +28,12 @@ fn main() -> anyhow::Result<()> {
         "handler" => {
             extern "C" fn nothing(_: libc::c_int) {}
             // SAFETY: the handler does nothing.
-            unsafe { sigaction(Signal::SIGTERM, &SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty())) }?;
+            unsafe {
+                sigaction(
+                    Signal::SIGTERM,
+                    &SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty()),
+                )
+            }?;
             wait()
         }
         "block" => {
@@ -55,8 +60,10 @@ fn main() -> anyhow::Result<()> {
         }
         "exit-group" => {
             for _ in 0..8 {
-                thread::spawn(|| loop {
-                    thread::park();
+                thread::spawn(|| {
+                    loop {
+                        thread::park();
+                    }
                 });
             }
             thread::spawn(|| std::process::exit(7));
@@ -99,8 +106,15 @@ fn exit_thread(status: libc::c_long) -> ! {
 /// the process, and only that closes what is left.
 fn serve() -> anyhow::Result<()> {
     let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("[::1]:0")?];
-    say(&format!("ready {} {}", listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()))?;
-    let clients = listeners.iter().map(|listener| Ok(listener.accept()?.0)).collect::<io::Result<Vec<TcpStream>>>()?;
+    say(&format!(
+        "ready {} {}",
+        listeners[0].local_addr()?.port(),
+        listeners[1].local_addr()?.port()
+    ))?;
+    let clients = listeners
+        .iter()
+        .map(|listener| Ok(listener.accept()?.0))
+        .collect::<io::Result<Vec<TcpStream>>>()?;
     say("accepted")?;
     let mut lines = io::stdin().lock().lines();
     if lines.next().is_some() {
