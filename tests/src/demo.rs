@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::play::{Played, Players, Role};
 use crate::report::{Case, Kind, Report};
 use crate::stories::stories;
+use crate::sys::random_hex;
 
 /// What to play, with what.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// Stories that play at the same time.
     pub at_once: usize,
+    /// Leave the agent's output, as it was, in a file, and say where.
+    pub keep: bool,
     /// How long the agent may take from the end of the last story to its last termination.
     pub to_judge: Duration,
 }
@@ -39,6 +42,7 @@ impl Options {
             players,
             otlp: None,
             only: Vec::new(),
+            keep: false,
             at_once: 6,
             to_judge: Duration::from_secs(15),
         }
@@ -59,6 +63,11 @@ const TO_END: Duration = Duration::from_secs(10);
 pub fn demo(options: &Options) -> anyhow::Result<Report> {
     let report = run(options, &mut |line| println!("{line}"))?;
     println!("\n{report}");
+    if options.keep {
+        let path = std::env::temp_dir().join(format!("epitaph-demo-{}.jsonl", random_hex(4)?));
+        std::fs::write(&path, report.lines.join("\n") + "\n").with_context(|| format!("write {}", path.display()))?;
+        println!("the agent's output: {}", path.display());
+    }
     Ok(report)
 }
 
@@ -80,7 +89,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     }
     let (to, heard) = channel();
     let mut agent = Agent::start(&options.agent, options.otlp.as_deref(), lines_to(to.clone()))?;
-    report.observing = observing(&agent, &heard)?;
+    report.observing = observing(&mut agent, &heard)?;
     tell(&format!(
         "the agent observes (process {}), told nothing; {} stories begin",
         agent.pid(),
@@ -156,7 +165,7 @@ fn lines_to(to: Sender<Heard>) -> Sender<Option<String>> {
     lines
 }
 
-fn observing(agent: &Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
+fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
     match heard.recv_timeout(TO_OBSERVE) {
         Ok(Heard::Line(line)) => {
             let value: Value =
@@ -168,9 +177,8 @@ fn observing(agent: &Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
             Ok(value)
         }
         Ok(_) => {
-            // The log's reader needs a moment to have all of it.
-            std::thread::sleep(Duration::from_millis(200));
-            bail!("the agent ended before it observed; its log:\n{}", agent.log())
+            let status = agent.end(Duration::ZERO)?;
+            bail!("the agent ended before it observed ({status}); its log:\n{}", agent.log())
         }
         Err(_) => bail!(
             "the agent did not observe within {} s; its log:\n{}",
@@ -236,6 +244,7 @@ impl Table {
             }
             Heard::Line(line) => {
                 self.place += 1;
+                self.report.lines.push(line.clone());
                 match serde_json::from_str::<Value>(&line) {
                     Ok(value) => {
                         if let Some((index, kind)) = self.report.hear(self.place, &value) {

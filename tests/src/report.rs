@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::play::{Played, Role};
+use crate::runtime::{Did, Kill};
 use crate::story::{Bystander, Story};
 
 /// All that a run of the demo found out.
@@ -12,6 +14,8 @@ use crate::story::{Bystander, Story};
 pub struct Report {
     /// The agent's first line, as it was.
     pub observing: Value,
+    /// All that it said after that, as it was.
+    pub lines: Vec<String>,
     pub cases: Vec<Case>,
     /// Stories that this machine cannot play: name and reason.
     pub unplayable: Vec<(&'static str, String)>,
@@ -71,6 +75,7 @@ impl Case {
         self.check_words(judged, &mut differs);
         self.check_early(&mut differs);
         if let Some(Ok(played)) = &self.played {
+            self.check_facts(judged, played, &mut differs);
             self.check_times(judged, played, &mut differs);
             self.check_connections(judged, played, &mut differs);
         }
@@ -113,6 +118,15 @@ impl Case {
                 differs.push(format!("{field}: a control character in {text:?}"));
             }
         }
+        if let Some(id) = &self.role.neighbour
+            && !self.sentence().contains(&id[..12])
+        {
+            differs.push(format!(
+                "sentence: the sender's container {} is not in {:?}",
+                &id[..12],
+                self.sentence()
+            ));
+        }
         if self.sentence().is_empty() {
             differs.push("there is no sentence".into());
         }
@@ -129,6 +143,49 @@ impl Case {
         }
         if self.early.len() > 1 {
             differs.push(format!("{} early warnings", self.early.len()));
+        }
+    }
+
+    /// What both know exactly: ids, senders, the status.
+    fn check_facts(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
+        let mut same = |what: &str, pointer: &str, truth: Value| {
+            let said = judged.pointer(pointer).unwrap_or(&Value::Null);
+            if *said != truth {
+                differs.push(format!("{what}: it was {truth}, the agent says {said}"));
+            }
+        };
+        for did in &played.did {
+            match did {
+                Did::Created { cgroup_id, cgroup, .. } => {
+                    same("cgroup", "/cgroup", json!(cgroup));
+                    same("cgroup id", "/cgroup_id", json!(cgroup_id));
+                }
+                Did::Started { pid, ns_pid, .. } => {
+                    same("main process", "/main/pid", json!(pid));
+                    same("its own pid", "/main/ns_pid", json!(ns_pid));
+                }
+                Did::Signalled { signal, sender, .. } => {
+                    same("stop signal", "/stop/signal", json!(name(*signal)));
+                    same("its sender", "/stop/sender/pid", json!(sender));
+                    same("its sender's role", "/stop/sender/role", json!("runtime"));
+                }
+                Did::Killed { by, sender, .. } => {
+                    same("the killer", "/kill/sender/pid", json!(sender));
+                    same("the killer's role", "/kill/sender/role", json!("runtime"));
+                    same("by cgroup.kill", "/kill/cgroup_kill", json!(*by == Kill::Cgroup));
+                }
+                Did::Ended {
+                    code,
+                    signal,
+                    core_dumped,
+                    ..
+                } => {
+                    same("exit code", "/status/code", json!(code));
+                    same("signal", "/status/signal", json!(signal.map(name)));
+                    same("core", "/status/core_dumped", json!(core_dumped));
+                }
+                Did::Ready { .. } | Did::Frozen { .. } | Did::Removed { .. } | Did::Failed { .. } => {}
+            }
         }
     }
 
@@ -236,6 +293,14 @@ impl Report {
 pub enum Kind {
     Early,
     Termination,
+}
+
+/// As the agent writes it.
+fn name(signal: i32) -> String {
+    match Signal::try_from(signal) {
+        Ok(signal) => signal.as_str().to_owned(),
+        Err(_) => format!("SIGRTMIN+{}", signal - 34),
+    }
 }
 
 /// The table, what differs, what could not be played, and the count.

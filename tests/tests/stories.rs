@@ -6,39 +6,30 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use epitaph_tests::demo::{Options, run};
-use epitaph_tests::machine::Machine;
+use epitaph_tests::machine::is_root;
 use epitaph_tests::report::Report;
+use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
     let args = Arguments::from_args();
-    let machine = match Machine::survey() {
-        Ok(machine) => machine,
-        Err(e) => {
-            eprintln!("stories: {e:#}");
-            std::process::exit(1);
-        }
-    };
     let shared = Arc::new(Shared {
         options: options(&args),
         report: OnceLock::new(),
     });
-    let trials = stories()
+    let mut trials: Vec<Trial> = stories()
         .map(|story| {
-            let unplayable = machine
-                .can_play(story)
-                .inspect_err(|reason| println!("skipped: {}: {reason}", story.name));
             let shared = Arc::clone(&shared);
-            Trial::test(story.name, move || shared.verdict(story.name)).with_ignored_flag(unplayable.is_err())
+            Trial::test(full_name(story.name), move || shared.verdict(story.name))
         })
-        .chain([{
-            let shared = Arc::clone(&shared);
-            Trial::test("the-agent-behaves", move || shared.agent())
-        }])
         .collect();
-    let conclusion = libtest_mimic::run(&args, trials);
-    conclusion.exit();
+    trials.push(Trial::test(full_name("the-agent-behaves"), move || shared.agent()));
+    libtest_mimic::run(&args, trials).exit();
+}
+
+fn full_name(story: &str) -> String {
+    format!("verdict::{story}")
 }
 
 struct Shared {
@@ -56,7 +47,16 @@ impl Shared {
     }
 
     fn verdict(&self, story: &str) -> Result<(), Failed> {
-        let case = self.report()?.case(story).ok_or("it was not played")?;
+        if !is_root() {
+            skip(story, "playing it needs root");
+            return Ok(());
+        }
+        let report = self.report()?;
+        if let Some((_, reason)) = report.unplayable.iter().find(|(name, _)| *name == story) {
+            skip(story, reason);
+            return Ok(());
+        }
+        let case = report.case(story).ok_or("it was not played")?;
         let differs = case.differs();
         if differs.is_empty() {
             return Ok(());
@@ -67,6 +67,10 @@ impl Shared {
 
     /// Its output is JSON throughout, and SIGTERM ends it with success.
     fn agent(&self) -> Result<(), Failed> {
+        if !is_root() {
+            skip("the-agent-behaves", "observing needs root");
+            return Ok(());
+        }
         let problems = &self.report()?.problems;
         if problems.is_empty() {
             Ok(())
@@ -89,8 +93,9 @@ fn options(args: &Arguments) -> Options {
     let mut options = Options::new(agent, players);
     if let Some(filter) = &args.filter {
         let wanted = |name: &&str| {
+            let name = full_name(name);
             if args.exact {
-                name == filter
+                name == *filter
             } else {
                 name.contains(filter.as_str())
             }

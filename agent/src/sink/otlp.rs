@@ -7,11 +7,11 @@
 
 mod config;
 mod queue;
-mod transport;
+pub(in crate::sink) mod transport;
 mod worker;
 
 #[cfg(test)]
-mod collector;
+pub(crate) mod collector;
 #[cfg(test)]
 mod tests;
 
