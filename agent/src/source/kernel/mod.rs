@@ -308,3 +308,9 @@ fn recursion_misses(program: &ProgramFd) -> u64 {
         .and_then(|count| count.trim().parse().ok())
         .unwrap_or(0)
 }
+
+// The loop that owns it may move between threads.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Kernel>();
+};
