@@ -177,17 +177,7 @@ fn cgroup_mkdir(b: &mut &[u8]) -> Result<CgroupMkdir, DecodeError> {
     let path = match path_len {
         // Not readable, or cut: the file system knows.
         0 | wire::PATH_LEN => None,
-        1..wire::PATH_LEN => {
-            let text = bytes[..path_len].utf8_chunks().fold(String::new(), |mut text, chunk| {
-                text.push_str(chunk.valid());
-                chunk
-                    .invalid()
-                    .iter()
-                    .for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
-                text
-            });
-            Some(text)
-        }
+        1..wire::PATH_LEN => Some(escaped(&bytes[..path_len])),
         _ => {
             return Err(DecodeError::Value {
                 field: "path_len",
@@ -200,6 +190,22 @@ fn cgroup_mkdir(b: &mut &[u8]) -> Result<CgroupMkdir, DecodeError> {
         parent: CgroupId { hierarchy, id: parent },
         path,
     })
+}
+
+/// A path as text: what is no UTF-8 and what a terminal would obey is escaped. A backslash stays, for systemd's names have them.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+        }
+        text.extend(chunk.invalid().iter().flat_map(|byte| byte.escape_ascii().map(char::from)));
+    }
+    text
 }
 
 fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
@@ -315,3 +321,6 @@ fn array<const N: usize>(b: &mut &[u8]) -> [u8; N] {
     b.copy_to_slice(&mut bytes);
     bytes
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,9 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
-    let release = args.contains("--release");
+    let dev = args.contains("--dev");
     done(args)?;
-    println!("{}", build(release)?.display());
+    println!("{}", build(!dev)?.display());
     Ok(ExitCode::SUCCESS)
 }
 

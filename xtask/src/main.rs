@@ -46,8 +46,8 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "build",
-        flags: "[--release]",
-        about: "the probes, then the binary `epitaph` that embeds them; prints its path",
+        flags: "[--dev]",
+        about: "the probes, then the binary `epitaph` that embeds them, optimised unless --dev; prints its path",
         run: agent::task,
     },
     Task {
@@ -71,10 +71,10 @@ fn main() -> ExitCode {
 fn dispatch() -> Result<ExitCode> {
     let mut args = Arguments::from_env();
     let Some(name) = args.subcommand().context("reading the task's name")? else {
-        let help = args.contains(["-h", "--help"]);
+        args.contains(["-h", "--help"]);
         done(args)?;
         print!("{}", listing());
-        return Ok(if help { ExitCode::SUCCESS } else { ExitCode::from(64) });
+        return Ok(ExitCode::SUCCESS);
     };
     let Some(task) = TASKS.iter().find(|task| task.name == name) else {
         bail!("no task `{name}`; `cargo xtask` lists them");

@@ -112,14 +112,15 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Makes `command` independent of the person's own Rust settings: flags, wrappers, targets, profiles and toolchain overrides
-/// are theirs for the host, not for the probes. What reaches the registry is kept.
+/// Makes `command` independent of the person's own Rust settings: flags, wrappers, targets and profiles are theirs for the
+/// host, not for the probes. What reaches the registry is kept; and so is RUSTUP_TOOLCHAIN, which `rustup run` replaces, and
+/// without which rustup would obey the rust-toolchain.toml that some crates ship, and fetch theirs.
 pub fn clean_rust_env(command: &mut Command) {
     const KEPT: &[&str] = &["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_TERM_"];
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let rust = text == "CARGO" || text.starts_with("CARGO_") || text.starts_with("RUSTC") || text.starts_with("AYA_BUILD");
-        let ours = rust || ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTUP_TOOLCHAIN"].contains(&&*text);
+        let ours = rust || ["RUSTFLAGS", "RUSTDOCFLAGS"].contains(&&*text);
         if ours && !KEPT.iter().any(|kept| text.starts_with(kept)) {
             command.env_remove(&name);
         }

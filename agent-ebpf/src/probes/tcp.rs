@@ -1,1 +1,338 @@
+//! inet_sock_set_state, tcp_send_reset, tcp_receive_reset, inet_sk_error_report.
+//!
+//! While no cgroup is armed, each returns after two loads and a comparison. A socket belongs to its own cgroup, the one of the
+//! process that made it, whoever is current: packets are handled in anybody's time.
 
+use core::ptr::addr_of_mut;
+
+use aya_ebpf::Global;
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::bpf_skc_to_tcp_sock;
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::maps::ring_buf::RingBufEntry;
+use aya_ebpf::programs::BtfTracePointContext;
+use epitaph_ebpf::{Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op};
+
+use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
+use super::maps;
+
+/// 1 on kernels whose tcp_send_reset says nothing of a SYN to a closed port (before 6.12): the client's error stands in.
+#[unsafe(no_mangle)]
+static REFUSED_BY_CLIENT: Global<u32> = Global::new(0);
+
+const SYN_SENT: u8 = 2;
+const TIME_WAIT: u8 = 6;
+const CLOSE: u8 = 7;
+const LISTEN: u8 = 10;
+const NEW_SYN_RECV: u8 = 12;
+const AF_INET6: u16 = 10;
+const ECONNREFUSED: u32 = 111;
+
+#[btf_tracepoint(function = "inet_sock_set_state")]
+pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
+    if maps::any_armed() {
+        // SAFETY: the tracepoint gives a full socket, never NULL.
+        unsafe { state_changed(ctx.arg(0), ctx.arg::<i32>(1) as u8, ctx.arg::<i32>(2) as u8) }
+    }
+    0
+}
+
+#[inline(always)]
+unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
+    unsafe {
+        let Some(tcp) = as_tcp(sk) else { return };
+        let netns = netns(sk);
+        if new == LISTEN {
+            maps::reopen_port(closed_port(netns, local_port(tcp)));
+        }
+        let cgroup = socket_cgroup(sk);
+        if maps::is_armed(cgroup) {
+            if old == LISTEN && new == CLOSE {
+                maps::close_port(closed_port(netns, local_port(tcp)), cgroup);
+            }
+            record(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
+        }
+        if REFUSED_BY_CLIENT.load() != 0
+            && old == SYN_SENT
+            && new == CLOSE
+            && Direct::get::<u32>(sk, Field::SockErr) == ECONNREFUSED
+        {
+            refused_client(sk, tcp, netns);
+        }
+    }
+}
+
+/// The client's socket tells of the closed port: its remote end is our local one. Only a client of the same network namespace:
+/// elsewhere, the same port is another one.
+#[inline(always)]
+unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
+    unsafe {
+        let port = u16::from_be(Direct::get(sk, Field::SockDport));
+        let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
+            return;
+        };
+        let Some(mut entry) = blank(tcp_op::ERROR, cgroup, netns) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        copy_ends(sk, addr_of_mut!((*record).remote), addr_of_mut!((*record).local));
+        (*record).local_port = port;
+        (*record).remote_port = local_port(tcp);
+        (*record).flags = tcp_flags::NO_SOCKET;
+        (*record).error = ECONNREFUSED;
+        entry.submit(0);
+    }
+}
+
+/// 6.12 and later.
+#[btf_tracepoint(function = "tcp_send_reset")]
+pub fn tcp_send_reset_reason(ctx: BtfTracePointContext) -> i32 {
+    if maps::any_armed() {
+        unsafe { reset_sent(ctx.arg(0), ctx.arg(1), ctx.arg::<i32>(2) as u32) }
+    }
+    0
+}
+
+#[btf_tracepoint(function = "tcp_send_reset")]
+pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
+    if maps::any_armed() {
+        unsafe { reset_sent(ctx.arg(0), ctx.arg(1), 0) }
+    }
+    0
+}
+
+/// `sk` may be NULL (nobody listens), or a mini socket that ends where `sock_common` does; `skb` may be NULL (a reset of our own
+/// accord).
+#[inline(always)]
+unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
+    unsafe {
+        if sk.is_null() {
+            if !skb.is_null() {
+                refused_syn(skb, reason);
+            }
+            return;
+        }
+        let state: u8 = Direct::get(sk, Field::SockState);
+        if state == TIME_WAIT || state == NEW_SYN_RECV {
+            reset_by_mini(sk, state, reason);
+            return;
+        }
+        let Some(tcp) = as_tcp(sk) else { return };
+        let cgroup = socket_cgroup(sk);
+        if maps::is_armed(cgroup) {
+            record(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
+        }
+    }
+}
+
+/// A packet that met no socket. Only a SYN is a refused connection: what else arrives belongs to a connection whose end was told.
+#[inline(always)]
+unsafe fn refused_syn(skb: Ptr, reason: u32) {
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    unsafe {
+        let head: Ptr = Direct::get(skb, Field::SkbHead);
+        let ip = head.add(Direct::get::<u16>(skb, Field::SkbNetworkHeader) as usize);
+        let tcp = head.add(Direct::get::<u16>(skb, Field::SkbTransportHeader) as usize);
+        if Probed::read::<u8>(tcp.add(13)) & (SYN | ACK) != SYN {
+            return;
+        }
+        let device: Ptr = Direct::get(skb, Field::SkbDev);
+        if device.is_null() {
+            return;
+        }
+        let net: Ptr = Direct::get(device, Field::NetDeviceNet);
+        let netns: u32 = Direct::get(net, Field::NetInum);
+        let port = u16::from_be(Probed::read(tcp.add(2)));
+        let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
+            return;
+        };
+
+        let Some(mut entry) = blank(tcp_op::RESET_SENT, cgroup, netns) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        let (local, remote) = (addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        if Probed::read::<u8>(ip) >> 4 == 6 {
+            copy_v6::<Probed>(remote, ip.add(8));
+            copy_v6::<Probed>(local, ip.add(24));
+        } else {
+            copy_v4(remote, Probed::read(ip.add(12)));
+            copy_v4(local, Probed::read(ip.add(16)));
+        }
+        (*record).local_port = port;
+        (*record).remote_port = u16::from_be(Probed::read(tcp));
+        (*record).flags = tcp_flags::NO_SOCKET;
+        (*record).reason = reason;
+        entry.submit(0);
+    }
+}
+
+/// What is left of a connection answers for it: it has ends, but neither cgroup nor counts.
+#[inline(always)]
+unsafe fn reset_by_mini(sk: Ptr, state: u8, reason: u32) {
+    unsafe {
+        let netns = netns(sk);
+        let port: u16 = Direct::get(sk, Field::SockNum);
+        let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
+            return;
+        };
+        let Some(mut entry) = blank(tcp_op::RESET_SENT, cgroup, netns) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        (*record).local_port = port;
+        (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
+        (*record).new_state = state;
+        (*record).reason = reason;
+        entry.submit(0);
+    }
+}
+
+#[btf_tracepoint(function = "tcp_receive_reset")]
+pub fn tcp_receive_reset(ctx: BtfTracePointContext) -> i32 {
+    if maps::any_armed() {
+        unsafe { of_armed(ctx.arg(0), tcp_op::RESET_RECEIVED) }
+    }
+    0
+}
+
+#[btf_tracepoint(function = "inet_sk_error_report")]
+pub fn inet_sk_error_report(ctx: BtfTracePointContext) -> i32 {
+    if maps::any_armed() {
+        unsafe { of_armed(ctx.arg(0), tcp_op::ERROR) }
+    }
+    0
+}
+
+#[inline(always)]
+unsafe fn of_armed(sk: Ptr, op: u8) {
+    unsafe {
+        let Some(tcp) = as_tcp(sk) else { return };
+        // A soft error (an ICMP message while connect() holds the socket) reports 0 and decides nothing.
+        if op == tcp_op::ERROR && Direct::get::<u32>(sk, Field::SockErr) == 0 {
+            return;
+        }
+        let cgroup = socket_cgroup(sk);
+        if maps::is_armed(cgroup) {
+            record(sk, tcp, cgroup, op, (0, Direct::get(sk, Field::SockState)), 0);
+        }
+    }
+}
+
+/// A record of a full socket.
+#[inline(always)]
+unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), reason: u32) {
+    unsafe {
+        let Some(mut entry) = blank(op, cgroup, netns(sk)) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        let mut flags = tcp_flags::FULL_SOCKET;
+        (*record).old_state = old;
+        (*record).new_state = new;
+        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        (*record).local_port = local_port(tcp);
+        (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
+        (*record).error = Direct::get(sk, Field::SockErr);
+        (*record).reason = reason;
+        if with_current(|t| ends_in::<Direct>(t, cgroup), |t| ends_in::<Probed>(t, cgroup)) {
+            flags |= tcp_flags::CURRENT_EXITING;
+        }
+        if has(Field::TcpBytesSent) && has(Field::TcpBytesReceived) && has(Field::TcpLastSent) && has(Field::TcpLastReceived) {
+            flags |= tcp_flags::COUNTS;
+            (*record).bytes_sent = Direct::get(tcp, Field::TcpBytesSent);
+            (*record).bytes_received = Direct::get(tcp, Field::TcpBytesReceived);
+            (*record).last_sent = Direct::get(tcp, Field::TcpLastSent);
+            (*record).last_received = Direct::get(tcp, Field::TcpLastReceived);
+        }
+        (*record).flags = flags;
+        entry.submit(0);
+    }
+}
+
+/// Whether the current task is one of this cgroup and is exiting. One of another cgroup (a client that dies on the same machine,
+/// its packets handled in its own time) is not why this socket closes.
+#[inline(always)]
+unsafe fn ends_in<R: Read>(current: Ptr, cgroup: u64) -> bool {
+    const PF_EXITING: u32 = 4;
+    unsafe { R::get::<u32>(current, Field::TaskFlags) & PF_EXITING != 0 && task_cgroup::<R>(current) == cgroup }
+}
+
+/// A record of which only these, the header and `tgid` are not 0.
+#[inline(always)]
+unsafe fn blank(op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
+    let mut entry = maps::reserve::<Tcp>(Kind::Tcp)?;
+    let record = entry.as_mut_ptr();
+    unsafe {
+        let words = record.cast::<u64>();
+        (size_of::<Header>() / 8..size_of::<Tcp>() / 8).for_each(|i| words.add(i).write_volatile(0));
+        (*record).cgroup = cgroup;
+        (*record).netns = netns;
+        (*record).op = op;
+        (*record).tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    }
+    Some(entry)
+}
+
+/// The socket as a `tcp_sock`; None for a mini socket and for other protocols. The verifier takes no cast but this one.
+#[inline(always)]
+unsafe fn as_tcp(sk: Ptr) -> Option<Ptr> {
+    let tcp = unsafe { bpf_skc_to_tcp_sock(sk.cast_mut().cast()) } as Ptr;
+    (!tcp.is_null()).then_some(tcp)
+}
+
+/// `skc_num` reads 0 once the port is given back, which is before the event of the close.
+#[inline(always)]
+unsafe fn local_port(tcp: Ptr) -> u16 {
+    unsafe { u16::from_be(Direct::get(tcp, Field::InetSport)) }
+}
+
+/// cgroup v2 id of a full socket; 0 unknown.
+#[inline(always)]
+unsafe fn socket_cgroup(sk: Ptr) -> u64 {
+    unsafe {
+        let cgroup: Ptr = Direct::get(sk, Field::SockCgroup);
+        if cgroup.is_null() { 0 } else { cgroup_id::<Direct>(cgroup) }
+    }
+}
+
+#[inline(always)]
+unsafe fn netns(sk: Ptr) -> u32 {
+    unsafe {
+        let net: Ptr = Direct::get(sk, Field::SockNet);
+        Direct::get(net, Field::NetInum)
+    }
+}
+
+/// The family decides: an IPv6 socket's v4 fields hold noise.
+#[inline(always)]
+unsafe fn copy_ends(sk: Ptr, local: *mut [u8; 16], remote: *mut [u8; 16]) {
+    unsafe {
+        if has(Field::SockV6Daddr) && Direct::get::<u16>(sk, Field::SockFamily) == AF_INET6 {
+            copy_v6::<Direct>(local, sk.add(super::kernel::offset(Field::SockV6RcvSaddr)));
+            copy_v6::<Direct>(remote, sk.add(super::kernel::offset(Field::SockV6Daddr)));
+        } else {
+            copy_v4(local, Direct::get(sk, Field::SockRcvSaddr));
+            copy_v4(remote, Direct::get(sk, Field::SockDaddr));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn copy_v6<R: Read>(to: *mut [u8; 16], from: Ptr) {
+    let to = to.cast::<u32>();
+    // By fours: an address in a packet is aligned to no more.
+    unsafe { (0..4).for_each(|i| to.add(i).write_volatile(R::read(from.add(4 * i)))) }
+}
+
+/// `::ffff:a.b.c.d`; `from` in network byte order.
+#[inline(always)]
+unsafe fn copy_v4(to: *mut [u8; 16], from: u32) {
+    let to = to.cast::<u32>();
+    unsafe {
+        to.add(2).write_volatile(0xffff_u32.to_be());
+        to.add(3).write_volatile(from);
+    }
+}

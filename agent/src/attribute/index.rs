@@ -102,8 +102,8 @@ impl Index {
             .filter(|path| !path.is_empty())
     }
 
-    /// What must be asked before `event` is handled. Empty for nearly all events: nothing is asked twice, but that a process
-    /// on a hybrid machine is looked at again when it executes (a runtime moves it before).
+    /// What must be asked before `event` is handled. Empty for nearly all events: nothing is asked twice but what may have
+    /// changed (on a hybrid machine a process that executes, for a runtime moves it before, and a parent).
     pub fn questions(&self, event: &Event) -> Vec<Question> {
         let mut questions = Vec::new();
         match event {
@@ -117,19 +117,14 @@ impl Index {
                 self.ask_task(&exec.task, true, &mut questions);
                 self.ask_cgroup(exec.parent_cgroup, &mut questions);
                 let by_id = self.attribute_cgroup(exec.parent_cgroup);
-                if exec.task.ppid.0 != 0
-                    && !self.is_final(exec.parent_cgroup, &by_id)
-                    && self.processes.latest(exec.task.ppid).is_none()
-                {
+                // Its start is not in the record, so what is known of that id may be of another process.
+                if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_id) {
                     ask(Question::Process(exec.task.ppid), &mut questions);
                 }
             }
             Event::OomVictim(oom) => match &oom.task {
                 Some(task) => self.ask_task(task, false, &mut questions),
-                None if self.processes.latest(oom.victim).is_none() => {
-                    ask(Question::Process(oom.victim), &mut questions);
-                }
-                None => {}
+                None => ask(Question::Process(oom.victim), &mut questions),
             },
             Event::CgroupMkdir(made) if made.path.is_none() => self.ask_cgroup(made.cgroup, &mut questions),
             Event::Tcp(tcp) => {
@@ -159,32 +154,32 @@ impl Index {
             self.processes.insert_gone(now, fact.tgid);
             return;
         }
-        for (cgroup, path) in &fact.cgroups {
-            if cgroup.is_known() && !self.cgroups.get(*cgroup).is_some_and(Cgroup::is_live) {
-                self.insert_path(now, *cgroup, path);
+        let of_v2 = fact.cgroups.iter().find(|(cgroup, _)| cgroup.hierarchy == 0);
+        if let Some((cgroup, path)) = of_v2 {
+            self.insert_found(now, *cgroup, path);
+        }
+        // The first of those that say most: one key per subject, whichever of its processes was asked for.
+        let mut best: Option<(u8, &(CgroupId, String))> = None;
+        for found in &fact.cgroups {
+            let worth = self.worth(found.0, &found.1);
+            if worth > best.map_or(0, |(worth, _)| worth) {
+                best = Some((worth, found));
             }
         }
-        let mut best: Option<Attribution> = None;
-        for (cgroup, path) in &fact.cgroups {
-            if *cgroup == self.v2_root && self.hybrid {
-                continue;
+        let place = match best {
+            Some((_, (cgroup, path))) => {
+                self.insert_found(now, *cgroup, path);
+                match (self.cgroups.get(*cgroup), path::parse(path)) {
+                    (Some(entry), _) => entry.place.clone(),
+                    (None, Ok(Place::Host)) => Attribution::Host,
+                    // Its directory was not found: the path names a subject, but not which of its lives.
+                    (None, _) => Attribution::Unknown(UnknownCgroup::PathUnreadable),
+                }
             }
-            let place = match self.cgroups.get(*cgroup) {
-                Some(entry) => entry.place.clone(),
-                // Its directory was not found: the path may name a subject, but not which of its lives.
-                None => match path::parse(path) {
-                    Ok(Place::Host) => Attribution::Host,
-                    _ => Attribution::Unknown(UnknownCgroup::PathUnreadable),
-                },
-            };
-            if best.as_ref().is_none_or(|best| rank(&place) > rank(best)) {
-                best = Some(place);
-            }
-        }
-        let place = best.unwrap_or(Attribution::Host);
+            None => Attribution::Unknown(UnknownCgroup::PathUnreadable),
+        };
         if self.hybrid && is_container(&place) {
-            let by_v2 = fact.cgroups.iter().find(|(cgroup, _)| cgroup.hierarchy == 0);
-            self.split |= by_v2.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
+            self.split |= of_v2.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
         }
         self.processes.insert(now, fact.tgid, fact.start, place);
     }
@@ -201,6 +196,7 @@ impl Index {
 
     fn refine(&self, by_id: Attribution, by_process: Option<&Attribution>) -> Attribution {
         match (by_id, by_process) {
+            (Attribution::Unknown(_), Some(place)) => place.clone(),
             (by_id, Some(place)) if rank(place) > rank(&by_id) => place.clone(),
             (by_id, Some(_)) => by_id,
             (Attribution::Unknown(UnknownCgroup::NoId), None) if self.hybrid => {
@@ -232,6 +228,26 @@ impl Index {
     /// The v2 id alone says all there is to say.
     fn is_final(&self, cgroup: CgroupId, by_id: &Attribution) -> bool {
         cgroup.is_known() && (!self.hybrid || is_container(by_id))
+    }
+
+    /// How much a process's cgroup says of it, 0 nothing; more where its id is known too.
+    fn worth(&self, cgroup: CgroupId, path: &str) -> u8 {
+        if let Some(entry) = self.cgroups.get(cgroup) {
+            return 2 * rank(&entry.place);
+        }
+        let worth = match path::parse(path) {
+            Ok(Place::Subject(Subject::Container { .. }, _)) => 6,
+            Ok(Place::Subject(Subject::Unit { .. }, _)) => 4,
+            Ok(Place::Host) => 2,
+            Err(_) => return 0,
+        };
+        if cgroup.is_known() { worth } else { worth - 1 }
+    }
+
+    fn insert_found(&mut self, now: Boot, cgroup: CgroupId, path: &str) {
+        if cgroup.is_known() && !self.cgroups.get(cgroup).is_some_and(Cgroup::is_live) {
+            self.insert_path(now, cgroup, path);
+        }
     }
 
     fn insert_path(&mut self, now: Boot, cgroup: CgroupId, path: &str) {

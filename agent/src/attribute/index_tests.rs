@@ -240,6 +240,16 @@ fn hybrid_root_asks_the_process() {
 }
 
 #[test]
+fn a_subject_whose_cgroup_is_not_found_is_unknown() {
+    let mut m = Machine::new(true);
+    m.process(42, SECOND, &[(0, 1, "/"), (9, 0, "/a.service")]);
+    // The v2 root is there and says nothing; v1 says a subject, but not which life of it.
+    assert_eq!(m.of(task(42, SECOND, 1)), "PathUnreadable");
+    m.process(43, SECOND, &[(0, 1, "/"), (9, 0, "/a.service"), (4, 88, "/a.service")]);
+    assert_eq!(m.of(task(43, SECOND, 1)), "unit a.service 4:88");
+}
+
+#[test]
 fn hybrid_host_process_is_the_hosts() {
     let mut m = Machine::new(true);
     m.process(42, SECOND, &[(0, 1, "/"), (9, 1, "/"), (4, 3, "/process_api/x")]);
@@ -318,8 +328,14 @@ fn an_exec_is_looked_at_again_on_a_hybrid_machine() {
     m.process(42, SECOND, &[(0, 1, "/"), (9, 77, &format!("/docker/{A}"))]);
     m.process(1, 0, &[(0, 1, "/"), (9, 2, "/init.scope")]);
     assert_eq!(m.of(web), "container 9:77");
-    assert_eq!(asked(&m), [Question::Process(Pid(42))]);
-    assert_eq!(show(m.index.attribute_parent(&exec(web, 1))), "host");
+    let parent = m.index.attribute_process(Pid(1));
+    assert_eq!(
+        (m.index.attribute_parent(&exec(web, 1)), show(parent)),
+        (Attribution::Host, "host".to_owned())
+    );
+    // Known by its id alone: gone is gone.
+    m.gone(1);
+    assert_eq!(show(m.index.attribute_parent(&exec(web, 1))), "ProcessGone");
 }
 
 #[test]
@@ -401,6 +417,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    // Each history checks everything after every step.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Whatever comes, the stores keep their bounds, and what is said of a cgroup is what its path says.
     #[test]
     fn any_history_is_bounded_and_true(steps in prop::collection::vec(step(), 0..400), hybrid in any::<bool>()) {

@@ -50,8 +50,8 @@ impl Processes {
 
     /// The latest known holder of the id.
     pub fn latest(&self, tgid: Pid) -> Option<&Attribution> {
-        let tick = self.latest.get(&tgid.0).copied().unwrap_or(GONE);
-        self.facts.get(&(tgid.0, tick)).map(|fact| &fact.place)
+        let tick = self.latest.get(&tgid.0)?;
+        self.facts.get(&(tgid.0, *tick)).map(|fact| &fact.place)
     }
 
     /// `/proc` has nothing more to say: the process was gone when asked for, or its id is another's by now.
@@ -70,6 +70,8 @@ impl Processes {
     }
 
     pub fn insert_gone(&mut self, now: Boot, tgid: Pid) {
+        // Whoever held the id last is not known any more.
+        self.latest.remove(&tgid.0);
         self.put((tgid.0, GONE), now, Attribution::Unknown(UnknownCgroup::ProcessGone));
     }
 

@@ -18,14 +18,14 @@ pub struct Entry {
 
 /// There is no such verdict. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no verdict `{}`{}; `epitaph explain` lists them all", name.escape_debug(), did_you_mean(*nearest))]
+#[error("there is no verdict `{}`{} `epitaph explain` lists them all", name.escape_debug(), did_you_mean(*nearest))]
 pub struct UnknownVerdict {
     pub name: String,
     pub nearest: Option<&'static str>,
 }
 
 fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
+    nearest.map_or(";".to_owned(), |n| format!("; did you mean `{n}`?"))
 }
 
 /// One verdict in full, or all with a line each.
@@ -157,17 +157,22 @@ mod tests {
 
     #[test]
     fn all_with_a_line_each() {
-        check(None, expect![[r#"
+        check(
+            None,
+            expect![[r#"
               clean                It ended in time.
             ! ignored-stop-signal  The stop signal reached the main process, which had no handler for it, so the kernel dropped it.
 
             ! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn one_in_full() {
-        check(Some("ignored-stop-signal"), expect![[r#"
+        check(
+            Some("ignored-stop-signal"),
+            expect![[r#"
             ignored-stop-signal (unclean, severity critical)
 
             What it means
@@ -179,8 +184,11 @@ mod tests {
 
             How to fix it
               Install a handler, or run an init.
-        "#]]);
-        check(Some("clean"), expect![[r#"
+        "#]],
+        );
+        check(
+            Some("clean"),
+            expect![[r#"
             clean (not unclean, severity info)
 
             What it means
@@ -188,19 +196,29 @@ mod tests {
 
             What proves it
               sched_process_exit gave exit code 0.
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn an_unknown_one_names_the_nearest() {
-        check(Some("ignored-signal"), expect![[r#"
-            error: there is no verdict `ignored-signal`; did you mean `ignored-stop-signal`?; `epitaph explain` lists them all
-        "#]]);
-        check(Some("IGNORED_STOP_SIGNAL"), expect![[r#"
-            error: there is no verdict `IGNORED_STOP_SIGNAL`; did you mean `ignored-stop-signal`?; `epitaph explain` lists them all
-        "#]]);
-        check(Some("\u{1b}[2Jx"), expect![[r#"
+        check(
+            Some("ignored-signal"),
+            expect![[r#"
+                error: there is no verdict `ignored-signal`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+            "#]],
+        );
+        check(
+            Some("IGNORED_STOP_SIGNAL"),
+            expect![[r#"
+                error: there is no verdict `IGNORED_STOP_SIGNAL`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+            "#]],
+        );
+        check(
+            Some("\u{1b}[2Jx"),
+            expect![[r#"
             error: there is no verdict `\u{1b}[2Jx`; `epitaph explain` lists them all
-        "#]]);
+        "#]],
+        );
     }
 }

@@ -91,7 +91,7 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
 
 fn container(cgroup: u64) -> Subject {
     Subject::Container {
-        id: ContainerId(format!("{cgroup:064x}")),
+        id: ContainerId(format!("{cgroup:064x}").into()),
         runtime: Runtime::Containerd,
         pod: None,
     }

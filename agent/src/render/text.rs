@@ -190,23 +190,29 @@ mod tests {
 
     #[test]
     fn a_death_with_all_there_is() {
-        check(&sample::ignored(), expect![[r#"
+        check(
+            &sample::ignored(),
+            expect![[r#"
             2026-01-02T03:05:15.003Z container 3f1c0d4e5a6b  ignored-stop-signal  UNCLEAN
               SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
               remedy: install a handler for SIGTERM, or run `sh` under an init
                     +0.0 ms  signal_generate  SIGTERM to pid 4021 (`sh`), result ignored
                 +10002.0 ms  signal_generate  SIGKILL from pid 812 (`containerd-shim`)
                 +10003.0 ms  sched_process_exit  killed by SIGKILL
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn a_death_that_is_not_understood_says_what_is_missing() {
-        check(&sample::unknown_unit(), expect![[r#"
+        check(
+            &sample::unknown_unit(),
+            expect![[r#"
             2026-01-02T03:04:06.500Z unit nginx.service  unknown
               it ended, and how is not known: it was running before observation began
                 gaps: it ran before observation began; 3 signal_generate records lost; not observed: tcp_send_reset
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
@@ -223,7 +229,8 @@ mod tests {
               SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; SIGKILL follows in 10.0 s
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
               the OOM killer took pid 4055 `worker`, not the main process; the rest goes on
-        "#]].assert_eq(&text);
+        "#]]
+        .assert_eq(&text);
     }
 
     #[test]

@@ -1,1 +1,294 @@
-//! `/metrics`, `/healthz`, `/readyz`.
+//! `/metrics`, `/healthz`, `/readyz`, and nothing else: all that listens.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::routing::get;
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use crate::event::{Boot, ProbeState};
+use crate::render::json::{ProbeObject, probes_object};
+use crate::sink::metrics::Metrics;
+
+/// The loop ticks several times a second: one that was not seen for so long is stuck, and a restart is the remedy.
+pub const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// Without these no death is seen at all; without any other probe verdicts only know less, and say so.
+const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
+
+/// What the loop tells and the handlers answer.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// 0 before the first tick.
+    alive_at: AtomicU64,
+    probes: Mutex<Vec<(String, ProbeState)>>,
+}
+
+impl Health {
+    /// The loop went round.
+    pub fn alive(&self, now: Boot) {
+        self.alive_at.store(now.0, Ordering::Relaxed);
+    }
+
+    /// A probe's state, new or changed.
+    pub fn probe(&self, name: &str, state: ProbeState) {
+        let mut probes = self.probes();
+        match probes.iter_mut().find(|(n, _)| n == name) {
+            Some((_, old)) => *old = state,
+            None => probes.push((name.to_owned(), state)),
+        }
+    }
+
+    fn since_alive(&self, now: Boot) -> Option<Duration> {
+        match self.alive_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(now.since(Boot(at))),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let probes = self.probes();
+        ESSENTIAL
+            .iter()
+            .all(|name| probes.iter().any(|(n, state)| n == name && *state == ProbeState::Active))
+    }
+
+    fn probes(&self) -> MutexGuard<'_, Vec<(String, ProbeState)>> {
+        self.probes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error(
+        "cannot listen on {address}: another process uses this port; \
+         stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off"
+    )]
+    InUse { address: SocketAddr },
+    #[error("cannot listen on {address}: this machine has no such address; set one that it has with --listen, or --listen off")]
+    NoSuchAddress { address: SocketAddr },
+    #[error("cannot listen on {address}: {error}; set another address with --listen, or --listen off")]
+    Bind { address: SocketAddr, error: io::Error },
+}
+
+/// Bound, and not serving yet: a port in use is known before the probes are attached.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+}
+
+impl Server {
+    pub async fn bind(address: SocketAddr) -> Result<Server, HttpError> {
+        let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => HttpError::InUse { address },
+            io::ErrorKind::AddrNotAvailable => HttpError::NoSuchAddress { address },
+            _ => HttpError::Bind { address, error },
+        })?;
+        Ok(Server { listener })
+    }
+
+    /// The address that was given, with the port that the kernel chose where it was 0.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is ready, then finishes what is being answered. `now` is the clock room's.
+    pub async fn serve(
+        self,
+        metrics: Arc<Metrics>,
+        health: Arc<Health>,
+        now: fn() -> Boot,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let router = Router::new()
+            .route("/metrics", get(serve_metrics))
+            .route("/healthz", get(serve_health))
+            .route("/readyz", get(serve_ready))
+            .with_state(Shared { metrics, health, now });
+        axum::serve(self.listener, router).with_graceful_shutdown(stop).await
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    now: fn() -> Boot,
+}
+
+type Answer = (StatusCode, [(HeaderName, &'static str); 1], String);
+
+const TEXT: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+const PROMETHEUS: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)];
+
+async fn serve_metrics(State(shared): State<Shared>) -> Answer {
+    match shared.metrics.text() {
+        Ok(text) => (StatusCode::OK, PROMETHEUS, text),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            TEXT,
+            format!("cannot encode the metrics: {error}\n"),
+        ),
+    }
+}
+
+async fn serve_health(State(shared): State<Shared>) -> Answer {
+    match shared.health.since_alive((shared.now)()) {
+        Some(since) if since < STUCK_AFTER => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+        Some(since) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            TEXT,
+            format!(
+                "the event loop has not gone round for {:.1} s; restart the agent\n",
+                since.as_secs_f64()
+            ),
+        ),
+        None => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            TEXT,
+            "the event loop has not started yet\n".to_owned(),
+        ),
+    }
+}
+
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    probes: Vec<ProbeObject>,
+}
+
+async fn serve_ready(State(shared): State<Shared>) -> Answer {
+    let ready = shared.health.is_ready();
+    let body = Ready {
+        ready,
+        probes: probes_object(&shared.health.probes()),
+    };
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, JSON, crate::render::json::line(&body))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use opentelemetry_sdk::Resource;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn metrics() -> Arc<Metrics> {
+        let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
+        Arc::new(Metrics::new(Resource::builder_empty().build(), [("clean", false)], push).unwrap())
+    }
+
+    /// Status line's code, content type, body.
+    async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream
+            .write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let of_type = head
+            .lines()
+            .find_map(|l| l.strip_prefix("content-type: "))
+            .unwrap_or_default();
+        (status, of_type.to_owned(), body.to_owned())
+    }
+
+    const NOW: Boot = Boot(100_000_000_000);
+
+    async fn start(health: Arc<Health>) -> (SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<io::Result<()>>) {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = server.address().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(server.serve(metrics(), health, || NOW, async { drop(stopped.await) }));
+        (address, stop, task)
+    }
+
+    #[tokio::test]
+    async fn health_is_the_loop_going_round() {
+        let health = Arc::new(Health::default());
+        let (address, stop, task) = start(health.clone()).await;
+        assert_eq!(ask(address, "GET", "/healthz").await.0, 503);
+        health.alive(NOW.minus(Duration::from_secs(1)));
+        let (status, _, body) = ask(address, "GET", "/healthz").await;
+        assert_eq!((status, body.as_str()), (200, "ok\n"));
+        health.alive(NOW.minus(STUCK_AFTER));
+        let (status, _, body) = ask(address, "GET", "/healthz").await;
+        assert_eq!(status, 503);
+        expect!["the event loop has not gone round for 10.0 s; restart the agent"].assert_eq(body.trim_end());
+        stop.send(()).unwrap();
+        task.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn readiness_is_the_essential_probes_and_names_every_probe() {
+        let health = Arc::new(Health::default());
+        let (address, _stop, _task) = start(health.clone()).await;
+        let (status, _, body) = ask(address, "GET", "/readyz").await;
+        assert_eq!((status, body.trim_end()), (503, r#"{"ready":false,"probes":[]}"#));
+        health.probe("signal_generate", ProbeState::Active);
+        health.probe("sched_process_exit", ProbeState::Failed("it was \u{1b}refused".into()));
+        health.probe("tcp_send_reset", ProbeState::Unsupported("no such tracepoint".into()));
+        let (status, of_type, body) = ask(address, "GET", "/readyz").await;
+        assert_eq!((status, of_type.as_str()), (503, "application/json"));
+        expect![[r#"{"ready":false,"probes":[{"name":"signal_generate","state":"active"},{"name":"sched_process_exit","state":"failed","reason":"it was \\u{1b}refused"},{"name":"tcp_send_reset","state":"unsupported","reason":"no such tracepoint"}]}"#]]
+            .assert_eq(body.trim_end());
+        health.probe("sched_process_exit", ProbeState::Active);
+        assert_eq!(ask(address, "GET", "/readyz").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn metrics_are_there_and_nothing_else_is() {
+        let (address, _stop, _task) = start(Arc::default()).await;
+        let (status, of_type, body) = ask(address, "GET", "/metrics").await;
+        assert_eq!((status, of_type.as_str()), (200, "text/plain; version=0.0.4"));
+        assert!(body.contains("# TYPE epitaph_terminations_total counter"), "{body}");
+        for path in ["/", "/debug/pprof", "/metrics/", "//metrics"] {
+            assert_eq!(ask(address, "GET", path).await.0, 404, "{path}");
+        }
+        assert_eq!(ask(address, "POST", "/metrics").await.0, 405);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named_with_the_remedy() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = Server::bind(address)
+            .await
+            .unwrap_err()
+            .to_string()
+            .replace(&address.to_string(), "ADDRESS");
+        expect!["cannot listen on ADDRESS: another process uses this port; stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off"]
+            .assert_eq(&error);
+        // TEST-NET-1: no machine has it.
+        let error = Server::bind("192.0.2.1:0".parse().unwrap()).await.unwrap_err();
+        assert!(matches!(error, HttpError::NoSuchAddress { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_lets_go_of_the_port() {
+        let (address, stop, task) = start(Arc::default()).await;
+        assert_eq!(ask(address, "GET", "/metrics").await.0, 200);
+        stop.send(()).unwrap();
+        task.await.unwrap().unwrap();
+        Server::bind(address).await.expect("the port is free again");
+    }
+}

@@ -1,8 +1,16 @@
 //! Verdict: three axes, one constant table from axes to headline, a sentence and a remedy.
 
+mod evidence;
+pub mod judge;
+mod sentence;
+pub mod table;
+
 use serde::Serialize;
 
 use crate::event::{Boot, Kind};
+
+pub use judge::judge;
+pub use sentence::{ignored, seconds};
 
 /// Why it had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

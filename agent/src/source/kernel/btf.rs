@@ -1,6 +1,7 @@
 //! The kernel's BTF: where it keeps the fields that the probes read, and which tracepoints it has with which arguments.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use btf_rs::{Btf, BtfType, FuncProto, Struct, Type};
@@ -35,10 +36,14 @@ impl Layout {
     /// # Errors
     /// Where the file is not there or is not BTF. A field or tracepoint that is missing in it is no error here.
     pub fn read(path: &Path, tracepoints: &[&'static str]) -> Result<Layout, BtfError> {
-        let btf = Btf::from_file(path).map_err(|source| BtfError {
-            path: path.to_owned(),
-            source,
-        })?;
+        // Read whole: btf-rs would seek in the file for each of 100 000 types.
+        let btf = fs::read(path)
+            .map_err(btf_rs::Error::IO)
+            .and_then(|bytes| Btf::from_bytes(&bytes))
+            .map_err(|source| BtfError {
+                path: path.to_owned(),
+                source,
+            })?;
         Ok(Layout {
             offsets: std::array::from_fn(|i| {
                 let (strukt, path) = Field::ALL[i].place();

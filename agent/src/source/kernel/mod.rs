@@ -224,11 +224,13 @@ fn load_object(options: &Options, layout: &Layout, types: &Btf) -> Result<Ebpf, 
         .checked_next_power_of_two()
         .ok_or(LoadError::RingSize(options.ring_bytes))?;
     let current = u32::from(layout.current_task_btf);
+    let by_client = u32::from(probes::refused_by_client(layout));
     let offsets = layout.offsets();
     EbpfLoader::new()
         .btf(Some(types))
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
+        .override_global("REFUSED_BY_CLIENT", &by_client, true)
         .map_max_entries("EVENTS", ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
         .map_err(error::load)

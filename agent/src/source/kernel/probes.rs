@@ -151,7 +151,38 @@ pub const PROBES: &[Probe] = &[
             &[TASK, TARGET],
         )],
     },
+    Probe {
+        tracepoint: "inet_sock_set_state",
+        kind: Kind::Tcp,
+        variants: &[one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET])],
+    },
+    Probe {
+        tracepoint: SEND_RESET,
+        kind: Kind::Tcp,
+        variants: &[
+            one("tcp_send_reset_reason", &[Pointer, Pointer, Value], &[SOCKET, PACKET]),
+            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, PACKET]),
+        ],
+    },
+    Probe {
+        tracepoint: "tcp_receive_reset",
+        kind: Kind::Tcp,
+        variants: &[one("tcp_receive_reset", &[Pointer], &[SOCKET])],
+    },
+    Probe {
+        tracepoint: "inet_sk_error_report",
+        kind: Kind::Tcp,
+        variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET])],
+    },
 ];
+
+const SEND_RESET: &str = "tcp_send_reset";
+
+/// Whether a SYN to a closed port is known by the client's error only: `tcp_send_reset` tells of it since 6.12, when it also got
+/// its `reason`.
+pub fn refused_by_client(layout: &Layout) -> bool {
+    layout.tracepoint(SEND_RESET).is_none_or(|arguments| arguments.len() < 3)
+}
 
 /// Names of all tracepoints in the table.
 pub fn tracepoints() -> Vec<&'static str> {

@@ -1,0 +1,270 @@
+//! A timeline's facts → one termination. Pure: sorts, selects, asks the verdict room.
+
+use std::time::Duration;
+
+use crate::attribute::Index;
+use crate::event::{Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
+use crate::termination::{Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey, Traffic};
+use crate::verdict::judge;
+use crate::verdict::judge::{Case, Fatal, OOM_CHILD_REACH, Open};
+
+use super::sight::Sight;
+use super::subject::{Candidate, State};
+use super::timeline::{RUN_GAP, SignalFact, Timeline};
+use super::traffic;
+
+/// A stop signal older than this at the end had nothing to do with it, unless the runtime's SIGKILL followed.
+const STOP_REACH: Duration = Duration::from_secs(3600);
+/// The same with that SIGKILL: the longest grace believed.
+const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
+/// `mark_victim` comes just after the SIGKILL and may come just after the end.
+const OOM_SLACK: Duration = Duration::from_secs(1);
+
+/// What the whole observation knows.
+pub(super) struct Context<'a> {
+    pub boot_id: &'a str,
+    pub index: &'a Index,
+    pub sight: &'a Sight,
+    /// Evidence after the end counts for this long.
+    pub linger: Duration,
+}
+
+/// The death of the subject's main process, or of what is known of it. None where nothing happened to it.
+pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<Termination> {
+    let main = state.main();
+    let exit = main.as_ref().and_then(|main| main.exit);
+    let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(now);
+    let empty = Timeline::default();
+    let timeline = state.timeline.as_deref().unwrap_or(&empty);
+    let signals = to_main(timeline, main.as_ref(), end);
+    if main.is_none() && signals.is_empty() {
+        return None;
+    }
+    let status = exit.map(|exit| exit.status);
+    let kill_fact = kill(&signals).filter(|_| {
+        matches!(
+            status,
+            None | Some(ExitStatus::Signaled {
+                signal: Signal::KILL,
+                ..
+            })
+        )
+    });
+    let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
+    let deadline = kill_fact.map_or(end, |fact| fact.at);
+    let stop = stop(timeline, &signals, main.as_ref(), deadline, end, by_runtime);
+    // What was never asked to stop is no termination until its end is seen.
+    let unended = exit.is_none() && open != Open::CgroupRemoved;
+    if unended && stop.is_none() && kill_fact.is_none() {
+        return None;
+    }
+    let kill = kill_fact.map(|fact| Kill {
+        at: fact.at,
+        sender: fact.sender.clone(),
+        cgroup_kill: is_cgroup_kill(fact),
+    });
+    let fatal = fatal(&signals, kill_fact, status, main.as_ref());
+    let begin = stop
+        .as_ref()
+        .map(|stop| stop.at)
+        .or(kill.as_ref().map(|kill| kill.at))
+        .or(fatal.as_ref().map(|fatal| fatal.at))
+        .unwrap_or(end);
+    let oom = ooms(timeline, main.as_ref(), begin, end);
+    let born = main.as_ref().map_or(Boot(0), |main| main.id.start);
+    let until = end.plus(context.linger);
+    let asked = stop.is_some();
+    let mut holes = context.sight.holes(born, begin, end, asked);
+    holes.over_cap = timeline.over_cap_matters;
+    let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
+    let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
+    // The kernel watches a subject's sockets from the first stop or kill signal on: without one nothing was watched.
+    let observed = context.sight.sees_sockets()
+        && !sockets_lost
+        && !holes.gap
+        && timeline.sockets.over_cap() == 0
+        && (asked || fatal.is_some());
+    let traffic: Traffic = if timeline.sockets.is_empty() {
+        traffic::nothing(observed)
+    } else {
+        timeline.sockets.told(begin, until, observed)
+    };
+    let main_id = main.as_ref().map(|main| main.id.tgid);
+    let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
+    let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64
+        + state
+            .candidates
+            .iter()
+            .filter(|c| c.exit_at().is_some_and(|at| in_time(at, c.id.tgid)))
+            .count() as u64;
+    let process = main.as_ref().map(Candidate::process);
+    let verdict = judge(&Case {
+        subject: &state.subject,
+        main: process.as_ref(),
+        begin,
+        end,
+        stop: stop.as_ref(),
+        kill: kill.as_ref(),
+        fatal: fatal.as_ref(),
+        exit,
+        oom: &oom,
+        traffic: &traffic,
+        holes: &holes,
+        open,
+    });
+    Some(Termination {
+        key: TerminationKey {
+            boot_id: context.boot_id.to_owned(),
+            cgroup: own,
+            main_start: born,
+        },
+        subject: state.subject.clone(),
+        cgroup_path: context.index.path(own).map(str::to_owned),
+        main: process,
+        begin,
+        end,
+        stop,
+        kill,
+        exit,
+        oom,
+        other_exits: others + state.exits_dropped,
+        traffic,
+        gaps: Gaps {
+            lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
+            over_cap: timeline.over_cap + timeline.sockets.over_cap(),
+            late_start: holes.late_start,
+            inactive_probes: context.sight.inactive_probes(),
+        },
+        verdict,
+    })
+}
+
+/// The signals to the main process up to its end, in the order of their own times.
+fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
+    let is_main = |fact: &&SignalFact| main.is_some_and(|main| main.id.is(&fact.signal.target));
+    let mut signals: Vec<&SignalFact> = timeline
+        .signals
+        .iter()
+        .filter(is_main)
+        .filter(|fact| fact.at <= end)
+        .collect();
+    signals.sort_by_key(|fact| fact.key());
+    signals
+}
+
+/// The first SIGKILL that took effect: a namespace's init never hears one from inside.
+fn kill<'a>(signals: &[&'a SignalFact]) -> Option<&'a SignalFact> {
+    let mut kills = signals.iter().filter(|fact| fact.signal.signal == Signal::KILL);
+    kills.find(|fact| fact.signal.result != SignalResult::Ignored).copied()
+}
+
+/// The signal that ended it: of several with its number the last before the end (an earlier one was handled).
+fn fatal(
+    signals: &[&SignalFact],
+    kill: Option<&SignalFact>,
+    status: Option<ExitStatus>,
+    main: Option<&Candidate>,
+) -> Option<Fatal> {
+    let fact = match status {
+        Some(ExitStatus::Signaled { signal, .. }) if signal != Signal::KILL => {
+            let alike = |fact: &&&SignalFact| fact.signal.signal == signal && fact.signal.result != SignalResult::Ignored;
+            signals.iter().rev().find(alike).copied()?
+        }
+        _ => kill?,
+    };
+    let sender = &fact.signal.sender;
+    let same_space = sender.pidns == fact.signal.target.pidns || sender.ns_level < fact.signal.target.ns_level;
+    let is_main = main.is_some_and(|main| main.id.tgid == sender.tgid);
+    Some(Fatal {
+        at: fact.at,
+        signal: fact.signal.signal,
+        code: fact.signal.code,
+        namespace_ended: fact.sender.role == Role::Kernel && sender.is_ns_init() && same_space && !is_main,
+        sender: fact.sender.clone(),
+    })
+}
+
+/// Group 0 with code 0: nobody else sends that to another process.
+fn is_cgroup_kill(fact: &SignalFact) -> bool {
+    !fact.signal.group && fact.signal.code == crate::event::si_code::USER && fact.sender.role != Role::Itself
+}
+
+/// Which signal asked it to stop: the runtime's before anybody else's, a conventional one before one that mostly means
+/// "reload", the first of the last run of them.
+fn stop(
+    timeline: &Timeline,
+    signals: &[&SignalFact],
+    main: Option<&Candidate>,
+    deadline: Boot,
+    end: Boot,
+    killed_by_runtime: bool,
+) -> Option<Stop> {
+    let asked: Vec<&SignalFact> = signals
+        .iter()
+        .filter(|fact| fact.is_stop() && fact.at <= deadline)
+        .copied()
+        .collect();
+    let reach = |fact: &SignalFact| match fact.sender.role {
+        Role::Runtime if killed_by_runtime => GRACE_REACH,
+        Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
+        _ => RUN_GAP,
+    };
+    let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&SignalFact> {
+        let mut first: Option<&SignalFact> = None;
+        for fact in asked.iter().rev().filter(|fact| ok(fact)) {
+            let near = match first {
+                None => deadline.since(fact.last) <= reach(fact),
+                Some(first) => first.at.since(fact.last) <= RUN_GAP,
+            };
+            if !near {
+                break;
+            }
+            first = Some(fact);
+        }
+        first
+    };
+    let by = |role: Role| move |fact: &SignalFact| fact.sender.role == role;
+    let fact = run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
+        .or_else(|| run(&by(Role::Runtime)))
+        .or_else(|| run(&by(Role::Other)))
+        .or_else(|| run(&by(Role::Kernel)))
+        .or_else(|| run(&by(Role::Inside)))?;
+    let entered = timeline.delivers.iter().filter(|(at, deliver)| {
+        deliver.signal == fact.signal.signal
+            && *at >= fact.at
+            && *at <= end
+            && main.is_some_and(|main| main.id.is(&deliver.task))
+    });
+    let later: u32 = asked
+        .iter()
+        .filter(|other| other.last >= fact.at)
+        .map(|other| other.count)
+        .sum();
+    Some(Stop {
+        at: fact.at,
+        signal: fact.signal.signal,
+        sender: fact.sender.clone(),
+        result: fact.signal.result,
+        disposition: fact.signal.disposition,
+        state: fact.signal.state,
+        handler_entered: entered.map(|(at, _)| *at).min(),
+        repeated: later.saturating_sub(1),
+    })
+}
+
+fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {
+    let near = |at: Boot| at.plus(OOM_CHILD_REACH) >= begin && at <= end.plus(OOM_SLACK);
+    let mut ooms: Vec<OomKill> = timeline
+        .ooms
+        .iter()
+        .filter(|fact| near(fact.at))
+        .map(|fact| OomKill {
+            at: fact.at,
+            tgid: fact.victim.tgid,
+            comm: fact.comm,
+            is_main: main.is_some_and(|main| main.id.same(&fact.victim)),
+        })
+        .collect();
+    ooms.sort_by_key(|oom| (oom.at, oom.tgid));
+    ooms
+}

@@ -1,0 +1,277 @@
+//! What is known of one subject: which process is its main one, and the facts of the death that is coming.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::attribute::Subject;
+use crate::event::{Boot, CgroupId, Comm, Pid, ProcessExit, ProcessFact, Task};
+use crate::termination::{MainExit, MainProcess};
+
+use super::timeline::Timeline;
+
+/// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
+const START_SLACK: Duration = Duration::from_millis(20);
+/// Candidates for the main process kept per subject.
+const CANDIDATES: usize = 16;
+/// Exits of other processes kept while nothing else is going on.
+const EXITS: usize = 32;
+/// Cgroups below a subject's own whose sockets were seen.
+const CGROUPS: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub subject: Subject,
+    pub candidates: Vec<Candidate>,
+    pub timeline: Option<Box<Timeline>>,
+    /// Ends of processes that are no candidates, newest last.
+    pub exits: VecDeque<(Boot, ProcessExit)>,
+    /// Of those, the ones given up since the timeline began.
+    pub exits_dropped: u64,
+    /// When its cgroup was removed.
+    pub removed: Option<Boot>,
+    /// The last main process that was judged, and when it ended.
+    pub finished: Option<(ProcessId, Boot)>,
+    /// For whom and when the early warning was said.
+    pub warned: Option<(ProcessId, Boot)>,
+    pub cgroups: Vec<CgroupId>,
+    /// Its place among the timers, as far as it has one.
+    pub due: Option<Boot>,
+    pub touched: Option<Boot>,
+}
+
+/// A process for good: process ids are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProcessId {
+    pub tgid: Pid,
+    pub start: Boot,
+    /// False where `start` is from `/proc`.
+    pub exact: bool,
+}
+
+/// A process that may be the main one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub id: ProcessId,
+    pub ns_level: u32,
+    pub ns_pid: u32,
+    /// Came in from outside the subject, or was there at the start.
+    pub outside: bool,
+    pub comm: Comm,
+    /// When it had that name: an exec changes it.
+    pub comm_at: Boot,
+    pub exit: Option<MainExit>,
+}
+
+impl State {
+    pub fn new(subject: Subject, own: CgroupId) -> State {
+        State {
+            subject,
+            candidates: Vec::new(),
+            timeline: None,
+            exits: VecDeque::new(),
+            exits_dropped: 0,
+            removed: None,
+            finished: None,
+            warned: None,
+            cgroups: vec![own],
+            due: None,
+            touched: None,
+        }
+    }
+
+    /// The main process: a container's is init of its pid namespace (the outermost one seen), else the first that came in
+    /// from outside. A unit's is the first that came in: a namespace inside a unit is mostly a sandbox of its own.
+    pub fn main(&self) -> Option<Candidate> {
+        let best = self.candidates.iter().min_by_key(|candidate| self.rank(candidate)).copied();
+        best.or_else(|| self.asked_process())
+    }
+
+    /// Where no main process is known: the target of the first stop signal of the runtime's.
+    fn asked_process(&self) -> Option<Candidate> {
+        let signal = self.timeline.as_deref()?.first_asked()?;
+        let target = &signal.signal.target;
+        let mut candidate = Candidate::of(target, signal.at, false);
+        let exit = self.exits.iter().find(|(_, exit)| candidate.id.is(&exit.task));
+        if let Some((at, exit)) = exit {
+            candidate.ended(*at, exit);
+        }
+        Some(candidate)
+    }
+
+    fn rank(&self, candidate: &Candidate) -> impl Ord + use<> {
+        let (init, outside) = (!candidate.is_ns_init(), !candidate.outside);
+        let level = if candidate.is_ns_init() { candidate.ns_level } else { 0 };
+        let by_start = (candidate.id.start, candidate.id.tgid);
+        match self.subject {
+            Subject::Container { .. } => (init, level, by_start),
+            Subject::Unit { .. } => (outside, 0, by_start),
+        }
+    }
+
+    /// Belongs to a life that is over: the main process that was judged, and what is left of a container after it.
+    pub fn is_over(&self, task: &Task) -> bool {
+        self.finished.is_some_and(|(id, end)| {
+            let leftover = task.start <= end && matches!(self.subject, Subject::Container { .. });
+            id.is(task) || leftover
+        })
+    }
+
+    /// What happens to this process may decide: not to another one than the init of a container that is known.
+    pub fn concerns(&self, task: &Task) -> bool {
+        let is_init_known = matches!(self.subject, Subject::Container { .. }) && self.candidates.iter().any(|c| c.is_ns_init());
+        !is_init_known || self.candidates.iter().any(|candidate| candidate.id.is(task))
+    }
+
+    /// Learns of a process that may be the main one.
+    pub fn learn(&mut self, candidate: Candidate) {
+        if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) {
+            return;
+        }
+        if let Some(known) = self.candidates.iter_mut().find(|known| known.id.same(&candidate.id)) {
+            known.merge(&candidate);
+            return;
+        }
+        self.candidates.push(candidate);
+        if self.candidates.len() > CANDIDATES {
+            let worst = (0..self.candidates.len()).max_by_key(|&i| self.rank(&self.candidates[i]));
+            if let Some(worst) = worst {
+                self.candidates.swap_remove(worst);
+            }
+        }
+    }
+
+    /// Takes note of an end. Two threads that race out are one end: the first report counts.
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize) {
+        if self.is_over(&exit.task) {
+            return;
+        }
+        if exit.task.is_ns_init() {
+            self.learn(Candidate::of(&exit.task, at, false));
+        }
+        if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
+            known.ended(at, exit);
+            return;
+        }
+        if self
+            .exits
+            .iter()
+            .any(|(_, known)| known.task.tgid == exit.task.tgid && known.task.start == exit.task.start)
+        {
+            return;
+        }
+        self.exits.push_back((at, *exit));
+        let cap = if self.timeline.is_some() { cap } else { EXITS };
+        while self.exits.len() > cap {
+            self.exits.pop_front();
+            self.exits_dropped += u64::from(self.timeline.is_some());
+        }
+    }
+
+    pub fn arm(&mut self, cgroup: CgroupId) {
+        if cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
+            self.cgroups.push(cgroup);
+        }
+    }
+
+    pub fn timeline(&mut self) -> &mut Timeline {
+        self.timeline.get_or_insert_default()
+    }
+}
+
+impl ProcessId {
+    pub fn of(task: &Task) -> ProcessId {
+        ProcessId {
+            tgid: task.tgid,
+            start: task.start,
+            exact: true,
+        }
+    }
+
+    pub fn is(&self, task: &Task) -> bool {
+        self.same(&ProcessId::of(task))
+    }
+
+    pub fn same(&self, other: &ProcessId) -> bool {
+        let apart = self.start.0.abs_diff(other.start.0);
+        let exact = self.exact && other.exact;
+        self.tgid == other.tgid && (apart == 0 || !exact && u128::from(apart) <= START_SLACK.as_nanos())
+    }
+}
+
+impl Candidate {
+    pub fn of(task: &Task, at: Boot, outside: bool) -> Candidate {
+        Candidate {
+            id: ProcessId::of(task),
+            ns_level: task.ns_level,
+            ns_pid: task.ns_pid,
+            outside,
+            comm: task.comm,
+            comm_at: at,
+            exit: None,
+        }
+    }
+
+    pub fn of_fact(fact: &ProcessFact) -> Candidate {
+        Candidate {
+            id: ProcessId {
+                tgid: fact.tgid,
+                start: fact.start,
+                exact: false,
+            },
+            ns_level: fact.ns_level,
+            ns_pid: fact.ns_pid,
+            outside: true,
+            comm: Comm::new(&fact.comm),
+            comm_at: fact.start,
+            exit: None,
+        }
+    }
+
+    pub fn is_ns_init(&self) -> bool {
+        self.ns_level > 0 && self.ns_pid == 1
+    }
+
+    pub fn process(&self) -> MainProcess {
+        MainProcess {
+            tgid: self.id.tgid,
+            ns_pid: self.ns_pid,
+            is_ns_init: self.is_ns_init(),
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    pub fn exit_at(&self) -> Option<Boot> {
+        self.exit.map(|exit| exit.at)
+    }
+
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit) {
+        let end = MainExit { at, status: exit.status };
+        if self.exit.is_none_or(|known| known.at > at) {
+            self.exit = Some(end);
+        }
+        self.named(exit.task.comm, at);
+    }
+
+    /// A kernel record's name, or a later one.
+    pub fn named(&mut self, comm: Comm, at: Boot) {
+        if at >= self.comm_at {
+            (self.comm, self.comm_at) = (comm, at);
+        }
+    }
+
+    /// What both know, in either order.
+    fn merge(&mut self, other: &Candidate) {
+        if other.id.exact && !self.id.exact {
+            self.id = other.id;
+            (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
+        }
+        self.outside |= other.outside;
+        self.named(other.comm, other.comm_at);
+        if let Some(exit) = other.exit
+            && self.exit.is_none_or(|known| known.at > exit.at)
+        {
+            self.exit = Some(exit);
+        }
+    }
+}

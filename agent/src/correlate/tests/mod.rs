@@ -1,0 +1,42 @@
+//! Text timelines, one per rule and one per pair of rules that could be confused; and what holds for any timeline.
+
+mod doubt;
+mod processes;
+mod properties;
+mod rules;
+mod script;
+mod sockets;
+
+use expect_test::Expect;
+
+/// What comes out of a script, without the evidence lines.
+fn check(script: &str, expect: Expect) {
+    expect.assert_eq(&script::show(&script::run(script), false));
+}
+
+/// The same with them.
+fn check_evidence(script: &str, expect: Expect) {
+    expect.assert_eq(&script::show(&script::run(script), true));
+}
+
+/// A container whose main process, PID 1 of its namespace, was started by the shim.
+const CONTAINER: &str = "
+    +0 mkdir app
+    proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+    +0.001 exec main
+";
+
+/// A unit of systemd's.
+const UNIT: &str = "
+    +0 mkdir web.service
+    proc main in=web.service pid=200 start=+0 parent=systemd comm=web
+    +0.001 exec main
+";
+
+fn container(rest: &str) -> String {
+    format!("{CONTAINER}{rest}")
+}
+
+fn unit(rest: &str) -> String {
+    format!("{UNIT}{rest}")
+}

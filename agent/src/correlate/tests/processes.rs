@@ -1,0 +1,363 @@
+//! Which process is the main one, and who is who.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container, unit};
+
+#[test]
+fn a_wrapper_shell_and_its_child_that_never_hears() {
+    check_evidence(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=sh
+        +0.001 exec main
+        proc child in=app pid=101 ns=7 start=+0.1 parent=main comm=server
+        +1 TERM runc -> main ignored default
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        +11.002 KILL main -> child kernel
+        +11.003 exit child KILL
+        ",
+        expect![[r#"
+            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`
+              +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn a_childs_death_is_not_the_containers() {
+    check(
+        &container(
+            "
+        proc child in=app pid=101 ns=7 start=+0.1 parent=main comm=worker
+        +1 TERM main -> child default
+        +1.001 exit child TERM
+        +2 SEGV child -> child fault
+        +2.001 exit child SEGV
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_hook_that_comes_in_later_is_not_the_main_process() {
+    check(
+        &container(
+            "
+        proc hook in=app pid=150 ns=20 start=+1 parent=shim comm=sleep
+        +1 exec hook
+        +3 exit hook 7
+        +3.1 TERM runc -> main handler
+        +3.101 enter main TERM
+        +4 exit main 0
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn without_a_namespace_the_first_from_outside_is_main() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=app
+        proc child in=app pid=101 start=+0.1 parent=main comm=child
+        +0.001 exec main
+        +0.101 exec child
+        +1 TERM runc -> main default
+        +1.001 exit main TERM
+        ",
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `app` (pid 100) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn the_outermost_namespace_is_the_containers() {
+    check(
+        &container(
+            "
+        proc inner in=app pid=120 ns=1 level=2 start=+0.2 parent=main comm=inner
+        +0.2 exec inner
+        +1 KILL main -> inner
+        +1.001 exit inner KILL
+        +2 TERM runc -> main handler
+        +2.001 enter main TERM
+        +3 exit main 0
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_sandbox_inside_a_unit_is_not_its_main_process() {
+    check(
+        &unit(
+            "
+        proc sandbox in=web.service pid=220 ns=1 start=+0.2 parent=main comm=bwrap
+        +0.2 exec sandbox
+        +1 KILL main -> sandbox
+        +1.001 exit sandbox KILL
+        +2 TERM systemd -> main handler
+        +2.001 enter main TERM
+        +3 exit main 0
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_process_id_used_again_is_another_process() {
+    check(
+        &unit(
+            "
+        proc later in=web.service pid=201 start=+0.5 parent=main comm=worker
+        +0.6 exit later 0
+        proc again in=web.service pid=200 start=+7 parent=systemd comm=web
+        +1 TERM systemd -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +7.001 exec again
+        +8 KILL bash -> again
+        +8.001 exit again KILL
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn two_deaths_in_one_cgroup() {
+    check(
+        &unit(
+            "
+        proc second in=web.service pid=300 start=+2.1 parent=systemd comm=web
+        +2 SEGV main -> main fault
+        +2.001 exit main SEGV core
+        +2.101 exec second
+        +2.5 TERM systemd -> second handler
+        +2.501 enter second TERM
+        +3 exit second 0
+        +3.1 rmdir web.service
+        ",
+        ),
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              `web` (pid 200) crashed with SIGSEGV and dumped core
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 300) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn what_systemd_ends_after_the_main_process_is_no_death() {
+    check(
+        &unit(
+            "
+        proc child in=web.service pid=201 start=+0.1 parent=main comm=child
+        +1 TERM systemd -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +1.51 TERM systemd -> child default
+        +1.511 exit child TERM
+        +9 rmdir web.service
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_unit_whose_main_process_is_not_known() {
+    check(
+        "
+        +0 mkdir web.service
+        proc main in=web.service pid=200 start=-5000 parent=systemd comm=web
+        +1 TERM systemd -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        ",
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn two_reports_of_one_end() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +1.5001 exit main 0
+        +5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_sibling_container_of_the_same_shim_is_a_stranger() {
+    check(
+        &container(
+            "
+        +0 mkdir other
+        proc sibling in=other pid=160 ns=1 start=+0 parent=shim comm=sidecar
+        +1 KILL sibling -> main
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_runtime_by_ancestry_alone() {
+    check(
+        "
+        proc player in=host pid=80 parent=bash comm=player
+        proc stopper in=host pid=81 parent=player comm=kill
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=player comm=app
+        +0.001 exec main
+        +1 TERM stopper -> main ignored default
+        +4 KILL player -> main
+        +4.001 exit main KILL
+        ",
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 3.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 3.0 s of waiting
+        "#]],
+    );
+}
+
+#[test]
+fn an_orphan_shares_pid_1_with_half_of_the_machine() {
+    check(
+        &unit(
+            "
+        proc cron in=host pid=90 parent=systemd comm=cron
+        +1 TERM cron -> main default
+        +1.001 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            unknown: External/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn names_are_data() {
+    check_evidence(
+        r"
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=\e[31mred
+        proc killer in=host pid=99 parent=bash comm=\e]0;x
+        +0.001 exec main
+        +1 KILL killer -> main
+        +1.001 exit main KILL
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `\u{1b}[31mred` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGKILL from `\u{1b}]0;x` (pid 99, its cgroup not known, child of `bash`) (neither its runtime nor itself) to PID 1 `\u{1b}[31mred`
+              +1.001 sched_process_exit: PID 1 `\u{1b}[31mred` was ended by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn killed_with_its_namespace() {
+    check(
+        "
+        +0 mkdir pause
+        +0 mkdir app
+        proc pause in=pause pid=90 ns=1 start=+0 parent=shim comm=pause
+        proc main in=app pid=100 ns=7 start=+0 parent=shim comm=app
+        +0.001 exec main
+        +1 KILL pause -> main kernel
+        +1.001 exit main KILL
+        ",
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Unknown
+              `app` (pid 100) was killed with its pid namespace, whose first process had ended
+              fix: stop the process that is named as the sender from doing it; use the runtime's own stop command
+        "#]],
+    );
+}
+
+#[test]
+fn the_name_after_an_exec_counts() {
+    check(
+        &container(
+            "
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=java
+        +0.5 exec main
+        +1 exit main 1
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `java` exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}

@@ -1,0 +1,286 @@
+//! What the clients saw.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container};
+
+#[test]
+fn refused_after_the_listener_closed() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +1.5 tcp app refused 80 5001
+        +1.5001 tcp app client-refused 80 5001
+        +1.5002 tcp app client-error 80 5001
+        +2.5 tcp app refused 80 5002
+        +2.6 tcp app refused 80 5002
+        +2.7 exit main 0
+        +4.3 tcp app refused 80 5003
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Refused
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 3 connections were refused in the 3.2 s after the listener closed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 3 connections refused
+              +2.700 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn refused_as_only_the_client_shows_it() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +1.5 tcp app client-refused 80 5001
+        +1.5002 tcp app client-error 80 5001
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Refused
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 1 connection was refused in the 0.4 s after the listener closed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn refused_after_the_linger_is_another_story() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +2 exit main 0
+        +5 tcp app refused 80 5001
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn reset_of_the_accept_queue() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app accepted 80 5001
+        +1.5 tcp app accepted 80 5002
+        +2 tcp app closed 80
+        +2 tcp app reset 80 5001
+        +2 tcp app reset 80 5002
+        +2 tcp app reset 80 5002
+        +2.1 exit main 0
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Reset
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 2 connections were reset
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn cut_with_a_request_unanswered() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.001 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=10 last-received=20
+        +2.003 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 2 connections, with a request that got no answer
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn idle_keep_alive_is_not_cut() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20
+        +2.003 tcp app cut 80 5002 sent=100 received=50 last-sent=20 last-received=20
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: 2 connections closed idle
+        "#]],
+    );
+}
+
+#[test]
+fn idle_across_the_wrap_of_jiffies() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=5 last-received=4294967290
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn cut_across_the_wrap_of_jiffies() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=4294967290 last-received=5
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection, with a request that got no answer
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn cut_where_nothing_is_known_of_its_use() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn cut_and_then_reset_is_one_reset() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 sent=0 received=50 last-sent=0 last-received=20
+        +2.5 tcp app refused 80 5001
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Reset
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 1 connection was reset
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app closed-by-itself 80 5001
+        +2 exit main 0
+        +2.002 tcp app half-closed 80 5002
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn cut_goes_before_refused() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +1.5 tcp app refused 80 5001
+        +2 exit main 0
+        +2.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn the_exit_speaks_before_the_traffic() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        +11.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Cut
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
+    );
+}

@@ -1,0 +1,437 @@
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::BufMut;
+use proptest::array::{uniform4, uniform16};
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    #[test]
+    fn never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
+        let _ = decode(&bytes);
+    }
+
+    /// Headers that are right, so that the rest is reached.
+    #[test]
+    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..3, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
+        if right && let Some(kind) = Kind::from_u16(kind) {
+            bytes.resize(size(kind), 1);
+        }
+        if let Some(header) = bytes.get_mut(..4) {
+            header[..2].copy_from_slice(&kind.to_le_bytes());
+            header[2..].copy_from_slice(&version.to_le_bytes());
+        }
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn every_event_comes_back(at in any::<u64>(), event in event()) {
+        let bytes = encode(at, &event);
+        prop_assert_eq!(decode(&bytes), Ok((Boot(at), event)));
+        for cut in 0..bytes.len() {
+            let is_short = matches!(decode(&bytes[..cut]), Err(DecodeError::Short { have, .. }) if have == cut);
+            prop_assert!(is_short);
+        }
+        let need = bytes.len();
+        let longer = [bytes, vec![0]].concat();
+        prop_assert_eq!(decode(&longer), Err(DecodeError::Long { need, have: need + 1 }));
+    }
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let good = encode(7, &Event::CgroupRmdir(CgroupRmdir { cgroup: CgroupId::v2(5) }));
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        decode(&bytes)
+    };
+    assert_eq!(decode(&[]), Err(DecodeError::Short { need: 16, have: 0 }));
+    assert_eq!(with(0, 99), Err(DecodeError::UnknownKind(99)));
+    assert_eq!(with(2, 2), Err(DecodeError::NewerVersion(2)));
+    assert_eq!(
+        with(2, 0),
+        Err(DecodeError::Value {
+            field: "version",
+            value: 0
+        })
+    );
+    // A newer version may have newer kinds: the version is the better answer.
+    let mut newer = good.clone();
+    (newer[0], newer[2]) = (99, 2);
+    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(2)));
+}
+
+#[test]
+fn a_status_is_read_as_wait_has_it() {
+    let signaled = |signal, core_dumped| Ok(ExitStatus::Signaled { signal, core_dumped });
+    assert_eq!(exit_status(0), Ok(ExitStatus::Exited(0)));
+    assert_eq!(exit_status(0x8f00), Ok(ExitStatus::Exited(143)));
+    assert_eq!(exit_status(9), signaled(Signal::KILL, false));
+    assert_eq!(exit_status(0x86), signaled(Signal::ABRT, true));
+    assert_eq!(
+        exit_status(0x7f),
+        Err(DecodeError::Value {
+            field: "sig",
+            value: 127
+        })
+    );
+}
+
+#[test]
+fn a_path_that_was_cut_is_none_and_one_that_is_not_text_is_escaped() {
+    let mkdir = |len: u32, text: &[u8]| {
+        let mut bytes = header(0, Kind::CgroupMkdir);
+        bytes.put_u64_le(2);
+        bytes.put_u64_le(1);
+        bytes.put_u32_le(0);
+        bytes.put_u32_le(len);
+        bytes.extend_from_slice(text);
+        bytes.resize(size(Kind::CgroupMkdir), b'x');
+        match decode(&bytes) {
+            Ok((_, Event::CgroupMkdir(made))) => Ok(made.path),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        }
+    };
+    assert_eq!(mkdir(2, b"/a"), Ok(Some("/a".to_owned())));
+    assert_eq!(mkdir(9, b"/\xff\x1b[m\\x2d"), Ok(Some(r"/\xff\u{1b}[m\x2d".to_owned())));
+    assert_eq!(mkdir(0, b""), Ok(None));
+    assert_eq!(mkdir(512, b""), Ok(None));
+    assert_eq!(
+        mkdir(513, b""),
+        Err(DecodeError::Value {
+            field: "path_len",
+            value: 513
+        })
+    );
+}
+
+#[test]
+fn an_oom_victim_of_an_old_kernel_is_a_pid() {
+    let mut bytes = header(3, Kind::OomVictim);
+    bytes.put_u32_le(77);
+    bytes.put_bytes(0, 52);
+    bytes.put_u64_le(78);
+    let victim = OomVictim {
+        victim: Pid(77),
+        task: None,
+        trigger: Pid(78),
+    };
+    assert_eq!(decode(&bytes), Ok((Boot(3), Event::OomVictim(victim))));
+}
+
+fn header(at: u64, kind: Kind) -> Vec<u8> {
+    let mut b = Vec::new();
+    b.put_u16_le(kind as u16);
+    b.put_u16_le(wire::VERSION);
+    b.put_u32_le(1);
+    b.put_u64_le(at);
+    b
+}
+
+/// As the probes write it: field by field after `epitaph_ebpf`'s structures, not after the decoder.
+fn encode(at: u64, event: &Event) -> Vec<u8> {
+    match event {
+        Event::SignalGenerate(s) => {
+            let mut b = header(at, Kind::SignalGenerate);
+            put_task(&mut b, &s.sender);
+            put_task(&mut b, &s.target);
+            b.extend_from_slice(&s.sender_parent_comm.0);
+            b.put_u32_le(s.sender_grandparent.0);
+            b.put_u32_le(s.signal.number().into());
+            b.put_i32_le(s.code);
+            b.put_u8(s.group.into());
+            b.put_u8(match s.result {
+                SignalResult::Delivered => 0,
+                SignalResult::Ignored => 1,
+                SignalResult::AlreadyPending => 2,
+                SignalResult::OverflowFail => 3,
+                SignalResult::LoseInfo => 4,
+            });
+            b.put_u8(match s.disposition {
+                Disposition::Unknown => 0,
+                Disposition::Default => 1,
+                Disposition::Ignore => 2,
+                Disposition::Handler => 3,
+            });
+            b.put_u8(0);
+            let TargetState {
+                blocked,
+                stopped,
+                frozen,
+                exiting,
+                traced,
+            } = s.state;
+            b.put_u32_le(
+                [blocked, stopped, frozen, exiting, traced]
+                    .iter()
+                    .rev()
+                    .fold(0, |bits, &bit| bits << 1 | u32::from(bit)),
+            );
+            b.put_u32_le(0);
+            b
+        }
+        Event::SignalDeliver(s) => {
+            let mut b = header(at, Kind::SignalDeliver);
+            put_task(&mut b, &s.task);
+            b.put_u64_le(s.signal.number().into());
+            b
+        }
+        Event::ProcessExit(e) => {
+            let mut b = header(at, Kind::ProcessExit);
+            put_task(&mut b, &e.task);
+            b.put_u64_le(match e.status {
+                ExitStatus::Exited(code) => u64::from(code) << 8,
+                ExitStatus::Signaled { signal, core_dumped } => u64::from(signal.number()) | u64::from(core_dumped) << 7,
+            });
+            b
+        }
+        Event::ProcessExec(e) => {
+            let mut b = header(at, Kind::ProcessExec);
+            put_task(&mut b, &e.task);
+            b.put_u64_le(e.parent_cgroup.id);
+            b.extend_from_slice(&e.parent_comm.0);
+            b
+        }
+        Event::OomVictim(o) => {
+            let mut b = header(at, Kind::OomVictim);
+            put_task(&mut b, &o.task.expect("with a task"));
+            b.put_u64_le(o.trigger.0.into());
+            b
+        }
+        Event::CgroupMkdir(c) => {
+            let mut b = header(at, Kind::CgroupMkdir);
+            b.put_u64_le(c.cgroup.id);
+            b.put_u64_le(c.parent.id);
+            b.put_u32_le(c.cgroup.hierarchy);
+            let path = c.path.as_deref().unwrap_or_default();
+            b.put_u32_le(path.len() as u32);
+            b.extend_from_slice(path.as_bytes());
+            b.resize(40 + wire::PATH_LEN, 0);
+            b
+        }
+        Event::CgroupRmdir(c) => {
+            let mut b = header(at, Kind::CgroupRmdir);
+            b.put_u64_le(c.cgroup.id);
+            b.put_u64_le(c.cgroup.hierarchy.into());
+            b
+        }
+        Event::Tcp(t) => encode_tcp(at, t),
+    }
+}
+
+fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
+    let ip = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let (op, old, new, reason) = match t.op {
+        TcpOp::State { old, new } => (1, number(old), number(new), 0),
+        TcpOp::ResetSent { reason } => (2, 0, 0, reason),
+        TcpOp::ResetReceived => (3, 0, 0, 0),
+        TcpOp::Error { .. } => (4, 0, 0, 0),
+    };
+    let flags = [false, !t.has_socket, t.by_exit, t.counts.is_some()];
+    let counts = t.counts.unwrap_or(TcpCounts {
+        bytes_sent: 0,
+        bytes_received: 0,
+        last_sent: 0,
+        last_received: 0,
+    });
+    let mut b = header(at, Kind::Tcp);
+    b.put_u64_le(t.cgroup.map_or(0, |cgroup| cgroup.id));
+    b.put_u32_le(t.netns);
+    b.put_slice(&[op, old, new, 0]);
+    b.put_slice(&ip(t.local));
+    b.put_slice(&ip(t.remote));
+    b.put_u16_le(t.local.port());
+    b.put_u16_le(t.remote.port());
+    b.put_u32_le(flags.iter().rev().fold(0, |bits, &bit| bits << 1 | u32::from(bit)));
+    b.put_u32_le(t.sk_err);
+    b.put_u32_le(reason);
+    b.put_u32_le(t.tgid.0);
+    b.put_u32_le(counts.last_sent);
+    b.put_u32_le(counts.last_received);
+    b.put_u32_le(0);
+    b.put_u64_le(counts.bytes_sent);
+    b.put_u64_le(counts.bytes_received);
+    b
+}
+
+fn number(state: TcpState) -> u8 {
+    (1..=13)
+        .find(|&n| tcp_state("", n) == Ok(state))
+        .expect("a state of the kernel's")
+}
+
+fn put_task(b: &mut Vec<u8>, task: &Task) {
+    for word in [task.tgid.0, task.tid.0, task.ppid.0, task.ns_level, task.ns_pid, task.pidns] {
+        b.put_u32_le(word);
+    }
+    b.put_u64_le(task.cgroup.id);
+    b.put_u64_le(task.start.0);
+    b.extend_from_slice(&task.comm.0);
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let signal = (1_u32..=64).prop_map(|number| Signal::new(number).expect("in range"));
+    let signal2 = signal.clone();
+    let generate = (
+        (
+            task(),
+            task(),
+            any::<[u8; 16]>(),
+            any::<u32>(),
+            signal.clone(),
+            any::<i32>(),
+            any::<bool>(),
+        ),
+        prop::sample::select(vec![
+            SignalResult::Delivered,
+            SignalResult::Ignored,
+            SignalResult::AlreadyPending,
+            SignalResult::OverflowFail,
+            SignalResult::LoseInfo,
+        ]),
+        prop::sample::select(vec![
+            Disposition::Unknown,
+            Disposition::Default,
+            Disposition::Ignore,
+            Disposition::Handler,
+        ]),
+        any::<[bool; 5]>(),
+    )
+        .prop_map(
+            |((sender, target, comm, grandparent, signal, code, group), result, disposition, state)| {
+                let [blocked, stopped, frozen, exiting, traced] = state;
+                Event::SignalGenerate(SignalGenerate {
+                    sender,
+                    sender_parent_comm: Comm(comm),
+                    sender_grandparent: Pid(grandparent),
+                    target,
+                    signal,
+                    code,
+                    group,
+                    result,
+                    disposition,
+                    state: TargetState {
+                        blocked,
+                        stopped,
+                        frozen,
+                        exiting,
+                        traced,
+                    },
+                })
+            },
+        );
+    let exit = prop_oneof![
+        any::<u8>().prop_map(ExitStatus::Exited),
+        (signal2, any::<bool>()).prop_map(|(signal, core_dumped)| ExitStatus::Signaled { signal, core_dumped }),
+    ];
+    prop_oneof![
+        generate,
+        (task(), signal).prop_map(|(task, signal)| Event::SignalDeliver(SignalDeliver { task, signal })),
+        (task(), exit).prop_map(|(task, status)| Event::ProcessExit(ProcessExit { task, status })),
+        (task(), any::<u64>(), any::<[u8; 16]>()).prop_map(|(task, parent, comm)| {
+            Event::ProcessExec(ProcessExec {
+                task,
+                parent_cgroup: CgroupId::v2(parent),
+                parent_comm: Comm(comm),
+            })
+        }),
+        (task(), any::<u32>()).prop_map(|(task, trigger)| {
+            Event::OomVictim(OomVictim {
+                victim: task.tgid,
+                task: Some(task),
+                trigger: Pid(trigger),
+            })
+        }),
+        (any::<[u64; 2]>(), any::<u32>(), prop::option::of("/[a-z/é]{0,200}")).prop_map(|([id, parent], hierarchy, path)| {
+            Event::CgroupMkdir(CgroupMkdir {
+                cgroup: CgroupId { hierarchy, id },
+                parent: CgroupId { hierarchy, id: parent },
+                path,
+            })
+        }),
+        (any::<u64>(), any::<u32>()).prop_map(|(id, hierarchy)| Event::CgroupRmdir(CgroupRmdir {
+            cgroup: CgroupId { hierarchy, id }
+        })),
+        tcp_event(),
+    ]
+}
+
+fn task() -> impl Strategy<Value = Task> {
+    (any::<[u32; 6]>(), any::<u64>(), 1_u64.., any::<[u8; 16]>()).prop_map(|(words, cgroup, start, comm)| {
+        let [tgid, tid, ppid, ns_level, ns_pid, pidns] = words;
+        Task {
+            tgid: Pid(tgid),
+            tid: Pid(tid),
+            ppid: Pid(ppid),
+            ns_level,
+            ns_pid,
+            pidns,
+            cgroup: CgroupId::v2(cgroup),
+            start: Boot(start),
+            comm: Comm(comm),
+        }
+    })
+}
+
+fn tcp_event() -> impl Strategy<Value = Event> {
+    let state = || (1_u8..=13).prop_map(|n| tcp_state("", n).expect("in range"));
+    let op = prop_oneof![
+        (state(), state()).prop_map(|(old, new)| TcpOp::State { old, new }),
+        any::<u32>().prop_map(|reason| TcpOp::ResetSent { reason }),
+        Just(TcpOp::ResetReceived),
+        Just(TcpOp::Error { errno: 0 }),
+    ];
+    let end = || {
+        let ip = prop_oneof![
+            uniform4(any::<u8>()).prop_map(IpAddr::from),
+            uniform16(any::<u8>()).prop_map(|bytes| IpAddr::from(bytes).to_canonical()),
+        ];
+        (ip, any::<u16>()).prop_map(SocketAddr::from)
+    };
+    let counts =
+        (any::<[u64; 2]>(), any::<[u32; 2]>()).prop_map(|([bytes_sent, bytes_received], [last_sent, last_received])| {
+            TcpCounts {
+                bytes_sent,
+                bytes_received,
+                last_sent,
+                last_received,
+            }
+        });
+    let some_cgroup = prop::option::of((1_u64..).prop_map(CgroupId::v2));
+    (
+        op,
+        some_cgroup,
+        any::<[u32; 3]>(),
+        end(),
+        end(),
+        any::<[bool; 2]>(),
+        prop::option::of(counts),
+    )
+        .prop_map(
+            |(op, cgroup, [netns, sk_err, tgid], local, remote, [has_socket, by_exit], counts)| {
+                let op = if matches!(op, TcpOp::Error { .. }) {
+                    TcpOp::Error { errno: sk_err }
+                } else {
+                    op
+                };
+                Event::Tcp(Tcp {
+                    op,
+                    cgroup,
+                    netns,
+                    local,
+                    remote,
+                    has_socket,
+                    by_exit,
+                    sk_err,
+                    tgid: Pid(tgid),
+                    counts,
+                })
+            },
+        )
+}

@@ -1,0 +1,195 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+
+use expect_test::{expect, expect_file};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+
+use super::*;
+use crate::render::sample;
+
+/// Tells the names of what it is given.
+struct Collector(mpsc::Sender<Vec<String>>);
+
+impl PushMetricExporter for Collector {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let names = metrics
+            .scope_metrics()
+            .flat_map(|scope| scope.metrics())
+            .map(|m| m.name().to_owned())
+            .collect();
+        let _ = self.0.send(names);
+        Ok(())
+    }
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+    fn temporality(&self) -> Temporality {
+        Temporality::Cumulative
+    }
+}
+
+const HEADLINES: [Headline; 3] = [("clean", false), ("ignored-stop-signal", true), ("unknown", false)];
+
+fn metrics() -> Metrics {
+    let resource = Resource::builder_empty()
+        .with_attribute(KeyValue::new("service.name", "epitaph"))
+        .build();
+    Metrics::new::<Collector>(resource, HEADLINES, None).unwrap()
+}
+
+fn play(metrics: &Metrics) {
+    let (subject, oom) = sample::child_oom();
+    for output in [
+        Output::Early(Box::new(sample::early())),
+        Output::ChildOomKilled { subject, oom },
+        Output::Terminated(Box::new(sample::ignored())),
+        Output::Terminated(Box::new(sample::unknown_unit())),
+        Output::Dropped {
+            reason: DropReason::FactCap,
+            count: 2,
+        },
+    ] {
+        metrics.output(&output);
+    }
+    metrics.lost(Kind::Tcp, 5);
+    for (name, state) in sample::probes() {
+        metrics.probe(&name, &state);
+    }
+}
+
+/// Lines of the text that are not 0.
+fn counted(metrics: &Metrics) -> String {
+    let text = metrics.text().unwrap();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.ends_with(" 0") && !l.contains("_bucket"))
+        .collect();
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn every_verdict_stands_at_zero_before_the_first_death() {
+    let text = metrics().text().unwrap();
+    for (verdict, _) in HEADLINES {
+        let series = text
+            .lines()
+            .filter(|l| l.starts_with("epitaph_terminations_total{") && l.contains(&format!("verdict=\"{verdict}\"")));
+        let zero = series.inspect(|l| assert!(l.ends_with(" 0"), "{l}")).count();
+        assert_eq!(zero, 6, "five runtimes and systemd, for {verdict}");
+    }
+}
+
+#[test]
+fn a_death_is_counted_in_the_series_that_stood_at_zero() {
+    let metrics = metrics();
+    let series = |text: &str| text.lines().filter(|l| l.starts_with("epitaph_terminations_total{")).count();
+    let before = series(&metrics.text().unwrap());
+    play(&metrics);
+    assert_eq!(series(&metrics.text().unwrap()), before);
+    expect![[r#"
+        epitaph_build_info{records="1",version="0.1.0"} 1
+        epitaph_connections_total{outcome="accepted"} 3
+        epitaph_connections_total{outcome="refused"} 14
+        epitaph_dropped_total{reason="fact_cap"} 2
+        epitaph_oom_child_kills_total{subject="container"} 1
+        epitaph_probe_state{probe="signal_generate",state="active"} 1
+        epitaph_probe_state{probe="tcp_send_reset",state="unsupported"} 1
+        epitaph_records_lost_total{kind="tcp"} 5
+        epitaph_refusal_duration_seconds_sum{subject="container"} 3.2
+        epitaph_refusal_duration_seconds_count{subject="container"} 1
+        epitaph_stop_duration_seconds_sum{subject="container"} 10.003
+        epitaph_stop_duration_seconds_count{subject="container"} 1
+        epitaph_stop_signals_ignored_total{subject="container"} 1
+        epitaph_terminations_by_cause_total{cause="stopped",exit="ignored-stop-signal",traffic="refused"} 1
+        epitaph_terminations_by_cause_total{cause="unknown",exit="unknown",traffic="unknown"} 1
+        epitaph_terminations_total{runtime="containerd",subject="container",unclean="true",verdict="ignored-stop-signal"} 1
+        epitaph_terminations_total{runtime="systemd",subject="unit",unclean="false",verdict="unknown"} 1
+        target_info{service_name="epitaph"} 1
+    "#]]
+    .assert_eq(&counted(&metrics));
+}
+
+#[test]
+fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
+    let metrics = metrics();
+    metrics.output(&Output::Terminated(Box::new(sample::ignored())));
+    let before = metrics.text().unwrap().lines().count();
+    let mut t = sample::hostile("evil\n\u{1b}name");
+    t.verdict.cause = sample::ignored().verdict.cause;
+    metrics.output(&Output::Terminated(Box::new(t)));
+    let text = metrics.text().unwrap();
+    assert!(
+        !text.contains("evil") && !text.contains("3f1c") && !text.contains("4021"),
+        "{text}"
+    );
+    // A unit's stop and refusal histograms begin: nothing else does.
+    let new = 2 * (BUCKETS.len() + 1 + 2);
+    assert_eq!(text.lines().count(), before + new);
+}
+
+#[test]
+fn connections_that_were_not_observed_are_not_counted() {
+    let metrics = metrics();
+    let mut t = sample::ignored();
+    t.traffic.observed = false;
+    metrics.output(&Output::Terminated(Box::new(t)));
+    let text = counted(&metrics);
+    assert!(
+        !text.contains("epitaph_connections") && !text.contains("epitaph_refusal"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn the_table_is_what_is_exported_by_both_ways() {
+    let (names, pushed) = mpsc::channel();
+    let push = Some((Collector(names), Duration::from_secs(3600)));
+    let metrics = Metrics::new(Resource::builder_empty().build(), HEADLINES, push).unwrap();
+    let env = |name: &str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://127.0.0.1:9".to_owned());
+    let settings = otlp::OtlpConfig::from_env(&env).unwrap().settings().unwrap().unwrap();
+    let (sink, _worker) = otlp::start(settings).unwrap();
+    metrics.follow_export(sink);
+    play(&metrics);
+
+    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for family in metrics.registry.gather() {
+        let labels = seen.entry(family.name().to_owned()).or_default();
+        for metric in family.get_metric() {
+            labels.extend(metric.get_label().iter().map(|l| l.name().to_owned()));
+        }
+    }
+    let table: BTreeMap<String, BTreeSet<String>> = TABLE
+        .iter()
+        .map(|row| {
+            (
+                row.prometheus(),
+                row.labels.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            )
+        })
+        .collect();
+    assert_eq!(seen, table);
+
+    tokio::task::spawn_blocking(move || metrics.provider.force_flush())
+        .await
+        .unwrap()
+        .unwrap();
+    let pushed: BTreeSet<String> = pushed.recv().unwrap().into_iter().collect();
+    assert_eq!(pushed, TABLE.iter().map(|row| row.name.to_owned()).collect());
+}
+
+#[test]
+fn the_documentation_lists_what_the_code_has() {
+    let doc = format!(
+        "# Metrics\n\n\
+         Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
+         Read at `/metrics`, and pushed by OTLP where a collector is configured. The combinations of labels in\n\
+         `epitaph_terminations_total` all stand at 0 from the start, so that the first death is an increase.\n\n{}",
+        markdown()
+    );
+    expect_file!["../../../../docs/metrics.md"].assert_eq(&doc);
+}

@@ -1,1 +1,0 @@
-//! The terminal and JSON lines on standard output.

@@ -1,0 +1,145 @@
+//! Output that never blocks the loop: a pager that stands still must not cost evidence.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Blocks that wait for a slow reader before the next are counted out.
+const QUEUE: usize = 1024;
+
+/// A [`Write`] whose every `write` queues one block for a thread of its own. Where the queue is full the block is dropped and
+/// counted; where the reader has gone, the next `write` says `BrokenPipe`.
+pub struct Background {
+    queue: Option<SyncSender<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+    failed: Arc<AtomicBool>,
+    error: Arc<Mutex<Option<io::Error>>>,
+    dropped: AtomicU64,
+}
+
+impl Background {
+    pub fn new(mut out: impl Write + Send + 'static) -> io::Result<Background> {
+        let (queue, blocks) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
+        let failed = Arc::new(AtomicBool::new(false));
+        let error = Arc::new(Mutex::new(None));
+        let (flag, slot) = (failed.clone(), error.clone());
+        let thread = std::thread::Builder::new().name("output".into()).spawn(move || {
+            for block in blocks {
+                if let Err(e) = out.write_all(&block).and_then(|()| out.flush()) {
+                    *slot.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(e);
+                    flag.store(true, Ordering::Release);
+                    return;
+                }
+            }
+        })?;
+        Ok(Background {
+            queue: Some(queue),
+            thread: Some(thread),
+            failed,
+            error,
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Blocks not shown since the last call, because the reader was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
+    }
+
+    fn error(&self) -> io::Error {
+        let taken = self.error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        taken.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Write for Background {
+    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(self.error());
+        }
+        let Some(queue) = &self.queue else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        match queue.try_send(block.to_vec()) {
+            Ok(()) => Ok(block.len()),
+            Err(TrySendError::Full(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                Ok(block.len())
+            }
+            Err(TrySendError::Disconnected(_)) => Err(self.error()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until what was queued is written: the end of the output is not cut off.
+impl Drop for Background {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Passes on what it is given when the other side asks for it.
+    struct Gate {
+        open: mpsc::Receiver<()>,
+        seen: mpsc::Sender<Vec<u8>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+            self.open.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let _ = self.seen.send(block.to_vec());
+            Ok(block.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_blocks_nobody_and_every_block_is_shown_or_counted() {
+        let (open, gate) = mpsc::channel();
+        let (seen, shown) = mpsc::channel();
+        let mut out = Background::new(Gate { open: gate, seen }).unwrap();
+        let blocks = QUEUE * 3;
+        for n in 0..blocks {
+            out.write_all(&n.to_le_bytes()).unwrap();
+        }
+        for _ in 0..blocks {
+            open.send(()).unwrap();
+        }
+        let dropped = out.dropped();
+        assert_eq!(out.dropped(), 0, "taken");
+        drop(out);
+        let shown = shown.iter().count();
+        assert!(dropped > 0);
+        assert_eq!(shown as u64 + dropped, blocks as u64);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_a_broken_pipe() {
+        let (open, gate) = mpsc::channel();
+        let (seen, _shown) = mpsc::channel();
+        let mut out = Background::new(Gate { open: gate, seen }).unwrap();
+        drop(open);
+        let error = loop {
+            if let Err(e) = out.write_all(b"x") {
+                break e;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,233 @@
+//! Terminations to a person or a pipe: a live view, a text stream, or JSON lines.
+//!
+//! The sink writes one whole block per call, so that two never mix, and asks no clock and no terminal: sizes are arguments, and
+//! [`screen`] is the part that touches the tty.
+
+mod background;
+pub mod screen;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use crossterm::cursor::{MoveToColumn, MoveUp};
+use crossterm::queue;
+use crossterm::terminal::{Clear, ClearType};
+
+pub use background::Background;
+
+use crate::cli::Filter;
+use crate::event::{Observation, Pid, ProbeState};
+use crate::render::text::Style;
+use crate::render::{json, text};
+use crate::termination::{Output, TerminationKey};
+
+/// How terminations are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Json,
+    Text(Style),
+    /// Text that scrolls above a status line; the terminal keeps all of it.
+    Live {
+        style: Style,
+        columns: u16,
+    },
+}
+
+/// What the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Flow {
+    Continue,
+    /// Whoever read our output has gone (`| head`): the end of the work, and no error.
+    ReaderGone,
+}
+
+pub struct Sink<W> {
+    out: W,
+    form: Form,
+    filter: Filter,
+    trace_id: fn(&TerminationKey, Option<Pid>) -> String,
+    status: Status,
+}
+
+/// What the status line says.
+#[derive(Debug, Default)]
+struct Status {
+    verdicts: BTreeMap<&'static str, u64>,
+    hidden: u64,
+    lost: u64,
+    dropped: u64,
+    probes_active: usize,
+    probes: usize,
+    /// Columns of the status line on the screen now; 0 where there is none.
+    drawn: usize,
+}
+
+impl<W: Write> Sink<W> {
+    /// `trace_id` is that of [`crate::render::id`], as hex.
+    pub fn new(out: W, form: Form, filter: Filter, trace_id: fn(&TerminationKey, Option<Pid>) -> String) -> Sink<W> {
+        Sink {
+            out,
+            form,
+            filter,
+            trace_id,
+            status: Status::default(),
+        }
+    }
+
+    pub fn out(&self) -> &W {
+        &self.out
+    }
+
+    /// The first thing shown, once every probe is attached (or the recording's start was read).
+    pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> io::Result<Flow> {
+        self.status.probes = probes.len();
+        self.status.probes_active = probes.iter().filter(|(_, state)| *state == ProbeState::Active).count();
+        let block = match self.form {
+            Form::Json => json::line(&json::observing(observation, probes)),
+            Form::Text(style) | Form::Live { style, .. } => text::observing(observation, probes, style),
+        };
+        self.show(&block)
+    }
+
+    /// `path` is the cgroup's path of a subject that is not over yet, where known: terminations bring their own.
+    pub fn output(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> io::Result<Flow> {
+        let block = match output {
+            Output::Terminated(t) => {
+                if !self.filter.matches(t) {
+                    self.status.hidden += 1;
+                    return self.refresh();
+                }
+                *self.status.verdicts.entry(t.verdict.headline).or_default() += 1;
+                match self.form {
+                    Form::Json => json::line(&json::termination(
+                        t,
+                        observation,
+                        &(self.trace_id)(&t.key, t.main.map(|m| m.tgid)),
+                    )),
+                    Form::Text(style) | Form::Live { style, .. } => text::termination(t, observation, style),
+                }
+            }
+            Output::Early(e) if self.filter.matches_early(e, path) => match self.form {
+                Form::Json => json::line(&json::early(e, observation, &(self.trace_id)(&e.key, e.main.map(|m| m.tgid)))),
+                Form::Text(style) | Form::Live { style, .. } => text::early(e, observation, style),
+            },
+            // It is no termination: with a verdict asked for, it is not what was asked for.
+            Output::ChildOomKilled { subject, oom }
+                if self.filter.verdict.is_empty() && self.filter.matches_subject(subject, path) =>
+            {
+                match self.form {
+                    Form::Json => json::line(&json::child_oom(subject, oom, observation)),
+                    Form::Text(style) | Form::Live { style, .. } => text::child_oom(subject, oom, observation, style),
+                }
+            }
+            Output::Dropped { count, .. } => {
+                self.status.dropped += count;
+                return self.refresh();
+            }
+            Output::Early(_) | Output::ChildOomKilled { .. } | Output::Forget(_) => return Ok(Flow::Continue),
+        };
+        self.show(&block)
+    }
+
+    /// Records that the kernel side could not hand over.
+    pub fn lost(&mut self, count: u64) -> io::Result<Flow> {
+        self.status.lost += count;
+        self.refresh()
+    }
+
+    /// The terminal's width changed.
+    pub fn resize(&mut self, to: u16) -> io::Result<Flow> {
+        if let Form::Live { columns, .. } = &mut self.form {
+            *columns = to;
+        }
+        self.refresh()
+    }
+
+    /// Takes the status line away and leaves a summary in its place.
+    pub fn finish(&mut self) -> io::Result<Flow> {
+        if let Form::Live { columns, .. } = self.form {
+            let mut bytes = Vec::new();
+            self.status.erase(&mut bytes, columns)?;
+            bytes.extend_from_slice(self.status.summary().as_bytes());
+            bytes.push(b'\n');
+            return self.write(&bytes);
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn refresh(&mut self) -> io::Result<Flow> {
+        match self.form {
+            Form::Live { .. } => self.show(""),
+            Form::Json | Form::Text(_) => Ok(Flow::Continue),
+        }
+    }
+
+    fn show(&mut self, block: &str) -> io::Result<Flow> {
+        let mut bytes = Vec::with_capacity(block.len() + 256);
+        if let Form::Live { columns, .. } = self.form {
+            self.status.erase(&mut bytes, columns)?;
+            bytes.extend_from_slice(block.as_bytes());
+            self.status.draw(&mut bytes, columns);
+        } else {
+            bytes.extend_from_slice(block.as_bytes());
+        }
+        self.write(&bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<Flow> {
+        match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
+            Ok(()) => Ok(Flow::Continue),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::ReaderGone),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Status {
+    /// A terminal that became narrower has wrapped the line: it then stands on several rows, the cursor on the last.
+    fn erase(&mut self, out: &mut Vec<u8>, columns: u16) -> io::Result<()> {
+        if self.drawn == 0 {
+            return Ok(());
+        }
+        let rows = self.drawn.div_ceil(usize::from(columns.max(1)));
+        if rows > 1 {
+            queue!(out, MoveUp(u16::try_from(rows - 1).unwrap_or(u16::MAX)))?;
+        }
+        self.drawn = 0;
+        queue!(out, MoveToColumn(0), Clear(ClearType::FromCursorDown))
+    }
+
+    /// Never reaches the last column, where terminals differ on when they wrap.
+    fn draw(&mut self, out: &mut Vec<u8>, columns: u16) {
+        let mut line = self.summary() + " | q ends";
+        line.truncate(usize::from(columns).saturating_sub(1));
+        self.drawn = line.len();
+        out.extend_from_slice(line.as_bytes());
+    }
+
+    /// ASCII, so that bytes are columns.
+    fn summary(&self) -> String {
+        let total: u64 = self.verdicts.values().sum();
+        let mut verdicts: Vec<_> = self.verdicts.iter().collect();
+        verdicts.sort_by_key(|&(name, count)| (std::cmp::Reverse(*count), *name));
+        let verdicts: Vec<String> = verdicts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let mut line = format!("{total} terminations");
+        if !verdicts.is_empty() {
+            line += &format!(": {}", verdicts.join(", "));
+        }
+        for (count, what) in [
+            (self.hidden, "not shown"),
+            (self.lost, "records LOST"),
+            (self.dropped, "facts dropped"),
+        ] {
+            if count > 0 {
+                line += &format!(" | {count} {what}");
+            }
+        }
+        line + &format!(" | {} of {} probes", self.probes_active, self.probes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

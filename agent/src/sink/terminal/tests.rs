@@ -1,0 +1,246 @@
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::event::CgroupId;
+use crate::render::sample;
+use crate::termination::{DropReason, Termination};
+
+const LIVE: Form = Form::Live {
+    style: Style::Plain,
+    columns: 60,
+};
+
+fn sink(form: Form, filter: Filter) -> Sink<Vec<u8>> {
+    Sink::new(Vec::new(), form, filter, |_, _| sample::TRACE_ID.to_owned())
+}
+
+fn terminated(t: Termination) -> Output {
+    Output::Terminated(Box::new(t))
+}
+
+/// All that a run can say, in order.
+fn play(sink: &mut Sink<Vec<u8>>) {
+    let observation = sample::observation();
+    let (subject, oom) = sample::child_oom();
+    let mut flows = vec![sink.observing(&observation, &sample::probes())];
+    for output in [
+        Output::Early(Box::new(sample::early())),
+        Output::ChildOomKilled { subject, oom },
+        terminated(sample::ignored()),
+        Output::Forget(CgroupId::v2(4242)),
+        terminated(sample::unknown_unit()),
+        Output::Dropped {
+            reason: DropReason::FactCap,
+            count: 2,
+        },
+    ] {
+        flows.push(sink.output(&output, &observation, None));
+    }
+    flows.push(sink.lost(3));
+    flows.push(sink.finish());
+    assert!(flows.into_iter().all(|f| f.unwrap() == Flow::Continue));
+}
+
+fn text(sink: Sink<Vec<u8>>) -> String {
+    String::from_utf8(sink.out).unwrap()
+}
+
+#[test]
+fn json_is_one_object_per_line() {
+    let mut sink = sink(Form::Json, Filter::default());
+    play(&mut sink);
+    let types: Vec<String> = text(sink)
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["type"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(
+        types,
+        [
+            "observing",
+            "stop-signal-ignored",
+            "child-oom-killed",
+            "termination",
+            "termination"
+        ]
+    );
+}
+
+#[test]
+fn filters_hide_what_was_not_asked_for() {
+    let filter = Filter {
+        verdict: vec!["unknown".into()],
+        ..Filter::default()
+    };
+    let mut sink = sink(Form::Json, filter);
+    play(&mut sink);
+    assert_eq!(sink.status.hidden, 1);
+    let text = text(sink);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains("nginx.service"));
+}
+
+/// A terminal as far as the live view uses one: rows of `columns` that wrap, and the four sequences it writes.
+struct Terminal {
+    columns: usize,
+    rows: Vec<String>,
+    row: usize,
+}
+
+impl Terminal {
+    fn show(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let mut rest = text.as_str();
+        while let Some(c) = rest.chars().next() {
+            if let Some(after) = rest.strip_prefix("\u{1b}[") {
+                let end = after.find(|c: char| c.is_ascii_alphabetic()).unwrap();
+                let number: usize = after[..end].parse().unwrap_or(1);
+                match &after[end..=end] {
+                    "A" => self.row -= number,
+                    "G" => self.column_zero(),
+                    "J" => {
+                        self.rows.truncate(self.row);
+                        self.rows.push(String::new());
+                    }
+                    other => panic!("unexpected sequence {other}"),
+                }
+                rest = &after[end + 1..];
+                continue;
+            }
+            rest = &rest[c.len_utf8()..];
+            if c == '\n' {
+                self.row += 1;
+                self.rows.truncate(self.row);
+                self.rows.push(String::new());
+            } else {
+                if self.rows[self.row].chars().count() == self.columns {
+                    self.row += 1;
+                    self.rows.push(String::new());
+                }
+                self.rows[self.row].push(c);
+            }
+        }
+    }
+
+    /// Only ever followed by clearing to the end, so what stands in the row is gone.
+    fn column_zero(&mut self) {}
+
+    /// What stands in the last row wraps anew, as terminals do it.
+    fn narrow(&mut self, columns: usize) {
+        self.columns = columns;
+        let last = self.rows.pop().unwrap();
+        let chars: Vec<char> = last.chars().collect();
+        self.rows.extend(chars.chunks(columns).map(|c| c.iter().collect()));
+        self.row = self.rows.len() - 1;
+    }
+}
+
+fn check_screen(terminal: &Terminal, expected: Expect) {
+    expected.assert_eq(&(terminal.rows.join("\n") + "\n"));
+}
+
+#[test]
+fn the_live_view_scrolls_above_its_status_line() {
+    let mut sink = sink(
+        LIVE,
+        Filter {
+            unit: vec!["*".into()],
+            ..Filter::default()
+        },
+    );
+    play(&mut sink);
+    let mut terminal = Terminal {
+        columns: 60,
+        rows: vec![String::new()],
+        row: 0,
+    };
+    terminal.show(text(sink).as_bytes());
+    check_screen(
+        &terminal,
+        expect![[r#"
+        2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1
+         of 2 probes active
+          tcp_send_reset unsupported: the kernel has no such tracepo
+        int
+        2026-01-02T03:04:06.500Z unit nginx.service  unknown
+          it ended, and how is not known: it was running before obse
+        rvation began
+            gaps: it ran before observation began; 3 signal_generate
+         records lost; not observed: tcp_send_reset
+        1 terminations: 1 unknown | 1 not shown | 3 records LOST | 2
+         facts dropped | 1 of 2 probes
+
+    "#]],
+    );
+}
+
+#[test]
+fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
+    let mut sink = sink(
+        LIVE,
+        Filter {
+            container: vec!["3f".into()],
+            ..Filter::default()
+        },
+    );
+    let mut terminal = Terminal {
+        columns: 60,
+        rows: vec![String::new()],
+        row: 0,
+    };
+    let observation = sample::observation();
+    let _ = sink.observing(&observation, &[]).unwrap();
+    let _ = sink.output(&terminated(sample::unknown_unit()), &observation, None).unwrap();
+    terminal.show(&std::mem::take(&mut sink.out));
+    check_screen(
+        &terminal,
+        expect![[r#"
+        2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
+         of 0 probes active
+        0 terminations | 1 not shown | 0 of 0 probes | q ends
+    "#]],
+    );
+    terminal.narrow(20);
+    let _ = sink.resize(20).unwrap();
+    terminal.show(&std::mem::take(&mut sink.out));
+    check_screen(
+        &terminal,
+        expect![[r#"
+        2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
+         of 0 probes active
+        0 terminations | 1 
+    "#]],
+    );
+    for columns in [1, 0] {
+        assert_eq!(sink.resize(columns).unwrap(), Flow::Continue);
+    }
+}
+
+struct Failing(io::ErrorKind);
+
+impl Write for Failing {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(self.0.into())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
+    let observation = sample::observation();
+    let run = |kind| {
+        let mut sink = Sink::new(Failing(kind), Form::Json, Filter::default(), |_, _| String::new());
+        sink.output(&terminated(sample::ignored()), &observation, None)
+    };
+    assert_eq!(run(io::ErrorKind::BrokenPipe).unwrap(), Flow::ReaderGone);
+    assert_eq!(
+        run(io::ErrorKind::StorageFull).unwrap_err().kind(),
+        io::ErrorKind::StorageFull
+    );
+}

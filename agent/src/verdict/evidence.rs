@@ -1,0 +1,142 @@
+//! What a verdict rests on, as lines: which probe saw what, when.
+
+use super::Evidence;
+use super::judge::Case;
+use super::sentence::{actor, many, target};
+use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult, TargetState};
+use crate::termination::{Count, Role};
+
+pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
+    let mut list = Vec::new();
+    let mut add = |at: Boot, source: Kind, text: String| list.push(Evidence { at, source, text });
+    if let Some(stop) = case.stop {
+        let text = format!(
+            "{} from {} ({}) to {}: {}{}",
+            stop.signal,
+            actor(&stop.sender),
+            role(stop.sender.role),
+            target(case.main),
+            result(stop.result, stop.disposition),
+            state(stop.state),
+        );
+        add(stop.at, Kind::SignalGenerate, text);
+        if stop.repeated > 0 {
+            let text = format!("{} after it", many(u64::from(stop.repeated), "more stop signal"));
+            add(stop.at, Kind::SignalGenerate, text);
+        }
+        if let Some(at) = stop.handler_entered {
+            let text = format!("{} entered its handler for {}", target(case.main), stop.signal);
+            add(at, Kind::SignalDeliver, text);
+        }
+    }
+    if let Some(fatal) = case.fatal {
+        let how = if case.kill.is_some_and(|kill| kill.cgroup_kill) {
+            ", by cgroup.kill"
+        } else {
+            ""
+        };
+        let text = format!(
+            "{} from {} ({}){how} to {}",
+            fatal.signal,
+            actor(&fatal.sender),
+            role(fatal.sender.role),
+            target(case.main),
+        );
+        // The stop signal that was fatal itself is told above.
+        if case
+            .stop
+            .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
+        {
+            add(fatal.at, Kind::SignalGenerate, text);
+        }
+    }
+    for oom in case.oom {
+        let who = if oom.is_main {
+            "the main process"
+        } else {
+            "not the main process"
+        };
+        let text = format!("the OOM killer chose `{}` (pid {}), {who}", oom.comm, oom.tgid);
+        add(oom.at, Kind::OomVictim, text);
+    }
+    if let Some(exit) = case.exit {
+        add(
+            exit.at,
+            Kind::ProcessExit,
+            format!("{} {}", target(case.main), status(exit.status)),
+        );
+    }
+    for closed in &case.traffic.listeners {
+        let by = if closed.by_exit { "the end of its process" } else { "close" };
+        add(closed.at, Kind::Tcp, format!("listener {} closed by {by}", closed.local));
+    }
+    let mut count = |count: Count, text: &str| {
+        if count.count > 0 {
+            let text = format!("{} {text}", many(count.count, "connection"));
+            list.push(Evidence {
+                at: count.first,
+                source: Kind::Tcp,
+                text,
+            });
+        }
+    };
+    count(case.traffic.accepted, "accepted after the stop signal");
+    count(case.traffic.refused, "refused");
+    count(case.traffic.reset, "reset");
+    count(case.traffic.cut, "cut");
+    count(case.traffic.idle_closed, "closed idle");
+    list
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Runtime => "its runtime",
+        Role::Itself => "itself",
+        Role::Inside => "inside it",
+        Role::Other => "neither its runtime nor itself",
+        Role::Kernel => "sent by the kernel",
+    }
+}
+
+fn result(result: SignalResult, disposition: Disposition) -> &'static str {
+    match (result, disposition) {
+        (SignalResult::Delivered, Disposition::Handler) => "delivered, it has a handler",
+        (SignalResult::Delivered, Disposition::Default) => "delivered, it has no handler",
+        (SignalResult::Delivered, _) => "delivered",
+        (SignalResult::Ignored, Disposition::Default) => "ignored, it has no handler",
+        (SignalResult::Ignored, Disposition::Ignore) => "ignored, it is set to SIG_IGN",
+        (SignalResult::Ignored, _) => "ignored",
+        (SignalResult::AlreadyPending, _) => "one was pending already",
+        (SignalResult::OverflowFail, _) => "not queued, its queue was full",
+        (SignalResult::LoseInfo, _) => "delivered without its details",
+    }
+}
+
+fn state(state: TargetState) -> String {
+    let words = [
+        (state.frozen, "frozen"),
+        (state.stopped, "stopped"),
+        (state.traced, "traced"),
+        (state.blocked, "masked"),
+    ];
+    let words: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("; {}", words.join(", "))
+    }
+}
+
+pub(super) fn status(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Exited(code) => format!("exited with code {code}"),
+        ExitStatus::Signaled { signal, core_dumped } => {
+            let core = if core_dumped && signal != Signal::KILL {
+                ", core dumped"
+            } else {
+                ""
+            };
+            format!("was ended by {signal}{core}")
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A process that does one thing that the probes' tests look at: `probe-player [--cgroup DIR]... ROLE`. It says `ready` (and
+//! what else the test must know) on its standard output, and ends when that is over or its standard input closes.
+#![expect(unsafe_code, reason = "signal handlers and single threads that exit have no safe form")]
+
+use std::io::{BufRead, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+use std::{env, fs, io, thread};
+
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
+
+fn main() -> anyhow::Result<()> {
+    let mut args = env::args().skip(1);
+    let mut role = args.next().unwrap_or_default();
+    while role == "--cgroup" {
+        let dir = args.next().unwrap_or_default();
+        fs::write(format!("{dir}/cgroup.procs"), "0")?;
+        role = args.next().unwrap_or_default();
+    }
+    match role.as_str() {
+        "default" => wait(),
+        "ignore" => {
+            // SAFETY: SIG_IGN runs no code.
+            unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }?;
+            wait()
+        }
+        "handler" => {
+            extern "C" fn nothing(_: libc::c_int) {}
+            // SAFETY: the handler does nothing.
+            unsafe {
+                sigaction(
+                    Signal::SIGTERM,
+                    &SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty()),
+                )
+            }?;
+            wait()
+        }
+        "block" => {
+            SigSet::from(Signal::SIGTERM).thread_block()?;
+            wait()
+        }
+        "comm" => {
+            fs::write("/proc/self/comm", b"a\x1b[31m\xff\\z")?;
+            wait()
+        }
+        "leader-first" => {
+            thread::spawn(|| {
+                thread::sleep(Duration::from_millis(100));
+                exit_thread(0)
+            });
+            exit_thread(4)
+        }
+        "leader-last" => {
+            for _ in 0..4 {
+                thread::spawn(|| exit_thread(9));
+            }
+            thread::sleep(Duration::from_millis(100));
+            exit_thread(5)
+        }
+        "exit-group" => {
+            for _ in 0..8 {
+                thread::spawn(|| {
+                    loop {
+                        thread::park();
+                    }
+                });
+            }
+            thread::spawn(|| std::process::exit(7));
+            loop {
+                thread::park();
+            }
+        }
+        "abort" => std::process::abort(),
+        "hog" => {
+            let mut held = Vec::new();
+            loop {
+                held.push(vec![1_u8; 1 << 20]);
+            }
+        }
+        "serve" => serve(),
+        other => anyhow::bail!("no role {other}"),
+    }
+}
+
+fn wait() -> anyhow::Result<()> {
+    say("ready")?;
+    io::stdin().lock().lines().for_each(drop);
+    Ok(())
+}
+
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+/// Ends this thread only, whatever the others do.
+fn exit_thread(status: libc::c_long) -> ! {
+    // SAFETY: nothing of this thread is used afterwards.
+    unsafe { libc::syscall(libc::SYS_exit, status) };
+    unreachable!("the thread has ended")
+}
+
+/// Listens on both loopbacks, takes one client each and answers nothing. Any line closes the listeners; the end of the input ends
+/// the process, and only that closes what is left.
+fn serve() -> anyhow::Result<()> {
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("[::1]:0")?];
+    say(&format!(
+        "ready {} {}",
+        listeners[0].local_addr()?.port(),
+        listeners[1].local_addr()?.port()
+    ))?;
+    let clients = listeners
+        .iter()
+        .map(|listener| Ok(listener.accept()?.0))
+        .collect::<io::Result<Vec<TcpStream>>>()?;
+    say("accepted")?;
+    let mut lines = io::stdin().lock().lines();
+    if lines.next().is_some() {
+        drop(listeners);
+        say("closed")?;
+        lines.for_each(drop);
+    }
+    std::process::exit(clients.len() as i32)
+}
