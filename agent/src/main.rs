@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use epitaph::cli::explain::{self, Entry};
+use epitaph::cli::explain;
 use epitaph::cli::{Cli, Command, SysExit};
 use epitaph::config::ProcessEnv;
 use epitaph::runtime;
-use epitaph::verdict::table::TABLE;
 
 fn main() -> ExitCode {
     let cli = match Cli::parse_or_exit(std::env::args_os()) {
@@ -31,15 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn explain(verdict: Option<&str>) -> SysExit {
-    let table = TABLE.map(|row| Entry {
-        headline: row.headline,
-        unclean: row.unclean,
-        severity: row.severity,
-        meaning: row.meaning,
-        proof: row.proof,
-        remedy: row.remedy,
-    });
-    match explain::explain(&table, verdict) {
+    match explain::explain(verdict) {
         Ok(text) => {
             print!("{text}");
             SysExit::Ok

@@ -11,7 +11,8 @@ use crate::cli::SysExit;
 use crate::config::{Config, LogFormat};
 use crate::sink::own_spans;
 
-use super::{RuntimeError, export};
+use super::RuntimeError;
+use super::export::wrong;
 
 pub struct Logging {
     spans: Option<own_spans::Guard>,
@@ -26,11 +27,11 @@ pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
         LogFormat::Text => stderr.boxed(),
         LogFormat::Json => stderr.json().boxed(),
     };
-    let (layer, spans) = match export::trace_settings(config)? {
+    let (layer, spans) = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
         Some(settings) => {
             let host = nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |n| n.to_string_lossy().into_owned());
             let (layer, guard) =
-                own_spans::start(settings, &host).map_err(|error| RuntimeError::new(SysExit::Config, error.to_string()))?;
+                own_spans::start(settings, &host).map_err(wrong)?;
             (Some(layer), Some(guard))
         }
         None => (None, None),

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{self, Config, Env, Listen};
-use crate::correlate::{Correlator, Limits};
+use crate::correlate::Correlator;
 use crate::recording::Writer;
 use crate::render::id;
 use crate::render::span::Options;
@@ -123,7 +123,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let terminal = terminal::Sink::new(output()?, show.stream_form(), show.filter, trace_id);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
-        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
+        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
         export.finish(FLUSH).await;
         replayed
     })
@@ -154,10 +154,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
 
-    let kernel = Kernel::load(&kernel::Options {
-        btf: config.kernel.btf.clone(),
-        ring_bytes: config.kernel.ring_bytes,
-    })?;
+    let kernel = Kernel::load(&config.kernel.options())?;
     let observation = procfs.observation(clock::now(), clock::wall_offset())?;
     let recorder = file
         .map(|file| Writer::new(BufWriter::new(file), &observation))
@@ -188,7 +185,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         }))
     });
 
-    let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
+    let pipeline = Pipeline::new(Correlator::new(config.limits.core()), observation.clone(), recorder, sinks);
     let observed = match Live::start(kernel, procfs, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
@@ -200,16 +197,6 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     }
     logging.finish(FLUSH).await;
     observed
-}
-
-fn core(config: &Config) -> Correlator {
-    Correlator::new(Limits {
-        timelines: config.limits.timelines,
-        facts: config.limits.facts_per_timeline,
-        index_live: config.limits.live_cgroups,
-        index_dead: config.limits.dead_cgroups,
-        ..Limits::default()
-    })
 }
 
 fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>) -> Sinks {
