@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, ensure};
 use pico_args::Arguments;
 
 use self::packages::{Apt, Package};
-use crate::{agent, debian, done, shell};
+use crate::{bpf, debian, done, shell};
 
 /// Played where nobody names a kernel, and with them the two newest: the long-term kernels, and the steps at which an argument,
 /// a struct or the verifier changed.
@@ -30,7 +30,7 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--run COMMAND [--with FILE]…] [KERNEL…]";
+pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -38,11 +38,16 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
     let command: Option<String> = args.opt_value_from_str("--run")?;
     let extra: Vec<PathBuf> = args.values_from_str("--with")?;
+    let stories: Vec<String> = args.values_from_str("--story")?;
     let mut names: Vec<String> = Vec::new();
     while let Some(name) = args.opt_free_from_str()? {
         names.push(name);
     }
     done(args)?;
+    ensure!(
+        command.is_some() || extra.is_empty(),
+        "--with is for --run: without it the guest has what it needs"
+    );
     ensure!(
         cfg!(target_arch = "x86_64"),
         "the machines are x86_64 and run this one's binaries: this is no x86_64"
@@ -66,7 +71,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             command,
             programs: extra,
         },
-        None => Guest::play()?,
+        None => Guest::play(&stories)?,
     };
     let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command)?;
     let mut totals = Vec::new();
@@ -84,17 +89,42 @@ struct Guest {
 }
 
 impl Guest {
-    /// The agent, and all that dies in front of it.
-    fn play() -> Result<Guest> {
-        let mut programs = vec![agent::build(false)?];
-        for name in ["guest", "stand-in-runtime", "victim", "bystander"] {
-            programs.push(agent::bin("epitaph-tests", name, false)?);
-        }
-        Ok(Guest {
-            command: "/bin/guest /bin/epitaph".to_owned(),
-            programs,
-        })
+    /// The agent, the probes' tests, and all that dies in front of them.
+    fn play(stories: &[String]) -> Result<Guest> {
+        bpf::build()?;
+        let tests = built(&["test", "--no-run", "--package", "epitaph-tests", "--test", "probes"])?;
+        let mut programs = built(&["build", "--package", "epitaph", "--bins", "--package", "epitaph-tests"])?;
+        let name = |path: &Path| path.file_name().map(|name| name.display().to_string()).unwrap_or_default();
+        let test = tests
+            .iter()
+            .find(|path| name(path).starts_with("probes-"))
+            .context("cargo built no test `probes`")?;
+        let command = format!("/bin/guest /bin/epitaph --tests /bin/{} {}", name(test), stories.join(" "));
+        programs.push(test.clone());
+        Ok(Guest { command, programs })
     }
+}
+
+/// Runs a cargo build; the programs that it made, wherever the person's target directory is.
+fn built(arguments: &[&str]) -> Result<Vec<PathBuf>> {
+    let cargo = || {
+        let mut cargo = shell::cargo();
+        cargo.args(arguments);
+        // Reading the kernel's types unoptimised, in an emulated machine, takes longer than anything that is tested.
+        for package in ["btf-rs", "aya", "aya-obj"] {
+            cargo.args(["--config", &format!("profile.dev.package.{package}.opt-level=2")]);
+        }
+        cargo
+    };
+    shell::run(
+        &mut cargo(),
+        &format!("building what runs in the guest (cargo {})", arguments.join(" ")),
+    )?;
+    let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
+    let paths = messages
+        .lines()
+        .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
+    Ok(paths.map(|(path, _)| PathBuf::from(path)).collect())
 }
 
 #[derive(Debug, Default)]
