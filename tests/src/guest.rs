@@ -198,7 +198,7 @@ fn play(agent: &Path, only: &[&str]) -> anyhow::Result<u32> {
     options.only = only.iter().map(|name| (*name).to_owned()).collect();
     options.at_once = 2;
     options.to_judge = TO_JUDGE;
-    let report = demo::run(&options, &mut |line| println!("    {}", line.replace('\n', "\n    ")))?;
+    let report = demo::run(&options, &mut |_| {})?;
     let mut failed = 0;
     for case in &report.cases {
         let differs = case.differs();
@@ -208,6 +208,9 @@ fn play(agent: &Path, only: &[&str]) -> anyhow::Result<u32> {
             Err(anyhow::anyhow!("{}", differs.join("; ")))
         };
         failed += check(&format!("story {}", case.role.story.name), judged);
+        if let Some(judged) = case.judged().filter(|_| !differs.is_empty()) {
+            println!("    judged: {judged}");
+        }
     }
     for (name, why) in &report.unplayable {
         println!("skip story {name}: {why}");

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nix::libc::{SIGKILL, SIGSEGV, SIGTERM};
+use nix::libc::{SIGABRT, SIGKILL, SIGTERM};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::cgroup::{Mounts, Scope};
@@ -42,9 +42,9 @@ pub const ALL: [Danger; 6] = [
         signal: Some(SIGKILL),
     },
     Danger {
-        name: "a process of many threads faults",
+        name: "a process of many threads aborts",
         how: "threads-wait",
-        signal: Some(SIGSEGV),
+        signal: Some(SIGABRT),
     },
     Danger {
         name: "init of a pid namespace exits before its children",
