@@ -8,6 +8,7 @@ mod debian;
 mod demo;
 mod go;
 mod jaeger;
+mod kernels;
 mod shell;
 mod skips;
 mod tally;
@@ -43,6 +44,12 @@ const TASKS: &[Task] = &[
         flags: "[--print-path] [--ui DIR]",
         about: "build and start a Jaeger on 127.0.0.1 for --otlp; Ctrl-C ends it",
         run: jaeger::task,
+    },
+    Task {
+        name: "kernels",
+        flags: kernels::FLAGS,
+        about: "the probes, the agent and the stories on kernels from 5.10 to the newest, in emulated machines",
+        run: kernels::task,
     },
     Task {
         name: "build",

@@ -104,7 +104,10 @@ pub unsafe fn ns_pid<R: Read>(leader: Ptr, level: u32) -> (u32, u32) {
     unsafe {
         let pid: Ptr = R::get(leader, Field::TaskThreadPid);
         // The verifier refuses a variable offset into a BTF pointer: the helper it is.
-        let upid = pid.add(offset(Field::PidNumbers) + level as usize * offset(Field::UpidSize));
+        // The product is masked, not a factor: up to 6.2 the verifier forgets the bounds of any product whose second factor is
+        // no constant, and up to 6.12 it refuses to add an open-ended number. MAX_PID_NS_LEVEL is 32, a upid 16 bytes.
+        let place = (level as usize * offset(Field::UpidSize)) & 0x3ff;
+        let upid = pid.add(offset(Field::PidNumbers) + place);
         let namespace: Ptr = Probed::get(upid, Field::UpidNs);
         (
             Probed::get(upid, Field::UpidNr),

@@ -73,11 +73,11 @@ unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
     const SIGNAL_GROUP_EXIT: u32 = 4;
     unsafe {
         let signal: Ptr = Direct::get(task, Field::TaskSignal);
-        if Direct::get::<u32>(signal, Field::SignalFlags) & SIGNAL_GROUP_EXIT != 0 {
-            Direct::get(signal, Field::SignalGroupExitCode)
-        } else {
-            Direct::get(leader, Field::TaskExitCode)
-        }
+        // Both are read, then one is chosen: told to read one or the other, LLVM makes one load of them from a chosen pointer at
+        // a chosen offset, and up to 6.1 the verifier cannot see that the two choices go together.
+        let of_group: u32 = Direct::get(signal, Field::SignalGroupExitCode);
+        let of_leader: u32 = Direct::get(leader, Field::TaskExitCode);
+        if Direct::get::<u32>(signal, Field::SignalFlags) & SIGNAL_GROUP_EXIT != 0 { of_group } else { of_leader }
     }
 }
 

@@ -90,7 +90,8 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                     }
                     over_at = Some(boot_now() + AFTERMATH_NS);
                 }
-                Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => return Ok(0),
+                // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
+                Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::AnswerNeverSlowly => sleep(FOREVER),
                 Mode::Drain => over_at = Some(boot_now()),
             }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader};
+use aya_log::EbpfLogger;
 use epitaph_ebpf::{Kind, armed_count, watch};
 
 use crate::event::{CgroupId, ProbeState};
@@ -32,6 +33,8 @@ pub struct Options {
     pub btf: Option<PathBuf>,
     /// Bytes of the ring buffer; rounded up to a power of two of at least one page.
     pub ring_bytes: u32,
+    /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
+    pub oldest: bool,
 }
 
 impl Default for Options {
@@ -39,6 +42,7 @@ impl Default for Options {
         Options {
             btf: None,
             ring_bytes: 8 << 20,
+            oldest: false,
         }
     }
 }
@@ -55,6 +59,8 @@ pub struct Kernel {
     /// What the kernel itself did not run, by program: see [`Kernel::lost`].
     attached: Vec<(Kind, ProgramFd)>,
     probes: Vec<(String, ProbeState)>,
+    /// What the probes have to say in words; None where their log cannot be read.
+    flush_log: Option<Box<dyn FnMut() + Send>>,
     /// Owns the links.
     ebpf: Ebpf,
 }
@@ -84,6 +90,7 @@ impl Kernel {
             reported: [0; Kind::SLOTS as usize],
             attached: Vec::new(),
             probes: Vec::new(),
+            flush_log: log_reader(&mut ebpf),
             ebpf,
         };
         // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
@@ -91,14 +98,14 @@ impl Kernel {
             .watch(CgroupId::v2(V2_ROOT), watch::CHILDREN)
             .map_err(LoadError::Watch)?;
         for probe in PROBES {
-            let state = kernel.attach(probe, &layout, &types);
+            let state = kernel.attach(probe.choose(&layout, options.oldest), probe, &types);
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
         Ok(kernel)
     }
 
-    fn attach(&mut self, probe: &Probe, layout: &Layout, types: &Btf) -> ProbeState {
-        let name = match probe.choose(layout) {
+    fn attach(&mut self, choice: Choice, probe: &Probe, types: &Btf) -> ProbeState {
+        let name = match choice {
             Choice::Program(name) => name,
             Choice::Unsupported(reason) => return ProbeState::Unsupported(reason),
         };
@@ -167,6 +174,12 @@ impl Kernel {
         self.count_armed(-1)
     }
 
+    /// The cgroups that are armed, by whomever. Each costs something per TCP event of the whole machine: whoever judges deaths
+    /// disarms those of which nothing came.
+    pub fn armed(&self) -> Vec<CgroupId> {
+        self.armed.keys().flatten().map(CgroupId::v2).collect()
+    }
+
     fn count_armed(&mut self, change: i64) -> Result<(), MapError> {
         let write = |source| MapError::Write {
             map: "ARMED_COUNT",
@@ -179,8 +192,12 @@ impl Kernel {
     }
 
     /// Records lost since the last call, by kind: no room in the ring buffer or in a map, or the probe's own program was running
-    /// on that CPU already (an interrupt came between; told by kernels from 5.12 on).
+    /// on that CPU already (an interrupt came between; told by kernels from 5.12 on). What the probes have said in words since
+    /// then joins the log.
     pub fn lost(&mut self) -> Vec<(Kind, u64)> {
+        if let Some(flush) = &mut self.flush_log {
+            flush();
+        }
         let mut lost = Vec::new();
         for kind in Kind::ALL {
             let per_cpu = self.lost.get(&(kind as u32), 0);
@@ -223,8 +240,8 @@ fn load_object(options: &Options, layout: &Layout, types: &Btf) -> Result<Ebpf, 
         .max(page)
         .checked_next_power_of_two()
         .ok_or(LoadError::RingSize(options.ring_bytes))?;
-    let current = u32::from(layout.current_task_btf);
-    let by_client = u32::from(probes::refused_by_client(layout));
+    let current = u32::from(layout.current_task_btf && !options.oldest);
+    let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
     EbpfLoader::new()
         .btf(Some(types))
@@ -234,6 +251,17 @@ fn load_object(options: &Options, layout: &Layout, types: &Btf) -> Result<Ebpf, 
         .map_max_entries("EVENTS", ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
         .map_err(error::load)
+}
+
+/// Before a program is loaded, and held: the programs refer to its map.
+fn log_reader(ebpf: &mut Ebpf) -> Option<Box<dyn FnMut() + Send>> {
+    match EbpfLogger::init(ebpf) {
+        Ok(mut logger) => Some(Box::new(move || logger.flush())),
+        Err(error) => {
+            tracing::warn!("what the probes say in words will not be read: {}", error::chain(&error));
+            None
+        }
+    }
 }
 
 fn attach(ebpf: &mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<ProgramFd, error::AttachError> {
@@ -280,3 +308,9 @@ fn recursion_misses(program: &ProgramFd) -> u64 {
         .and_then(|count| count.trim().parse().ok())
         .unwrap_or(0)
 }
+
+// The loop that owns it may move between threads.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Kernel>();
+};

@@ -190,12 +190,17 @@ pub fn tracepoints() -> Vec<&'static str> {
 }
 
 impl Probe {
-    pub fn choose(&self, layout: &Layout) -> Choice {
+    /// `oldest`: of the programs that fit, the last in the table.
+    pub fn choose(&self, layout: &Layout, oldest: bool) -> Choice {
         let Some(arguments) = layout.tracepoint(self.tracepoint) else {
             return Choice::Unsupported(format!("this kernel has no tracepoint {}", self.tracepoint));
         };
         let mut reason = format!("its arguments on this kernel are not known: {arguments:?}");
-        for variant in self.variants {
+        let mut order: Vec<&Variant> = self.variants.iter().collect();
+        if oldest {
+            order.reverse();
+        }
+        for variant in order {
             if !arguments.starts_with(variant.arguments) {
                 continue;
             }

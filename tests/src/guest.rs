@@ -1,0 +1,245 @@
+//! Inside a machine with another kernel: the agent's probes, deaths that are dangerous to a probed kernel, and the stories.
+//!
+//! One line per check, for the host to count: `pass NAME`, `fail NAME: WHY`, `skip NAME: WHY`. It is the machine's only task.
+
+mod danger;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::demo::{self, Options};
+
+/// Emulated machines are slow, and so are unoptimised programs in them.
+const TO_OBSERVE: Duration = Duration::from_secs(180);
+const TO_JUDGE: Duration = Duration::from_secs(60);
+const TO_END: Duration = Duration::from_secs(30);
+
+/// Every tracepoint that the agent stands at, in the order of its first line's names, and the first kernel that has it.
+const PROBES: [(&str, (u32, u32)); 11] = [
+    ("cgroup_mkdir", (4, 15)),
+    ("cgroup_rmdir", (4, 15)),
+    ("inet_sk_error_report", (5, 14)),
+    ("inet_sock_set_state", (4, 16)),
+    ("mark_victim", (4, 14)),
+    ("sched_process_exec", (3, 4)),
+    ("sched_process_exit", (2, 6)),
+    ("signal_deliver", (2, 6)),
+    ("signal_generate", (2, 6)),
+    ("tcp_receive_reset", (4, 15)),
+    ("tcp_send_reset", (4, 15)),
+];
+
+/// `guest AGENT [--tests PROGRAM] [STORY]…`, or `guest die HOW` for what dies in it. The exit code.
+pub fn main(args: &[String]) -> i32 {
+    let mut args = args.iter().map(String::as_str).collect::<Vec<_>>();
+    if let ["die", how] = args[..] {
+        return danger::die(how);
+    }
+    let tests = args.iter().position(|arg| *arg == "--tests").map(|at| {
+        let tests = args.get(at + 1).copied().unwrap_or_default();
+        args.drain(at..(at + 2).min(args.len()));
+        tests
+    });
+    let Some((agent, stories)) = args.split_first() else {
+        println!("fail the guest is told what to do: usage: guest AGENT [--tests PROGRAM] [STORY]...");
+        return 64;
+    };
+    let mut failed = 0;
+    let mut part = |name: &str, done: anyhow::Result<u32>| match done {
+        Ok(fails) => failed += fails,
+        Err(error) => {
+            println!("fail {name}: {error:#}");
+            failed += 1;
+        }
+    };
+    part("the agent under danger", under_danger(Path::new(agent)));
+    if let Some(tests) = tests {
+        part("the probes' own tests", probe_tests(Path::new(tests)));
+    }
+    part("the stories", play(Path::new(agent), stories));
+    i32::from(failed > 0)
+}
+
+/// Judges the state of each probe, then plays what panics kernels whose probes are careless, and asks for a sign of life.
+fn under_danger(program: &Path) -> anyhow::Result<u32> {
+    let (to, lines) = channel();
+    let mut agent = Agent::start(program, None, to)?;
+    let observing = match lines.recv_timeout(TO_OBSERVE) {
+        Ok(Some(line)) => serde_json::from_str::<Value>(&line).with_context(|| format!("its first line is no JSON: {line}"))?,
+        _ => anyhow::bail!("it does not observe; its log:\n{}", agent.log()),
+    };
+    let mut failed = probes(&observing)?;
+    for danger in danger::ALL {
+        let done = danger.play();
+        failed += check(&format!("danger: {}", danger.name), done);
+    }
+    failed += check(
+        "danger: the agent lives and sees the next death",
+        sign_of_life(&agent, &lines),
+    );
+    let status = agent.end(TO_END)?;
+    let ended = if status.success() {
+        Ok(())
+    } else {
+        Err(anyhow::anyhow!("{status}; its log:\n{}", agent.log()))
+    };
+    Ok(failed + check("the agent ends at SIGTERM", ended))
+}
+
+fn probes(observing: &Value) -> anyhow::Result<u32> {
+    let kernel = kernel()?;
+    let states = observing["probes"].as_array().context("its first line names no probes")?;
+    let mut failed = 0;
+    for (name, since) in PROBES {
+        let state = states.iter().find(|probe| probe["name"] == name);
+        let told = state.and_then(|probe| probe["state"].as_str()).unwrap_or("not named");
+        let reason = state.and_then(|probe| probe["reason"].as_str()).unwrap_or_default();
+        let judged = match (told, kernel >= since) {
+            ("active", true) => Ok(()),
+            // Without a reason it would be a shrug.
+            ("unsupported", false) if !reason.is_empty() => Ok(()),
+            (told, expected) => {
+                let expected = if expected { "active" } else { "unsupported, with a reason" };
+                Err(anyhow::anyhow!("expected {expected}, told {told} {reason}"))
+            }
+        };
+        failed += check(&format!("probe {name} is {told}"), judged);
+    }
+    for probe in states {
+        let known = PROBES.iter().any(|(name, _)| probe["name"] == *name);
+        if !known {
+            failed += check("every probe has its expectation", Err(anyhow::anyhow!("none for {probe}")));
+        }
+    }
+    Ok(failed)
+}
+
+/// The death of one more subject, after all the others.
+fn sign_of_life(agent: &Agent, lines: &Receiver<Option<String>>) -> anyhow::Result<()> {
+    let id = crate::sys::random_hex(32)?;
+    danger::one_death(&id)?;
+    loop {
+        match lines.recv_timeout(TO_JUDGE) {
+            Ok(Some(line)) => {
+                let line: Value = serde_json::from_str(&line).with_context(|| format!("no JSON: {line}"))?;
+                if line["type"] == "termination" && line["subject"]["id"] == id.as_str() {
+                    return Ok(());
+                }
+            }
+            Ok(None) => anyhow::bail!("the agent ended; its log:\n{}", agent.log()),
+            Err(_) => anyhow::bail!(
+                "no termination of it within {} s; the agent's log:\n{}",
+                TO_JUDGE.as_secs(),
+                agent.log()
+            ),
+        }
+    }
+}
+
+/// The tests that look at what each probe writes, one after the other; the same program as on the host.
+fn probe_tests(program: &Path) -> anyhow::Result<u32> {
+    let done = Command::new(program)
+        .args(["--test-threads=1", "--nocapture"])
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("run {}", program.display()))?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    let skip = |name: &str| {
+        text.lines()
+            .find_map(|line| line.split_once(&format!("SKIP {name}: ")).map(|(_, why)| why))
+    };
+    let (mut failed, mut seen) = (0, 0);
+    // With --nocapture a test's own words stand between its name and its outcome.
+    let mut running = None;
+    for line in text.lines() {
+        if let Some((name, _)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+            running = Some(name);
+        }
+        let outcome = line.rsplit(' ').next().unwrap_or_default();
+        let Some(name) = running.filter(|_| ["ok", "FAILED"].contains(&outcome)) else {
+            continue;
+        };
+        running = None;
+        seen += 1;
+        match (outcome, skip(name)) {
+            ("ok", None) => println!("pass probes: {name}"),
+            ("ok", Some(why)) => println!("skip probes: {name}: {why}"),
+            _ => {
+                println!("fail probes: {name}");
+                failed += 1;
+            }
+        }
+    }
+    if failed > 0 || !done.status.success() {
+        text.lines().for_each(|line| println!("    {line}"));
+    }
+    ensure!(seen > 0, "{} named no test ({})", program.display(), done.status);
+    ensure!(
+        failed > 0 || done.status.success(),
+        "{} ended with {}",
+        program.display(),
+        done.status
+    );
+    Ok(failed)
+}
+
+/// The demo's stories, judged as on any host.
+fn play(agent: &Path, only: &[&str]) -> anyhow::Result<u32> {
+    let own = std::env::current_exe().context("find the guest's own program")?;
+    let players = own.parent().context("the guest's program lies nowhere")?.to_path_buf();
+    let mut options = Options::new(agent.to_path_buf(), players);
+    options.only = only.iter().map(|name| (*name).to_owned()).collect();
+    options.at_once = 2;
+    options.to_judge = TO_JUDGE;
+    let report = demo::run(&options, &mut |_| {})?;
+    let mut failed = 0;
+    for case in &report.cases {
+        let differs = case.differs();
+        let judged = if differs.is_empty() {
+            Ok(())
+        } else {
+            Err(anyhow::anyhow!("{}", differs.join("; ")))
+        };
+        failed += check(&format!("story {}", case.role.story.name), judged);
+        if let Some(judged) = case.judged().filter(|_| !differs.is_empty()) {
+            println!("    judged: {judged}");
+        }
+    }
+    for (name, why) in &report.unplayable {
+        println!("skip story {name}: {why}");
+    }
+    for problem in &report.problems {
+        failed += check("the agent behaves", Err(anyhow::anyhow!("{problem}")));
+    }
+    Ok(failed)
+}
+
+/// Prints the outcome; 1 where it is a failure. On one line: what follows a line's end is the host's to print, not to count.
+fn check(name: &str, judged: anyhow::Result<()>) -> u32 {
+    match judged {
+        Ok(()) => {
+            println!("pass {name}");
+            0
+        }
+        Err(error) => {
+            println!("fail {name}: {}", format!("{error:#}").replace('\n', "\n    "));
+            1
+        }
+    }
+}
+
+fn kernel() -> anyhow::Result<(u32, u32)> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel's release")?;
+    let mut parts = release.trim().split(['.', '-', '+', '~']).map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => anyhow::bail!("no version in the kernel's release {release}"),
+    }
+}

@@ -1,0 +1,149 @@
+//! The guest's whole file system: busybox, the programs under test with the libraries they name, and an init.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, Permissions},
+    io::Write as _,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::vm::END;
+use crate::shell;
+
+const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", "uname", "stty", "poweroff"];
+
+/// The host's own, because a test looks at what they are, or busybox has nothing of the kind.
+const TOOLS: [&str; 6] = ["sh", "sleep", "true", "unshare", "setpriv", "dmesg"];
+
+/// Builds `DIR/initramfs.cpio` with `programs` in `/bin` and an init that runs `command`.
+///
+/// # Errors
+/// A program is missing, or busybox-static or cpio are not installed.
+pub fn build(dir: &Path, programs: &[PathBuf], command: &str) -> Result<PathBuf> {
+    shell::say("packing the guest");
+    let root = dir.join("root");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    for sub in ["bin", "proc", "sys", "dev", "tmp", "run", "etc", "root", "var"] {
+        fs::create_dir_all(root.join(sub))?;
+    }
+    let busybox = Path::new("/bin/busybox");
+    ensure!(
+        libraries(busybox)?.is_empty(),
+        "/bin/busybox is not static: apt-get install busybox-static"
+    );
+    fs::copy(busybox, root.join("bin/busybox"))?;
+    for applet in APPLETS {
+        symlink("busybox", root.join("bin").join(applet))?;
+    }
+    let mut needed = BTreeSet::new();
+    let tools = TOOLS.iter().filter_map(|tool| shell::which(tool));
+    for program in &programs.iter().cloned().chain(tools).collect::<Vec<_>>() {
+        let name = program
+            .file_name()
+            .with_context(|| format!("{} is no program", program.display()))?;
+        let target = root.join("bin").join(name);
+        fs::copy(program, &target).with_context(|| format!("copying {} for the guest", program.display()))?;
+        // Unstripped they would double the guest's memory; where strip is missing they go as they are.
+        let _ = Command::new("strip").arg(&target).stderr(Stdio::null()).status();
+        // A test binary knows its players by the paths they were built at.
+        let built = root.join(program.strip_prefix("/").unwrap_or(program));
+        if built != target {
+            fs::create_dir_all(built.parent().context("a program lies at the root")?)?;
+            symlink(Path::new("/bin").join(name), &built)?;
+        }
+        needed.extend(libraries(program)?);
+    }
+    for library in needed {
+        let target = root.join(library.strip_prefix("/").unwrap_or(&library));
+        fs::create_dir_all(target.parent().context("a library lies at the root")?)?;
+        fs::copy(&library, &target).with_context(|| format!("copying {} for the guest", library.display()))?;
+    }
+    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
+    fs::write(root.join("etc/group"), "root:x:0:\n")?;
+    fs::write(root.join("etc/hostname"), "epitaph-guest\n")?;
+    fs::write(root.join("init"), init(command))?;
+    fs::set_permissions(root.join("init"), Permissions::from_mode(0o755))?;
+    pack(&root, &dir.join("initramfs.cpio"))
+}
+
+/// cgroup v2 alone, as a current distribution has it. The report goes to the second serial port.
+fn init(command: &str) -> String {
+    format!(
+        "#!/bin/sh
+export PATH=/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm /dev/pts
+mount -t tmpfs tmp /dev/shm
+mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+echo '+memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
+ip link set lo up
+stty -F /dev/ttyS1 raw
+exec >/dev/ttyS1 2>&1
+{command}
+echo \"{END}$?\"
+sleep 0.2
+poweroff -f
+"
+    )
+}
+
+/// What `ldd` names, the loader included; empty for a static program.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let done = Command::new("ldd").arg(program).output().context("running ldd")?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    if !done.status.success() {
+        let why = String::from_utf8_lossy(&done.stderr).into_owned() + &text;
+        if why.contains("not a dynamic executable") || why.contains("statically linked") {
+            return Ok(Vec::new());
+        }
+        bail!("ldd {} failed: {}", program.display(), why.trim());
+    }
+    let paths = text.lines().filter_map(|line| {
+        let path = line.split_once("=>").map_or(line, |(_, path)| path).trim();
+        path.starts_with('/')
+            .then(|| PathBuf::from(path.split(' ').next().unwrap_or(path)))
+    });
+    Ok(paths.collect())
+}
+
+/// Uncompressed: under emulation unpacking costs more than reading.
+fn pack(root: &Path, archive: &Path) -> Result<PathBuf> {
+    let mut names = Vec::new();
+    walk(root, root, &mut names)?;
+    let mut cpio = Command::new("cpio")
+        .args(["--quiet", "--create", "--format=newc", "--owner=+0:+0", "--null", "--file"])
+        .arg(archive)
+        .current_dir(root)
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("starting cpio")?;
+    let mut stdin = cpio.stdin.take().context("cpio's input was not piped")?;
+    for name in names {
+        stdin.write_all(name.as_os_str().as_encoded_bytes())?;
+        stdin.write_all(&[0])?;
+    }
+    drop(stdin);
+    ensure!(cpio.wait()?.success(), "cpio could not write {}", archive.display());
+    Ok(archive.to_owned())
+}
+
+fn walk(root: &Path, dir: &Path, names: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        names.push(entry.path().strip_prefix(root)?.to_owned());
+        if entry.file_type()?.is_dir() {
+            walk(root, &entry.path(), names)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! Debian's cloud kernels: which there are, and how to get one, without installing anything.
+//!
+//! An apt of its own (state, lists and sources in the cache) asks the machine's own Debian archive for more suites than
+//! the machine is set up for. Signatures are always checked: a suite that cannot be verified is left out, by name.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::shell;
+
+/// Suites that hold kernels, oldest first. What is missing from the archive is left out.
+const SUITES: [&str; 8] = [
+    "bullseye",
+    "bookworm",
+    "bookworm-backports",
+    "trixie",
+    "trixie-backports",
+    "forky",
+    "sid",
+    "experimental",
+];
+const SECURITY: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
+
+/// A kernel that the archive offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    /// `6.12`
+    pub series: String,
+    /// `6.12.117`, as `uname` and changelogs say it; `7.3~rc7` for a candidate.
+    pub upstream: String,
+    name: String,
+    version: String,
+}
+
+impl Package {
+    /// Order within and across series: release candidates before the release, rebuilds by their Debian revision.
+    fn rank(&self) -> (Vec<u32>, bool, &str) {
+        let (release, candidate) = match self.upstream.split_once('~') {
+            Some((release, _)) => (release, true),
+            None => (self.upstream.as_str(), false),
+        };
+        (
+            release.split('.').map(|part| part.parse().unwrap_or(0)).collect(),
+            !candidate,
+            &self.version,
+        )
+    }
+}
+
+/// A private apt in `dir`.
+pub struct Apt {
+    dir: PathBuf,
+}
+
+impl Apt {
+    /// Sets the private apt up and refreshes its lists. Without network, what an earlier run fetched still serves.
+    ///
+    /// # Errors
+    /// The machine's apt names no Debian archive, or a file cannot be written.
+    pub fn open(cache: &Path) -> Result<Apt> {
+        let apt = Apt { dir: cache.join("apt") };
+        for sub in ["state/lists/partial", "cache/archives/partial", "etc"] {
+            fs::create_dir_all(apt.dir.join(sub)).with_context(|| format!("making the private apt's {sub}"))?;
+        }
+        fs::write(apt.dir.join("status"), "")?;
+        fs::write(apt.dir.join("etc/sources.list"), sources()?)?;
+        shell::say(format_args!("asking apt for the kernels of {}", SUITES.join(", ")));
+        let update = apt
+            .command("apt-get")
+            .arg("update")
+            .output()
+            .context("running apt-get update")?;
+        for line in String::from_utf8_lossy(&update.stderr).lines() {
+            shell::say(format_args!("apt: {line}"));
+        }
+        if !update.status.success() {
+            shell::say("apt-get update failed in part: only suites that could be fetched and verified count");
+        }
+        Ok(apt)
+    }
+
+    /// The newest kernel of every series, oldest series first.
+    ///
+    /// # Errors
+    /// apt-cache fails, or knows no kernel.
+    pub fn series(&self) -> Result<Vec<Package>> {
+        let names = shell::read(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
+        let names: Vec<&str> = names
+            .lines()
+            .filter(|name| name.ends_with("-cloud-amd64") && bears_version(name))
+            .collect();
+        ensure!(
+            !names.is_empty(),
+            "apt knows no cloud kernel: is the Debian archive reachable?"
+        );
+        let stanzas = shell::read(self.command("apt-cache").arg("show").args(&names))?;
+        let mut newest: BTreeMap<Vec<u32>, Package> = BTreeMap::new();
+        for package in stanzas.split("\n\n").filter_map(parse) {
+            let key = package.series.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+            match newest.get(&key) {
+                Some(known) if known.rank() >= package.rank() => {}
+                _ => drop(newest.insert(key, package)),
+            }
+        }
+        Ok(newest.into_values().collect())
+    }
+
+    /// The package's kernel image, fetched and unpacked unless an earlier run did.
+    ///
+    /// # Errors
+    /// The download or its signature fails, or no package holds a kernel image.
+    pub fn image(&self, package: &Package) -> Result<PathBuf> {
+        let home = self.dir.with_file_name(&package.upstream).join(&package.version);
+        let image = home.join("vmlinuz");
+        if image.exists() {
+            return Ok(image);
+        }
+        let scratch = home.join("unpacking");
+        fs::create_dir_all(&scratch)?;
+        // From 6.19 on the image package is empty and leads to one with the kernel in it.
+        let stanza = shell::read(
+            self.command("apt-cache")
+                .arg("show")
+                .arg(format!("{}={}", package.name, package.version)),
+        )?;
+        let names = [package.name.as_str()]
+            .into_iter()
+            .chain(stanza.split([',', '|', ' ']).filter(|word| {
+                (word.starts_with("linux-binary-") || word.starts_with("linux-image-")) && word.ends_with("-cloud-amd64")
+            }));
+        for name in names {
+            let wanted = format!("{name}={}", package.version);
+            let mut download = self.command("apt-get");
+            download.arg("--quiet=2").arg("download").arg(&wanted).current_dir(&scratch);
+            shell::run_quietly(&mut download, &format!("fetching {wanted}"))?;
+            for deb in list(&scratch, |name| name.ends_with(".deb"))? {
+                shell::read(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(&scratch))?;
+                fs::remove_file(deb)?;
+            }
+            if let Some(found) = find_image(&scratch)? {
+                fs::rename(found, &image)?;
+                fs::remove_dir_all(&scratch)?;
+                return Ok(image);
+            }
+        }
+        bail!("neither {} nor what it depends on holds a vmlinuz", package.name)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = |sub: &str| self.dir.join(sub).display().to_string();
+        for option in [
+            format!("Dir::State={}", path("state")),
+            format!("Dir::State::status={}", path("status")),
+            format!("Dir::Cache={}", path("cache")),
+            // Container images of Debian empty these two; without them every question reads all lists again.
+            "Dir::Cache::pkgcache=pkgcache.bin".to_owned(),
+            "Dir::Cache::srcpkgcache=srcpkgcache.bin".to_owned(),
+            format!("Dir::Etc::sourcelist={}", path("etc/sources.list")),
+            format!("Dir::Etc::sourceparts={}", path("etc/none")),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+            "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false".to_owned(),
+            "APT::Architecture=amd64".to_owned(),
+            "APT::Architectures=amd64".to_owned(),
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Retries=2".to_owned(),
+        ] {
+            command.arg("-o").arg(option);
+        }
+        command
+    }
+}
+
+/// `sources.list` of the private apt: the machine's own Debian archive, for more suites.
+fn sources() -> Result<String> {
+    let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let codename = codename
+        .context("/etc/os-release names no VERSION_CODENAME: this task needs Debian")?
+        .trim_matches('"');
+    let uris = shell::read(Command::new("apt-get").args(["update", "--print-uris"]))?;
+    let (main, security) = archives(&uris, codename).with_context(|| {
+        format!(
+            "the machine's apt sources name no Debian archive for {codename}: add one, this task reads where it is from them"
+        )
+    })?;
+    let keyring = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
+    let options = if keyring.exists() {
+        format!("[signed-by={}] ", keyring.display())
+    } else {
+        String::new()
+    };
+    let mut text = String::new();
+    let line = |uri: &str, suite: &str| format!("deb {options}{uri} {suite} main\n");
+    text.extend(SUITES.iter().map(|suite| line(&main, suite)));
+    if let Some(security) = security {
+        text.extend(SECURITY.iter().map(|suite| line(&security, suite)));
+    }
+    Ok(text)
+}
+
+/// The Debian archive and the security archive among the index addresses that apt would fetch.
+///
+/// Other vendors name suites after Debian's codename too; only Debian's own archive has its `-updates` beside it.
+fn archives(uris: &str, codename: &str) -> Option<(String, Option<String>)> {
+    let indexes: Vec<(&str, &str)> = uris
+        .lines()
+        .filter_map(|line| line.strip_prefix('\'')?.split_once("/InRelease'")?.0.rsplit_once("/dists/"))
+        .collect();
+    let of = |suite: &str| -> Vec<&str> {
+        indexes
+            .iter()
+            .filter(|(_, found)| *found == suite)
+            .map(|(base, _)| *base)
+            .collect()
+    };
+    let updates = of(&format!("{codename}-updates"));
+    let mains = of(codename);
+    let main = mains.iter().find(|base| updates.contains(base)).or(mains.first())?;
+    let security = of(&format!("{codename}-security")).first().map(|base| (*base).to_owned());
+    Some(((*main).to_owned(), security))
+}
+
+fn bears_version(name: &str) -> bool {
+    name.strip_prefix("linux-image-")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn parse(stanza: &str) -> Option<Package> {
+    let field = |name: &str| stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let (name, version) = (field("Package")?, field("Version")?);
+    let upstream = version.split('-').next()?;
+    let mut parts = upstream.split(['.', '~']);
+    let series = format!("{}.{}", parts.next()?, parts.next()?);
+    // A meta package of a series carries the same version as the kernel that it leads to; either will do.
+    Some(Package {
+        series,
+        upstream: upstream.to_owned(),
+        name: name.to_owned(),
+        version: version.to_owned(),
+    })
+}
+
+/// In `boot`, or since 7.2 beside the modules.
+fn find_image(root: &Path) -> Result<Option<PathBuf>> {
+    let mut homes = vec![root.join("boot")];
+    if let Ok(releases) = list(&root.join("usr/lib/modules"), |_| true) {
+        homes.extend(releases);
+    }
+    for home in homes.iter().filter(|home| home.exists()) {
+        if let Some(found) = list(home, |name| name.starts_with("vmlinuz"))?.pop() {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn list(dir: &Path, keep: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(&keep) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debian_is_told_from_vendors_that_use_its_codename() {
+        let uris = "\
+'http://vendor.example/linux/debian/dists/bookworm/InRelease' a 0 \n\
+'http://archive.example/debian/dists/bookworm/InRelease' b 0 \n\
+'http://archive.example/debian/dists/bookworm-updates/InRelease' c 0 \n\
+'http://archive.example/debian-security/dists/bookworm-security/InRelease' d 0 \n\
+'http://archive.example/debian/dists/bookworm/main/binary-amd64/Packages.xz' e 0 \n";
+        assert_eq!(
+            archives(uris, "bookworm"),
+            Some((
+                "http://archive.example/debian".to_owned(),
+                Some("http://archive.example/debian-security".to_owned())
+            ))
+        );
+        assert_eq!(archives(uris, "trixie"), None);
+    }
+
+    #[test]
+    fn newest_of_a_series_is_by_number_and_a_candidate_is_older_than_its_release() {
+        let package = |name: &str, version: &str| parse(&format!("Package: linux-image-{name}\nVersion: {version}\n")).unwrap();
+        let (old, new) = (package("a", "6.12.96-1"), package("b", "6.12.117-1~deb12u1"));
+        assert_eq!((new.series.as_str(), new.upstream.as_str()), ("6.12", "6.12.117"));
+        assert!(old.rank() < new.rank());
+        let (candidate, release) = (package("c", "7.3~rc7-1~exp1"), package("d", "7.3.4-1~bpo13+1"));
+        assert_eq!((candidate.series.as_str(), candidate.upstream.as_str()), ("7.3", "7.3~rc7"));
+        assert!(candidate.rank() < release.rank());
+    }
+}
