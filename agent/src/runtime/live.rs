@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use epitaph_ebpf::watch as bits;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
-use crate::event::{Boot, CgroupId, Event, Input, WallOffset};
-use crate::source::kernel::{Kernel, watch as bits};
+use crate::event::{Boot, CgroupId, Event, Input, Observation, WallOffset};
+use crate::sink::terminal::screen::Act;
+use crate::source::kernel::Kernel;
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
@@ -31,130 +33,160 @@ pub struct Live {
     losses_read: Boot,
 }
 
+/// What a drain of the ring buffer leaves to be done with the kernel's maps.
+#[derive(Default)]
+struct Chores {
+    made: Vec<CgroupId>,
+    gone: Vec<CgroupId>,
+    over: Vec<CgroupId>,
+}
+
 impl Live {
-    /// Starts observing: what happens from now on waits in the ring buffer while `/proc` is scanned.
-    pub fn start(mut kernel: Kernel, procfs: Procfs, mut pipeline: Pipeline) -> Result<Live, RuntimeError> {
-        let since = clock::now();
-        let observation = procfs.observation(since, clock::wall_offset())?;
+    /// Starts observing. The probes run already: what happens during the scan waits in the ring buffer.
+    pub fn start(
+        kernel: Kernel,
+        mut procfs: Procfs,
+        observation: Observation,
+        mut pipeline: Pipeline,
+    ) -> Result<Live, RuntimeError> {
+        let since = observation.since;
         let wall_offset = observation.wall_offset;
         pipeline.feed(since, Input::Start(observation))?;
         for (name, state) in kernel.probes() {
+            let (name, state) = (name.clone(), state.clone());
             pipeline.feed(since, Input::Probe { name, state })?;
         }
-        for fact in procfs.scan()? {
-            let cgroup = match &fact {
-                Input::Cgroup(fact) => Some(fact.cgroup),
-                _ => None,
-            };
-            pipeline.feed(since, fact)?;
-            if let Some(cgroup) = cgroup {
-                watch(&mut kernel, &pipeline, cgroup)?;
-            }
-        }
-        Ok(Live { kernel, procfs, pipeline, wall_offset, losses_read: since })
+        let mut live = Live {
+            kernel,
+            procfs,
+            pipeline,
+            wall_offset,
+            losses_read: since,
+        };
+        procfs_facts(&mut live)?;
+        Ok(live)
     }
 
-    /// Runs until `stop` says so, then finishes what can be finished and answers the pipeline.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<(), RuntimeError> {
+    /// Runs until `stop` says so or nobody reads our output, then finishes what can be finished.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut acts: mpsc::Receiver<Act>) -> Result<(), RuntimeError> {
         let mut ticks = interval_at(Instant::now() + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        while !self.pipeline.sinks().reader_gone {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
+                Some(act) = acts.recv() => match act {
+                    Act::Quit => break,
+                    Act::Resize { columns } => self.pipeline.sinks().resize(columns)?,
+                },
                 ready = self.kernel.readable() => {
-                    ready?;
+                    ready.map_err(RuntimeError::os("wait for the probes' records"))?;
                     self.drain()?;
                 }
                 _ = ticks.tick() => self.tick()?,
             }
         }
-        self.drain()?;
+        while self.drain()? > 0 {}
         self.tick()?;
-        let now = clock::now();
-        self.pipeline.feed(now, Input::End)?;
+        self.pipeline.feed(clock::now(), Input::End)?;
         self.pipeline.flush()?;
-        Ok(())
+        self.pipeline.sinks().finish()
     }
 
     fn tick(&mut self) -> Result<(), RuntimeError> {
-        // Records first: a loss counted now may touch what is still in the ring buffer.
-        self.drain()?;
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
-        for (kind, count) in self.kernel.lost()? {
+        for (kind, count) in self.kernel.lost() {
             self.pipeline.feed(now, Input::Lost { kind, since, count })?;
         }
         let offset = clock::wall_offset();
-        if offset.0.abs_diff(self.wall_offset.0) > CLOCK_STEP.as_nanos() as u64 {
+        if u128::from(offset.0.abs_diff(self.wall_offset.0)) > CLOCK_STEP.as_nanos() {
             self.wall_offset = offset;
             self.pipeline.feed(now, Input::Clock(offset))?;
         }
-        let over = self.pipeline.handle(now, Input::Tick);
-        self.pipeline.sinks().loop_alive(now);
-        self.forget(over)
+        let over = self.pipeline.handle(now, Input::Tick)?;
+        self.pipeline.sinks().alive(now);
+        self.disarm(over)
     }
 
-    fn drain(&mut self) -> Result<(), RuntimeError> {
-        let mut over = Vec::new();
-        let mut made = Vec::new();
+    /// A batch of records; how many.
+    fn drain(&mut self) -> Result<usize, RuntimeError> {
+        let mut chores = Chores::default();
         let mut result = Ok(());
-        let Live { kernel, procfs, pipeline, .. } = self;
-        kernel.drain(|bytes| {
+        let Live {
+            kernel,
+            procfs,
+            pipeline,
+            ..
+        } = self;
+        let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, bytes, &mut over, &mut made);
+                result = take(procfs, pipeline, bytes, &mut chores);
             }
         });
         result?;
-        for cgroup in made {
-            watch(&mut self.kernel, &self.pipeline, cgroup)?;
+        for cgroup in chores.made {
+            watch_cgroup(&mut self.kernel, &self.pipeline, cgroup)?;
         }
-        self.forget(over)
+        // After the new ones: the kernel forgot it already, and must not have it put back for good.
+        for cgroup in chores.gone {
+            self.kernel.watch(cgroup, 0)?;
+        }
+        self.disarm(chores.over)?;
+        Ok(count)
     }
 
-    fn forget(&mut self, over: Vec<CgroupId>) -> Result<(), RuntimeError> {
-        for cgroup in over {
+    fn disarm(&mut self, over: Vec<CgroupId>) -> Result<(), RuntimeError> {
+        for cgroup in over.into_iter().filter(|c| c.hierarchy == 0) {
             self.kernel.disarm(cgroup)?;
         }
         Ok(())
     }
 }
 
+/// What existed before the probes did.
+fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
+    for fact in live.procfs.scan()? {
+        let cgroup = match &fact {
+            Input::Cgroup(fact) => Some(fact.cgroup),
+            _ => None,
+        };
+        live.pipeline.feed(clock::now(), fact)?;
+        if let Some(cgroup) = cgroup {
+            watch_cgroup(&mut live.kernel, &live.pipeline, cgroup)?;
+        }
+    }
+    Ok(())
+}
+
 /// One record from the ring buffer: decoded, its open questions answered first, handed on.
-fn take(
-    procfs: &Procfs,
-    pipeline: &mut Pipeline,
-    bytes: &[u8],
-    over: &mut Vec<CgroupId>,
-    made: &mut Vec<CgroupId>,
-) -> Result<(), RuntimeError> {
+fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut Chores) -> Result<(), RuntimeError> {
     let (at, event) = match decode(bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
-            tracing::warn!(%error, "kernel record not understood");
-            pipeline.sinks().dropped(error.reason(), 1);
+            tracing::warn!(%error, "a record of the probes was not understood");
+            pipeline.sinks().dropped("undecodable", 1);
             return Ok(());
         }
     };
-    if let Event::CgroupMkdir(mkdir) = &event {
-        made.push(mkdir.cgroup);
+    match &event {
+        Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == 0 => chores.made.push(mkdir.cgroup),
+        Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == 0 => chores.gone.push(rmdir.cgroup),
+        _ => {}
     }
     let input = Input::Kernel { at, event };
     let now = clock::now();
     for question in pipeline.core().questions(&input) {
-        over.extend(pipeline.feed(now, procfs.answer(&question))?);
+        chores.over.extend(pipeline.feed(now, procfs.answer(&question))?);
     }
-    over.extend(pipeline.feed_record(now, bytes, input)?);
+    chores.over.extend(pipeline.feed_record(now, bytes, input)?);
     Ok(())
 }
 
-/// Whose exits the kernel keeps: a subject's own and its children's; elsewhere only what is made below.
+/// Whose exits the kernel keeps: a subject's own and those below it; elsewhere only what is made below.
 ///
 /// The kernel has marked a new cgroup with both bits already (nothing is born unseen); here it loses what it does not need.
-fn watch(kernel: &mut Kernel, pipeline: &Pipeline, cgroup: CgroupId) -> Result<(), RuntimeError> {
-    if cgroup.hierarchy != 0 {
-        return Ok(());
-    }
-    let bits = match pipeline.core().attribution(cgroup) {
+fn watch_cgroup(kernel: &mut Kernel, pipeline: &Pipeline, cgroup: CgroupId) -> Result<(), RuntimeError> {
+    let bits = match pipeline.core().index().attribute_cgroup(cgroup) {
         Attribution::Subject(..) => bits::SELF | bits::CHILDREN,
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return Ok(()),

@@ -1,82 +1,104 @@
 //! The one loop's body: an input is written down, handed to the core, and what the core says goes to the sinks.
 
+use std::fs::File;
+use std::io::BufWriter;
+
+use crate::cli::SysExit;
 use crate::correlate::Correlator;
-use crate::event::{Boot, CgroupId, Input, Observation};
-use crate::recording;
+use crate::event::{Boot, CgroupId, Input, Observation, ProbeState};
+use crate::recording::{RecordingError, Writer};
 use crate::termination::Output;
 
+use super::RuntimeError;
 use super::sinks::Sinks;
 
-/// The core between one source and the sinks. Live and replay differ only in who calls [`Pipeline::feed`].
+pub type Recorder = Writer<BufWriter<File>>;
+
+/// The core between one source and the sinks. Live and replay differ only in who calls it.
 pub struct Pipeline {
     core: Correlator,
-    observation: Option<Observation>,
     recorder: Option<Recorder>,
     sinks: Sinks,
+    observation: Observation,
+    /// Collected from the start until anything else comes; then the sinks are told and it is None.
+    probes: Option<Vec<(String, ProbeState)>>,
 }
 
-pub type Recorder = recording::Writer<std::io::BufWriter<std::fs::File>>;
-
 impl Pipeline {
-    pub fn new(core: Correlator, recorder: Option<Recorder>, sinks: Sinks) -> Self {
-        Pipeline { core, observation: None, recorder, sinks }
+    pub fn new(core: Correlator, observation: Observation, recorder: Option<Recorder>, sinks: Sinks) -> Self {
+        Pipeline {
+            core,
+            recorder,
+            sinks,
+            observation,
+            probes: Some(Vec::new()),
+        }
     }
 
     pub fn core(&self) -> &Correlator {
         &self.core
     }
 
-    pub fn sinks(&self) -> &Sinks {
-        &self.sinks
+    pub fn sinks(&mut self) -> &mut Sinks {
+        &mut self.sinks
     }
 
     /// Takes an input that is not a kernel record. Answers the cgroups that are over.
-    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<CgroupId>, recording::WriteError> {
+    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.input(now, &input)?;
+            recorder.input(now, &input).map_err(not_recorded)?;
         }
-        Ok(self.handle(now, input))
+        self.handle(now, input)
     }
 
     /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
-    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<CgroupId>, recording::WriteError> {
+    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(now, bytes)?;
+            recorder.kernel(now, bytes).map_err(not_recorded)?;
         }
-        Ok(self.handle(now, input))
+        self.handle(now, input)
     }
 
-    /// Takes an input that needs no writing down.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Vec<CgroupId> {
+    /// Takes an input that need not be written down.
+    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
         match &input {
-            Input::Start(observation) => self.observation = Some(observation.clone()),
-            Input::Clock(offset) => {
-                if let Some(observation) = &mut self.observation {
-                    observation.wall_offset = *offset;
+            Input::Start(observation) => self.observation = observation.clone(),
+            Input::Probe { name, state } => match &mut self.probes {
+                Some(probes) => probes.push((name.clone(), state.clone())),
+                None => self.sinks.observing(&self.observation, &[(name.clone(), state.clone())])?,
+            },
+            _ => {
+                if let Some(probes) = self.probes.take() {
+                    self.sinks.observing(&self.observation, &probes)?;
                 }
             }
-            Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count),
-            Input::Probe { name, state } => self.sinks.probe(name, state),
+        }
+        match &input {
+            Input::Clock(offset) => self.observation.wall_offset = *offset,
+            Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}
         }
         let mut over = Vec::new();
         for output in self.core.handle(now, input) {
-            match output {
-                Output::Forget(cgroup) => over.push(cgroup),
-                Output::Dropped { reason, count } => self.sinks.dropped(reason.name(), count),
-                output => {
-                    // Nothing can end before the observation has started: `Start` is the first input of every run.
-                    if let Some(observation) = &self.observation {
-                        self.sinks.send(output, observation);
-                    }
+            let path = match &output {
+                Output::Forget(cgroup) => {
+                    over.push(*cgroup);
+                    continue;
                 }
-            }
+                Output::Early(early) => self.core.index().path(early.key.cgroup),
+                _ => None,
+            };
+            self.sinks.send(&output, &self.observation, path)?;
         }
-        over
+        Ok(over)
     }
 
     /// Writes what the recorder still holds.
-    pub fn flush(&mut self) -> Result<(), recording::WriteError> {
-        self.recorder.as_mut().map_or(Ok(()), |r| r.flush())
+    pub fn flush(&mut self) -> Result<(), RuntimeError> {
+        self.recorder.as_mut().map_or(Ok(()), |r| r.flush().map_err(not_recorded))
     }
+}
+
+fn not_recorded(error: RecordingError) -> RuntimeError {
+    RuntimeError::new(SysExit::CantCreat, error.to_string())
 }

@@ -1,0 +1,64 @@
+//! A recording through the same core, as fast as it can be read.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use crate::cli::SysExit;
+use crate::correlate::Correlator;
+use crate::decode::decode;
+use crate::event::{Boot, Input};
+use crate::recording::{Reader, RecordingError};
+
+use super::RuntimeError;
+use super::pipeline::Pipeline;
+use super::sinks::Sinks;
+
+/// Judges the evidence in `path` again.
+pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), RuntimeError> {
+    let shown = path.display();
+    let file = File::open(path).map_err(|error| {
+        RuntimeError::new(
+            SysExit::NoInput,
+            format!("cannot open recording {shown}: {error}; give a file that `epitaph record` has written"),
+        )
+    })?;
+    let mut reader = Reader::new(BufReader::new(file), decode).map_err(|error| {
+        let code = match error {
+            RecordingError::Read(_) => SysExit::NoInput,
+            _ => SysExit::Data,
+        };
+        RuntimeError::new(code, format!("{shown}: {error}"))
+    })?;
+    let mut pipeline = Pipeline::new(core, reader.header().observation.clone(), None, sinks);
+    let mut last = Boot::default();
+    let mut ended = false;
+    for (now, input) in reader.by_ref() {
+        last = now;
+        ended = input == Input::End;
+        pipeline.handle(now, input)?;
+        if pipeline.sinks().reader_gone {
+            return Ok(());
+        }
+    }
+    if !ended {
+        // The recorder was stopped in the middle: what it had seen is judged by what it had seen.
+        pipeline.handle(last, Input::End)?;
+    }
+    pipeline.sinks().finish()?;
+    let report = reader.report();
+    if let Some(error) = &report.error {
+        return Err(RuntimeError::new(SysExit::NoInput, format!("cannot read all of {shown}: {error}")));
+    }
+    if report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
+        tracing::warn!(
+            tail_bytes = report.tail_bytes,
+            damaged = report.damaged,
+            damaged_bytes = report.damaged_bytes,
+            unknown_inputs = report.unknown_inputs,
+            undecodable = report.undecodable,
+            "{shown} is not whole: verdicts that may rest on what is missing are unknown"
+        );
+    }
+    Ok(())
+}

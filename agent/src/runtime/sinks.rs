@@ -1,0 +1,90 @@
+//! Where the core's words go: each sink is asked in turn, and none can hold the loop up.
+
+use std::sync::Arc;
+
+use crate::cli::SysExit;
+use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::render::span::{self, Options};
+use crate::sink::http::Health;
+use crate::sink::metrics::Metrics;
+use crate::sink::otlp;
+use crate::sink::terminal::{self, Background, Flow};
+use crate::termination::Output;
+
+use super::RuntimeError;
+
+/// All of them; a command takes those it needs.
+pub struct Sinks {
+    pub metrics: Arc<Metrics>,
+    pub health: Arc<Health>,
+    pub terminal: Option<terminal::Sink<Background>>,
+    pub traces: Option<otlp::Sink>,
+    pub spans: Options,
+    /// Nobody reads our output any more: the end of the work.
+    pub reader_gone: bool,
+}
+
+impl Sinks {
+    /// What the core says. `path` is the cgroup's, of a subject that is not over.
+    pub fn send(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> Result<(), RuntimeError> {
+        self.metrics.output(output);
+        if let (Some(traces), Output::Terminated(termination)) = (&self.traces, output)
+            && self.spans.wants(termination)
+        {
+            // A full queue counts its oldest out; the count is on /metrics.
+            traces.offer(span::trace(termination, observation, &self.spans));
+        }
+        self.show(|terminal| terminal.output(output, observation, path))
+    }
+
+    /// Every probe's state is known: said first, so that whoever waits for it can begin.
+    pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> Result<(), RuntimeError> {
+        for (name, state) in probes {
+            self.metrics.probe(name, state);
+            self.health.probe(name, state.clone());
+        }
+        self.show(|terminal| terminal.observing(observation, probes))
+    }
+
+    pub fn lost(&mut self, kind: Kind, count: u64) -> Result<(), RuntimeError> {
+        self.metrics.lost(kind, count);
+        self.show(|terminal| terminal.lost(count))
+    }
+
+    pub fn dropped(&self, reason: &'static str, count: u64) {
+        self.metrics.dropped(reason, count);
+    }
+
+    /// The loop went round.
+    pub fn alive(&mut self, now: Boot) {
+        self.health.alive(now);
+        if let Some(terminal) = &self.terminal {
+            self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
+        }
+    }
+
+    pub fn resize(&mut self, columns: u16) -> Result<(), RuntimeError> {
+        self.show(|terminal| terminal.resize(columns))
+    }
+
+    /// The last words; what was queued for the terminal is written when the sinks are dropped.
+    pub fn finish(&mut self) -> Result<(), RuntimeError> {
+        self.show(terminal::Sink::finish)
+    }
+
+    fn show(
+        &mut self,
+        what: impl FnOnce(&mut terminal::Sink<Background>) -> std::io::Result<Flow>,
+    ) -> Result<(), RuntimeError> {
+        let Some(terminal) = &mut self.terminal else { return Ok(()) };
+        match what(terminal) {
+            Ok(Flow::Continue) => Ok(()),
+            Ok(Flow::ReaderGone) => {
+                self.reader_gone = true;
+                self.terminal = None;
+                Ok(())
+            }
+            Err(source) => Err(RuntimeError::new(SysExit::Os, format!("cannot write to standard output: {source}"))),
+        }
+    }
+}
