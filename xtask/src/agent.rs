@@ -20,24 +20,26 @@ pub fn build(release: bool) -> Result<PathBuf> {
     bin("epitaph", "epitaph", release)
 }
 
-/// Builds binary `name` of `package`, and asks cargo where it is: the target directory is the person's choice.
+/// Builds the binaries of `package`, and asks cargo where `name` is: the target directory is the person's choice.
 pub fn bin(package: &str, name: &str, release: bool) -> Result<PathBuf> {
     let what = format!("building {name} of {package}{}", if release { ", optimised" } else { "" });
     let cargo = || {
         let mut cargo = shell::cargo();
         cargo
-            .args(["build", "--package", package, "--bin", name])
+            .args(["build", "--package", package, "--bins"])
             .args(release.then_some("--release"));
         cargo
     };
     shell::run(&mut cargo(), &what)?;
     let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
-    let mut paths = messages
+    let executables = messages
         .lines()
-        .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'))
-        .map(|(path, _)| path);
-    match paths.next_back() {
-        Some(path) if PathBuf::from(path).is_file() => Ok(path.into()),
+        .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
+    let found = executables
+        .map(|(path, _)| PathBuf::from(path))
+        .find(|path| path.file_name().is_some_and(|file| file == name));
+    match found {
+        Some(path) if path.is_file() => Ok(path),
         found => bail!("{what}: cargo names no such file: {found:?}"),
     }
 }

@@ -8,12 +8,18 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent, done, shell};
+use crate::{agent, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let otlp: Option<String> = args.opt_value_from_str("--otlp")?;
     let keep = args.contains("--keep");
-    done(args)?;
+    let stories = args.finish();
+    if let Some(flag) = stories.iter().find(|name| name.as_encoded_bytes().starts_with(b"-")) {
+        bail!(
+            "unexpected flag `{}`; `cargo xtask` lists the tasks and their flags",
+            flag.to_string_lossy()
+        );
+    }
     if !shell::is_root() {
         bail!("the demo makes cgroups and pid namespaces and loads probes: it needs root");
     }
