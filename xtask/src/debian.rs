@@ -67,10 +67,11 @@ fn update() {
 
 fn apt(args: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
-    command.args(["--quiet", "-o", "DPkg::Lock::Timeout=600"]).args(args);
+    command.args(["--quiet", "-oDPkg::Lock::Timeout=600"]);
     command
         .env("DEBIAN_FRONTEND", "noninteractive")
         .env("PATH", shell::path())
         .env_remove("LD_LIBRARY_PATH");
+    command.args(args);
     command
 }
