@@ -6,13 +6,17 @@
 //!
 //! Entry points: [`demo::demo`] for people, `tests/players.rs` (the players alone) and `tests/stories.rs` (with the agent).
 
+pub mod agent;
 pub mod bystander;
 pub mod cgroup;
+pub mod demo;
 pub mod machine;
 pub mod play;
+pub mod report;
 pub mod runtime;
 pub mod skip;
 pub mod stories;
 pub mod story;
 pub mod sys;
+pub mod truth;
 pub mod victim;

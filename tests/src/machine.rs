@@ -18,11 +18,16 @@ pub struct Machine {
     cgroup_kill: bool,
 }
 
+/// Whether this process may make cgroups and pid namespaces, and load probes.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
 impl Machine {
     /// # Errors
     /// Not root, or no cgroup v2 at all: no story can be played then.
     pub fn survey() -> anyhow::Result<Machine> {
-        if !nix::unistd::geteuid().is_root() {
+        if !is_root() {
             bail!("playing the stories needs root (cgroups, pid namespaces, probes): run it as root, with sudo for instance");
         }
         let mounts = Mounts::find().context("survey the machine")?;

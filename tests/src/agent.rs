@@ -1,0 +1,114 @@
+//! The agent as a process: started, listened to, ended. It is told an output format and, where wanted, a collector: nothing of
+//! what is about to die.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::libc::{SIGKILL, SIGTERM};
+
+use crate::sys::kill;
+
+/// Lines of the agent's log that are kept for an error message.
+const LOG_LINES: usize = 60;
+
+/// A running `epitaph watch --output json`. Killed when dropped.
+pub struct Agent {
+    child: Child,
+    log: Arc<Mutex<VecDeque<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Agent {
+    /// Starts `program`; every line of its output goes to `lines`, and None at its end.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(program: &Path, otlp: Option<&str>, lines: Sender<Option<String>>) -> anyhow::Result<Agent> {
+        let mut command = Command::new(program);
+        command.args(["watch", "--output", "json"]);
+        if let Some(url) = otlp {
+            command.args(["--otlp", url]);
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start the agent {}: build it with cargo build -p epitaph", program.display()))?;
+        let stdout = BufReader::new(child.stdout.take().context("the agent has no stdout")?);
+        let stderr = BufReader::new(child.stderr.take().context("the agent has no stderr")?);
+        let log = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = Arc::clone(&log);
+        let readers = vec![
+            std::thread::spawn(move || {
+                for line in stdout.lines().map_while(Result::ok) {
+                    let _ = lines.send(Some(line));
+                }
+                let _ = lines.send(None);
+            }),
+            std::thread::spawn(move || {
+                for line in stderr.lines().map_while(Result::ok) {
+                    let mut log = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    if log.len() == LOG_LINES {
+                        log.pop_front();
+                    }
+                    log.push_back(line);
+                }
+            }),
+        ];
+        Ok(Agent { child, log, readers })
+    }
+
+    /// Its last log lines.
+    pub fn log(&self) -> String {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.iter().map(|line| format!("    {line}\n")).collect()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM, then SIGKILL where it does not end within `patience`; how it ended.
+    ///
+    /// # Errors
+    /// It cannot be signalled or waited for.
+    pub fn end(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+        const STEP: Duration = Duration::from_millis(20);
+        let mut waited = Duration::ZERO;
+        if self.child.try_wait()?.is_none() {
+            self.signal(SIGTERM)?;
+        }
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                for reader in self.readers.drain(..) {
+                    let _ = reader.join();
+                }
+                return Ok(status);
+            }
+            if waited >= patience {
+                self.signal(SIGKILL)?;
+            }
+            sleep(STEP);
+            waited += STEP;
+        }
+    }
+
+    fn signal(&self, signal: i32) -> anyhow::Result<()> {
+        Ok(kill(self.child.id().cast_signed(), signal)?)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

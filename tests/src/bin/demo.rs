@@ -1,0 +1,51 @@
+//! `cargo xtask demo` builds the agent and runs this.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use epitaph_tests::demo::{Options, demo};
+use epitaph_tests::stories::stories;
+
+const USAGE: &str = "usage: demo AGENT [--otlp URL] [--keep] [STORY...] | demo --list";
+
+fn main() -> ExitCode {
+    match play() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("demo: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn play() -> anyhow::Result<bool> {
+    let mut agent = None;
+    let (mut otlp, mut keep, mut only) = (None, false, Vec::new());
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--list" => {
+                stories().for_each(|s| println!("{:26} {}", s.name, s.what));
+                return Ok(true);
+            }
+            "--otlp" => otlp = Some(args.next().context("--otlp needs a URL")?),
+            "--keep" => keep = true,
+            flag if flag.starts_with('-') => bail!("no flag {flag}; {USAGE}"),
+            path if agent.is_none() => agent = Some(PathBuf::from(path)),
+            story => only.push(story.to_owned()),
+        }
+    }
+    let players = std::env::current_exe()?
+        .parent()
+        .context("this program has no directory")?
+        .to_path_buf();
+    let options = Options {
+        otlp,
+        only,
+        keep,
+        ..Options::new(agent.context(USAGE)?, players)
+    };
+    Ok(demo(&options)?.passed())
+}

@@ -1,0 +1,288 @@
+//! The demo: starts the agent, plays the stories, tells each death as the agent does, compares.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::play::{Played, Players, Role};
+use crate::report::{Case, Kind, Report};
+use crate::stories::stories;
+use crate::sys::random_hex;
+
+/// What to play, with what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `epitaph` binary.
+    pub agent: PathBuf,
+    /// Directory of `stand-in-runtime`, `victim` and `bystander`: where cargo puts this package's binaries.
+    pub players: PathBuf,
+    /// Handed to the agent as `--otlp URL`.
+    pub otlp: Option<String>,
+    /// Names of stories; all where it is empty.
+    pub only: Vec<String>,
+    /// Stories that play at the same time.
+    pub at_once: usize,
+    /// Leave the agent's output, as it was, in a file, and say where.
+    pub keep: bool,
+    /// How long the agent may take from the end of the last story to its last termination.
+    pub to_judge: Duration,
+}
+
+impl Options {
+    /// All stories, six at once, 15 s for the last verdict.
+    pub fn new(agent: PathBuf, players: PathBuf) -> Options {
+        Options {
+            agent,
+            players,
+            otlp: None,
+            only: Vec::new(),
+            keep: false,
+            at_once: 6,
+            to_judge: Duration::from_secs(15),
+        }
+    }
+}
+
+/// From its start to its first line.
+const TO_OBSERVE: Duration = Duration::from_secs(60);
+/// For a second report of the same death, which must not come.
+const TO_REPEAT: Duration = Duration::from_secs(2);
+/// From SIGTERM to its end.
+const TO_END: Duration = Duration::from_secs(10);
+
+/// Plays, and prints to stdout: each sentence as it comes, then the table. The caller judges by [`Report::passed`].
+///
+/// # Errors
+/// Not root, a program is missing, the agent does not come to observe or ends too early.
+pub fn demo(options: &Options) -> anyhow::Result<Report> {
+    let report = run(options, &mut |line| println!("{line}"))?;
+    println!("\n{report}");
+    if options.keep {
+        let path = std::env::temp_dir().join(format!("epitaph-demo-{}.jsonl", random_hex(4)?));
+        std::fs::write(&path, report.lines.join("\n") + "\n").with_context(|| format!("write {}", path.display()))?;
+        println!("the agent's output: {}", path.display());
+    }
+    Ok(report)
+}
+
+/// As [`demo`], but every line that is to be shown as it happens goes to `tell`.
+///
+/// # Errors
+/// As [`demo`].
+pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
+    for name in &options.only {
+        ensure!(stories().any(|s| s.name == name), "no story `{name}`; they are: {}", names());
+    }
+    let players = Players::new(&options.players)?;
+    let mut report = Report::default();
+    for story in stories().filter(|s| options.only.is_empty() || options.only.iter().any(|n| n == s.name)) {
+        match players.machine().can_play(story) {
+            Ok(()) => report.cases.push(Case::new(players.cast(story)?)),
+            Err(reason) => report.unplayable.push((story.name, reason)),
+        }
+    }
+    let (to, heard) = channel();
+    let mut agent = Agent::start(&options.agent, options.otlp.as_deref(), lines_to(to.clone()))?;
+    report.observing = observing(&mut agent, &heard)?;
+    tell(&format!(
+        "the agent observes (process {}), told nothing; {} stories begin",
+        agent.pid(),
+        report.cases.len()
+    ));
+    for (story, reason) in &report.unplayable {
+        tell(&format!("not played: {story}: {reason}"));
+    }
+    let roles: Vec<Role> = report.cases.iter().map(|c| c.role.clone()).collect();
+    let mut table = Table {
+        report,
+        heard,
+        place: 0,
+        agent_ended: false,
+        to_judge: options.to_judge,
+    };
+    let waiting = Mutex::new(roles.iter().enumerate().collect::<VecDeque<_>>());
+    std::thread::scope(|scope| {
+        let waiting = &waiting;
+        for _ in 0..options.at_once.max(1) {
+            let (players, to) = (&players, to.clone());
+            scope.spawn(move || {
+                loop {
+                    let Some((index, role)) = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
+                        return;
+                    };
+                    let played = players.play(role).map_err(|e| format!("{e:#}"));
+                    let _ = to.send(Heard::Played(index, played));
+                }
+            });
+        }
+        drop(to);
+        table.listen(tell);
+        // Without an agent there is nothing to play for.
+        if table.agent_ended {
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    });
+    if table.agent_ended {
+        let status = agent.end(Duration::ZERO)?;
+        bail!("the agent ended by itself ({status}); its log:\n{}", agent.log());
+    }
+    let status = agent.end(TO_END).context("end the agent")?;
+    table.rest(tell);
+    let mut report = table.report;
+    if !status.success() {
+        report.problems.push(format!(
+            "after SIGTERM the agent ended with {status}; its log:\n{}",
+            agent.log()
+        ));
+    }
+    Ok(report)
+}
+
+enum Heard {
+    Line(String),
+    AgentEnded,
+    Played(usize, Result<Played, String>),
+}
+
+fn names() -> String {
+    stories().map(|s| s.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The agent's lines into the common channel.
+fn lines_to(to: Sender<Heard>) -> Sender<Option<String>> {
+    let (lines, from) = channel::<Option<String>>();
+    std::thread::spawn(move || {
+        for line in from {
+            let _ = to.send(line.map_or(Heard::AgentEnded, Heard::Line));
+        }
+    });
+    lines
+}
+
+fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
+    match heard.recv_timeout(TO_OBSERVE) {
+        Ok(Heard::Line(line)) => {
+            let value: Value =
+                serde_json::from_str(&line).with_context(|| format!("the agent's first line is not JSON: {line}"))?;
+            ensure!(
+                value["type"] == "observing",
+                "the agent's first line is not of type observing: {line}"
+            );
+            Ok(value)
+        }
+        Ok(_) => {
+            let status = agent.end(Duration::ZERO)?;
+            bail!("the agent ended before it observed ({status}); its log:\n{}", agent.log())
+        }
+        Err(_) => bail!(
+            "the agent did not observe within {} s; its log:\n{}",
+            TO_OBSERVE.as_secs(),
+            agent.log()
+        ),
+    }
+}
+
+struct Table {
+    report: Report,
+    heard: Receiver<Heard>,
+    /// Lines of the agent so far.
+    place: u64,
+    agent_ended: bool,
+    to_judge: Duration,
+}
+
+impl Table {
+    /// Until every story is played and judged, or the agent is given up.
+    fn listen(&mut self, tell: &mut dyn FnMut(&str)) {
+        loop {
+            let played = self.report.cases.iter().all(|c| c.played.is_some());
+            let judged = self.report.cases.iter().all(|c| !c.terminations.is_empty());
+            let patience = match (played, judged) {
+                (true, true) => TO_REPEAT,
+                (true, false) => self.to_judge,
+                // The players have timeouts of their own.
+                (false, _) => Duration::from_secs(600),
+            };
+            match self.heard.recv_timeout(patience) {
+                Ok(Heard::AgentEnded) => {
+                    self.agent_ended = true;
+                    return;
+                }
+                Ok(heard) => self.take(heard, tell),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// What the agent still said at its end.
+    fn rest(&mut self, tell: &mut dyn FnMut(&str)) {
+        while let Ok(heard) = self.heard.recv_timeout(TO_END) {
+            if matches!(heard, Heard::AgentEnded) {
+                return;
+            }
+            self.take(heard, tell);
+        }
+    }
+
+    fn take(&mut self, heard: Heard, tell: &mut dyn FnMut(&str)) {
+        match heard {
+            Heard::AgentEnded => {}
+            Heard::Played(index, played) => {
+                if let Err(e) = &played {
+                    tell(&format!(
+                        "  {}: a player failed: {e}",
+                        self.report.cases[index].role.story.name
+                    ));
+                }
+                self.report.cases[index].played = Some(played);
+            }
+            Heard::Line(line) => {
+                self.place += 1;
+                self.report.lines.push(line.clone());
+                match serde_json::from_str::<Value>(&line) {
+                    Ok(value) => {
+                        if let Some((index, kind)) = self.report.hear(self.place, &value) {
+                            tell_of(&self.report.cases[index], kind, &value, tell);
+                        }
+                    }
+                    Err(e) => self
+                        .report
+                        .problems
+                        .push(format!("the agent's output is not JSON ({e}): {line}")),
+                }
+            }
+        }
+    }
+}
+
+fn tell_of(case: &Case, kind: Kind, line: &Value, tell: &mut dyn FnMut(&str)) {
+    let story = case.role.story;
+    let sentence = line["sentence"]
+        .as_str()
+        .unwrap_or("(no sentence)")
+        .escape_debug()
+        .to_string()
+        .replace("\\'", "'");
+    match kind {
+        Kind::Early => tell(&format!("\n{} (early): {sentence}", story.name)),
+        Kind::Termination => {
+            tell(&format!("\n{}: {}", story.name, story.what));
+            tell(&format!(
+                "  {}: {sentence}",
+                line["verdict"].as_str().unwrap_or("(no verdict)")
+            ));
+            if let Some(remedy) = line["remedy"].as_str() {
+                tell(&format!(
+                    "  remedy: {}",
+                    remedy.escape_debug().to_string().replace("\\'", "'")
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Expected against judged: what the agent said of each death beside what the players know of it.
+
+use std::fmt;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::play::{Played, Role};
+use crate::runtime::{Did, Kill};
+use crate::story::{Bystander, Story};
+
+/// All that a run of the demo found out.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The agent's first line, as it was.
+    pub observing: Value,
+    /// All that it said after that, as it was.
+    pub lines: Vec<String>,
+    pub cases: Vec<Case>,
+    /// Stories that this machine cannot play: name and reason.
+    pub unplayable: Vec<(&'static str, String)>,
+    /// Terminations of subjects that are not the demo's.
+    pub others: u64,
+    /// What was wrong with the agent as a process: its end, its output.
+    pub problems: Vec<String>,
+}
+
+/// One story as it was played, and as the agent saw it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub role: Role,
+    /// None until it is over; Err where a player failed.
+    pub played: Option<Result<Played, String>>,
+    /// Early warnings, with their place in the agent's output.
+    pub early: Vec<(u64, Value)>,
+    /// Terminations (there should be one), with their place in the agent's output.
+    pub terminations: Vec<(u64, Value)>,
+}
+
+impl Case {
+    pub fn new(role: Role) -> Case {
+        Case {
+            role,
+            played: None,
+            early: Vec::new(),
+            terminations: Vec::new(),
+        }
+    }
+
+    fn story(&self) -> &'static Story {
+        self.role.story
+    }
+
+    /// The termination that counts.
+    pub fn judged(&self) -> Option<&Value> {
+        self.terminations.first().map(|(_, value)| value)
+    }
+
+    /// Each thing that is not as it should be, in a line; empty where all is.
+    pub fn differs(&self) -> Vec<String> {
+        let mut differs = Vec::new();
+        match &self.played {
+            None => differs.push("it was not played to its end".into()),
+            Some(Err(e)) => differs.push(format!("a player failed: {e}")),
+            Some(Ok(played)) => differs.extend(played.differs(&self.role).into_iter().map(|d| format!("not as told: {d}"))),
+        }
+        let Some(judged) = self.judged() else {
+            differs.push("the agent reported no termination".into());
+            return differs;
+        };
+        if self.terminations.len() > 1 {
+            differs.push(format!("the agent reported {} terminations", self.terminations.len()));
+        }
+        self.check_verdict(judged, &mut differs);
+        self.check_words(judged, &mut differs);
+        self.check_early(&mut differs);
+        if let Some(Ok(played)) = &self.played {
+            self.check_facts(judged, played, &mut differs);
+            self.check_times(judged, played, &mut differs);
+            self.check_connections(judged, played, &mut differs);
+        }
+        differs
+    }
+
+    fn check_verdict(&self, judged: &Value, differs: &mut Vec<String>) {
+        let expected = &self.story().expected;
+        for (axis, wanted) in [
+            ("verdict", expected.verdict),
+            ("cause", expected.cause),
+            ("exit", expected.exit),
+            ("traffic", expected.traffic),
+        ] {
+            if judged[axis] != wanted {
+                differs.push(format!("{axis}: expected {wanted}, judged {}", judged[axis]));
+            }
+        }
+        let unclean = expected.verdict != "clean";
+        if judged["unclean"] != unclean {
+            differs.push(format!("unclean: expected {unclean}, judged {}", judged["unclean"]));
+        }
+        if self.evidence().is_empty() {
+            differs.push("the verdict names no evidence".into());
+        }
+        let trace = judged["trace_id"].as_str().unwrap_or_default();
+        if trace.len() != 32 || !trace.bytes().all(|b| b.is_ascii_hexdigit()) {
+            differs.push(format!("trace_id: {trace:?} is not 32 hex digits"));
+        }
+    }
+
+    fn check_words(&self, judged: &Value, differs: &mut Vec<String>) {
+        let expected = &self.story().expected;
+        for (field, words) in [("sentence", expected.sentence), ("remedy", expected.remedy)] {
+            let text = judged[field].as_str().unwrap_or_default();
+            for word in words.iter().filter(|word| !text.contains(**word)) {
+                differs.push(format!("{field}: no `{word}` in {text:?}"));
+            }
+            if text.chars().any(char::is_control) {
+                differs.push(format!("{field}: a control character in {text:?}"));
+            }
+        }
+        if self.sentence().is_empty() {
+            differs.push("there is no sentence".into());
+        }
+    }
+
+    fn check_early(&self, differs: &mut Vec<String>) {
+        let first = self.early.first().map(|(place, _)| *place);
+        let end = self.terminations.first().map(|(place, _)| *place);
+        match (self.story().expected.early_warning, first) {
+            (true, None) => differs.push("no early warning that the stop signal was ignored".into()),
+            (true, Some(_)) if first > end => differs.push("the early warning came after the termination".into()),
+            (false, Some(_)) => differs.push("an early warning, though no stop signal was ignored".into()),
+            _ => {}
+        }
+        if self.early.len() > 1 {
+            differs.push(format!("{} early warnings", self.early.len()));
+        }
+    }
+
+    /// What both know exactly: ids, senders, the status.
+    fn check_facts(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
+        let mut same = |what: &str, pointer: &str, truth: Value| {
+            let said = judged.pointer(pointer).unwrap_or(&Value::Null);
+            if *said != truth {
+                differs.push(format!("{what}: it was {truth}, the agent says {said}"));
+            }
+        };
+        for did in &played.did {
+            match did {
+                Did::Created { cgroup_id, cgroup, .. } => {
+                    same("cgroup", "/cgroup", json!(cgroup));
+                    same("cgroup id", "/cgroup_id", json!(cgroup_id));
+                }
+                Did::Started { pid, ns_pid, .. } => {
+                    same("main process", "/main/pid", json!(pid));
+                    same("its own pid", "/main/ns_pid", json!(ns_pid));
+                }
+                Did::Signalled { signal, sender, .. } => {
+                    same("stop signal", "/stop/signal", json!(name(*signal)));
+                    same("its sender", "/stop/sender/pid", json!(sender));
+                    same("its sender's role", "/stop/sender/role", json!("runtime"));
+                }
+                Did::Killed { by, sender, .. } => {
+                    same("the killer", "/kill/sender/pid", json!(sender));
+                    same("the killer's role", "/kill/sender/role", json!("runtime"));
+                    same("by cgroup.kill", "/kill/cgroup_kill", json!(*by == Kill::Cgroup));
+                }
+                Did::Ended {
+                    code,
+                    signal,
+                    core_dumped,
+                    ..
+                } => {
+                    same("exit code", "/status/code", json!(code));
+                    same("signal", "/status/signal", json!(signal.map(name)));
+                    same("core", "/status/core_dumped", json!(core_dumped));
+                }
+                Did::Ready { .. } | Did::Frozen { .. } | Did::Removed { .. } | Did::Failed { .. } => {}
+            }
+        }
+    }
+
+    /// The kernel's times lie between the players' own, on the same clock.
+    fn check_times(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
+        let (begin, end) = (judged["begin_boot_ns"].as_u64(), judged["end_boot_ns"].as_u64());
+        let (Some(begin), Some(end)) = (begin, end) else {
+            differs.push("begin_boot_ns or end_boot_ns is missing".into());
+            return;
+        };
+        let in_order = played.signalled_at().unwrap_or(0) <= begin && begin <= end;
+        if !in_order || played.ended_at().is_some_and(|reaped| end > reaped) {
+            differs.push(format!(
+                "times: the stop signal at {:?}, begin {begin}, end {end}, reaped at {:?}",
+                played.signalled_at(),
+                played.ended_at()
+            ));
+        }
+    }
+
+    fn check_connections(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
+        let counted = |what: &str| judged["connections"][what].as_u64();
+        let mut wanted = |what: &str, low: u64, high: u64| {
+            if !counted(what).is_some_and(|n| (low..=high).contains(&n)) {
+                differs.push(format!(
+                    "connections {what}: clients saw {low} to {high}, the agent {:?}",
+                    counted(what)
+                ));
+            }
+        };
+        let (low, high) = played.refused();
+        wanted("refused", low, high);
+        let (reset, cut, idle) = match (self.story().bystander, self.story().expected.traffic) {
+            (Bystander::Client { count, .. }, "reset") => (count, 0, 0),
+            (Bystander::Client { count, .. }, "cut") => (0, count, 0),
+            (
+                Bystander::Client {
+                    verb: "keep-alive",
+                    count,
+                },
+                _,
+            ) => (0, 0, count),
+            _ => (0, 0, 0),
+        };
+        for (what, count) in [("reset", reset), ("cut", cut), ("cut_unanswered", cut), ("idle_closed", idle)] {
+            wanted(what, count as u64, count as u64);
+        }
+    }
+
+    pub fn sentence(&self) -> &str {
+        self.judged().and_then(|j| j["sentence"].as_str()).unwrap_or_default()
+    }
+
+    /// The probes that the verdict rests on, each once, in order of time.
+    pub fn evidence(&self) -> Vec<&str> {
+        let all = self.judged().and_then(|j| j["evidence"].as_array());
+        let mut sources: Vec<&str> = Vec::new();
+        for source in all.into_iter().flatten().filter_map(|e| e["source"].as_str()) {
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
+        }
+        sources
+    }
+}
+
+impl Report {
+    /// A line of the agent's output, the `place`th. The case and kind that it was about, where it was about one.
+    pub fn hear(&mut self, place: u64, line: &Value) -> Option<(usize, Kind)> {
+        let kind = match line["type"].as_str() {
+            Some("termination") => Kind::Termination,
+            Some("stop-signal-ignored") => Kind::Early,
+            Some(_) => return None,
+            None => {
+                self.problems
+                    .push(format!("the agent's output has a line without a type: {line}"));
+                return None;
+            }
+        };
+        let subject = &line["subject"];
+        let name = subject["id"].as_str().or_else(|| subject["name"].as_str());
+        let Some(index) = self.cases.iter().position(|c| Some(c.role.subject.as_str()) == name) else {
+            self.others += u64::from(kind == Kind::Termination);
+            return None;
+        };
+        match kind {
+            Kind::Termination => self.cases[index].terminations.push((place, line.clone())),
+            Kind::Early => self.cases[index].early.push((place, line.clone())),
+        }
+        Some((index, kind))
+    }
+
+    /// Every playable story was judged as expected, once, and the agent behaved.
+    pub fn passed(&self) -> bool {
+        self.problems.is_empty() && !self.cases.is_empty() && self.cases.iter().all(|c| c.differs().is_empty())
+    }
+
+    /// The case of a story, where it could be played.
+    pub fn case(&self, story: &str) -> Option<&Case> {
+        self.cases.iter().find(|c| c.story().name == story)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Early,
+    Termination,
+}
+
+/// As the agent writes it.
+fn name(signal: i32) -> String {
+    match Signal::try_from(signal) {
+        Ok(signal) => signal.as_str().to_owned(),
+        Err(_) => format!("SIGRTMIN+{}", signal - 34),
+    }
+}
+
+/// The table, what differs, what could not be played, and the count.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<[String; 5]> = self.cases.iter().map(row).collect();
+        let head = ["", "story", "expected", "judged", "evidence"].map(str::to_owned);
+        let width = |i: usize| rows.iter().chain([&head]).map(|r| r[i].chars().count()).max().unwrap_or(0);
+        let widths = [0, 1, 2, 3].map(width);
+        for r in [&head].into_iter().chain(&rows) {
+            let [mark, story, expected, judged, evidence] = r;
+            let [a, b, c, d] = widths;
+            writeln!(f, "{mark:a$}  {story:b$}  {expected:c$}  {judged:d$}  {evidence}")?;
+        }
+        for case in &self.cases {
+            for line in case.differs() {
+                writeln!(f, "differs: {}: {line}", case.story().name)?;
+            }
+        }
+        for (story, reason) in &self.unplayable {
+            writeln!(f, "not played: {story}: {reason}")?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        let good = self.cases.iter().filter(|c| c.differs().is_empty()).count();
+        let unplayable = self.unplayable.len();
+        write!(f, "{} stories: {good} judged as expected, ", self.cases.len() + unplayable)?;
+        write!(
+            f,
+            "{} not, {unplayable} not playable on this machine",
+            self.cases.len() - good
+        )
+    }
+}
+
+fn row(case: &Case) -> [String; 5] {
+    let mark = if case.differs().is_empty() { "ok" } else { "DIFFERS" };
+    let expected = &case.story().expected;
+    let judged = case.judged().map_or_else(
+        || "nothing".to_owned(),
+        |j| axes(&["verdict", "cause", "traffic"].map(|axis| j[axis].as_str().unwrap_or("?"))),
+    );
+    [
+        mark.into(),
+        case.story().name.into(),
+        axes(&[expected.verdict, expected.cause, expected.traffic]),
+        judged,
+        case.evidence().join(", "),
+    ]
+}
+
+/// `ignored-stop-signal (stopped, quiet)`
+fn axes([verdict, cause, traffic]: &[&str; 3]) -> String {
+    format!("{verdict} ({cause}, {traffic})")
+}

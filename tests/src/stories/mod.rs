@@ -1,0 +1,126 @@
+//! All stories. An eleventh way to die is an entry in one of the lists below, a behaviour in `victim`, and a rule in the agent's verdict room.
+
+mod dropped;
+mod ends;
+mod kills;
+mod traffic;
+
+use std::time::Duration;
+
+use nix::libc::{SIGABRT, SIGKILL, SIGQUIT, SIGSEGV, SIGSTOP, SIGTERM};
+
+use crate::runtime::{Kill, Stop};
+use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, by_signal, stopped};
+use crate::victim::SIGRTMIN_3;
+
+/// All of them, in the order in which they are told.
+pub fn stories() -> impl Iterator<Item = &'static Story> {
+    [ends::STORIES, dropped::STORIES, kills::STORIES, traffic::STORIES]
+        .into_iter()
+        .flatten()
+}
+
+const CLEAN: Expected = Expected {
+    end: End::Code(0),
+    verdict: "clean",
+    cause: "stopped",
+    exit: "clean",
+    traffic: "quiet",
+    sentence: &["SIGTERM"],
+    remedy: &[],
+    early_warning: false,
+};
+
+/// An end that is not clean, asked for by the runtime, without traffic.
+const fn unclean(end: End, exit: &'static str, sentence: &'static [&'static str]) -> Expected {
+    Expected {
+        end,
+        verdict: exit,
+        exit,
+        sentence,
+        ..CLEAN
+    }
+}
+
+const fn ignored(sentence: &'static [&'static str]) -> Expected {
+    Expected {
+        early_warning: true,
+        ..unclean(End::Signal(SIGKILL), "ignored-stop-signal", sentence)
+    }
+}
+
+/// An end that nobody asked for.
+const fn unasked(end: End, cause: &'static str, exit: &'static str, sentence: &'static [&'static str]) -> Expected {
+    Expected {
+        cause,
+        ..unclean(end, exit, sentence)
+    }
+}
+
+/// A clean exit that clients suffered from.
+const fn suffered(verdict: &'static str, traffic: &'static str, sentence: &'static [&'static str]) -> Expected {
+    Expected {
+        verdict,
+        traffic,
+        sentence,
+        ..CLEAN
+    }
+}
+
+const MEMORY_LIMIT: u64 = 24 << 20;
+const ANY: &str = "127.0.0.1:0";
+const GRACE_FOR_SERVERS: Stop = Stop::Signal {
+    signal: SIGTERM,
+    grace: Duration::from_secs(4),
+    frozen: false,
+    kill: Kill::Main,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::stories;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = stories().map(|s| s.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), stories().count());
+    }
+
+    #[test]
+    fn headline_follows_from_exit_and_traffic() {
+        for story in stories() {
+            let expected = &story.expected;
+            let headline = match (expected.exit, expected.traffic) {
+                ("clean", "quiet") => "clean",
+                ("clean", "refused") => "refused-connections",
+                ("clean", "reset") => "reset-connections",
+                ("clean", "cut") => "cut-connections",
+                (exit, _) => exit,
+            };
+            assert_eq!(expected.verdict, headline, "{}", story.name);
+        }
+    }
+
+    /// Every `exit` that can occur without Kubernetes, but for unknown.
+    #[test]
+    fn every_exit_has_a_story() {
+        let exits = [
+            "clean",
+            "default-action",
+            "nonzero-exit",
+            "ignored-stop-signal",
+            "blocked-stop-signal",
+            "killed-after-grace",
+            "force-killed",
+            "oom-killed",
+            "oom-child",
+            "killed-by-other",
+            "crashed",
+        ];
+        for exit in exits {
+            assert!(stories().any(|s| s.expected.exit == exit), "no story ends {exit}");
+        }
+    }
+}

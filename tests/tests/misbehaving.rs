@@ -1,0 +1,174 @@
+//! A demo is worth something only if it fails: agents that say nothing, too much, too late, or lies.
+//!
+//! The agents are shell scripts; the deaths are real.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use epitaph_tests::demo::{Options, run};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::report::Report;
+use epitaph_tests::skip::skip;
+
+const OBSERVING: &str = r#"echo '{"type":"observing","boot_id":"b","kernel":"k","probes":[]}'"#;
+
+/// Ends well at SIGTERM, as the agent is to do.
+const AND_WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
+
+/// Says a termination of every scope that appears, `times` over, with `fields` in it.
+fn terminating(times: u32, fields: &str) -> String {
+    format!(
+        r#"{OBSERVING}
+trap 'exit 0' TERM
+seen=
+while :; do
+  for scope in $(find /sys/fs/cgroup -maxdepth 3 -name 'cri-containerd-*.scope' -path '*/epitaph-demo.slice/*'); do
+    id=${{scope##*/cri-containerd-}}; id=${{id%.scope}}
+    case "$seen" in *"$id"*) continue;; esac
+    seen="$seen $id"
+    for _ in $(seq {times}); do
+      printf '{{"type":"termination","subject":{{"kind":"container","id":"%s"}},{fields}}}\n' "$id"
+    done
+  done
+  sleep 0.05
+done"#
+    )
+}
+
+const AS_EXPECTED: &str = r#""verdict":"clean","cause":"completed","exit":"clean","traffic":"quiet","sentence":"It exited 0.""#;
+
+/// Whether the caller, a test of that name, is to go on.
+fn can_play(test: &str) -> bool {
+    if !is_root() {
+        skip(test, "playing needs root");
+    }
+    is_root()
+}
+
+fn play(script: &str) -> anyhow::Result<Report> {
+    let directory = tempfile::tempdir()?;
+    let agent = directory.path().join("agent");
+    fs::write(&agent, format!("#!/bin/sh\n{script}\n"))?;
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755))?;
+    run(&options(agent), &mut |_| {})
+}
+
+fn options(agent: PathBuf) -> Options {
+    let players = Path::new(env!("CARGO_BIN_EXE_victim"))
+        .parent()
+        .map_or_else(PathBuf::new, Path::to_path_buf);
+    Options {
+        only: vec!["completed".into()],
+        to_judge: Duration::from_millis(500),
+        ..Options::new(agent, players)
+    }
+}
+
+fn differs(report: &Report) -> Vec<String> {
+    assert!(!report.passed());
+    report.case("completed").map(|c| c.differs()).unwrap_or_default()
+}
+
+#[test]
+fn a_silent_agent_fails() -> anyhow::Result<()> {
+    if !can_play("a_silent_agent_fails") {
+        return Ok(());
+    }
+    let report = play(&format!("{OBSERVING}\n{AND_WAIT}"))?;
+    assert_eq!(differs(&report), ["the agent reported no termination"]);
+    assert!(
+        report
+            .to_string()
+            .ends_with("1 stories: 0 judged as expected, 1 not, 0 not playable on this machine"),
+        "{report}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_wrong_verdict_fails_by_axis() -> anyhow::Result<()> {
+    if !can_play("a_wrong_verdict_fails_by_axis") {
+        return Ok(());
+    }
+    let wrong = AS_EXPECTED.replace("completed", "unknown").replace("quiet", "cut");
+    let differs = differs(&play(&terminating(1, &wrong))?);
+    for expected in [
+        r#"cause: expected completed, judged "unknown""#,
+        r#"traffic: expected quiet, judged "cut""#,
+        "the verdict names no evidence",
+    ] {
+        assert!(differs.iter().any(|d| d == expected), "no `{expected}` in {differs:#?}");
+    }
+    assert!(!differs.iter().any(|d| d.starts_with("exit:")), "{differs:#?}");
+    Ok(())
+}
+
+#[test]
+fn two_reports_of_one_death_fail() -> anyhow::Result<()> {
+    if !can_play("two_reports_of_one_death_fail") {
+        return Ok(());
+    }
+    let differs = differs(&play(&terminating(2, AS_EXPECTED))?);
+    assert!(
+        differs.iter().any(|d| d == "the agent reported 2 terminations"),
+        "{differs:#?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_agent_that_ends_is_an_error_with_its_log() {
+    if !can_play("an_agent_that_ends_is_an_error_with_its_log") {
+        return;
+    }
+    let error = play(&format!("{OBSERVING}\necho 'no such probe' >&2; exit 3"))
+        .map(|r| r.to_string())
+        .unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("ended by itself (exit status: 3)") && error.contains("no such probe"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_agent_that_never_observes_is_an_error_with_its_log() {
+    if !can_play("an_agent_that_never_observes_is_an_error_with_its_log") {
+        return;
+    }
+    let error = format!(
+        "{:#}",
+        play("echo 'cannot load' >&2; exit 77").map(|r| r.to_string()).unwrap_err()
+    );
+    assert!(
+        error.contains("before it observed") && error.contains("cannot load"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_agent_that_fails_at_sigterm_is_a_problem() -> anyhow::Result<()> {
+    if !can_play("an_agent_that_fails_at_sigterm_is_a_problem") {
+        return Ok(());
+    }
+    let report = play(&format!("{OBSERVING}\n{}", AND_WAIT.replace("exit 0", "exit 9")))?;
+    assert!(
+        report.problems.iter().any(|p| p.contains("exit status: 9")),
+        "{:?}",
+        report.problems
+    );
+    Ok(())
+}
+
+#[test]
+fn an_unknown_story_is_an_error_that_lists_them() {
+    let mut options = options("/bin/true".into());
+    options.only = vec!["nonsense".into()];
+    let error = format!("{:#}", run(&options, &mut |_| {}).map(|r| r.to_string()).unwrap_err());
+    assert!(
+        error.contains("no story `nonsense`") && error.contains("completed"),
+        "{error}"
+    );
+}
