@@ -10,6 +10,7 @@ pub mod agent;
 pub mod bystander;
 pub mod cgroup;
 pub mod demo;
+pub mod jaeger;
 pub mod machine;
 pub mod play;
 pub mod report;

@@ -3,4 +3,5 @@
 pub mod http;
 pub mod metrics;
 pub mod otlp;
+pub mod own_spans;
 pub mod terminal;

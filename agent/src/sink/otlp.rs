@@ -11,7 +11,7 @@ mod transport;
 mod worker;
 
 #[cfg(test)]
-mod collector;
+pub(crate) mod collector;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,157 @@
+//! A real Jaeger on ports of its own, and its query API.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+/// All-in-one with storage in memory, all of it on the loopback; ends with this value.
+pub struct Jaeger {
+    child: Child,
+    pub otlp_grpc: u16,
+    pub otlp_http: u16,
+    query: u16,
+    admin: u16,
+}
+
+impl Jaeger {
+    pub fn start(binary: &Path, log: &Path) -> anyhow::Result<Jaeger> {
+        // Held together so that no port is given twice; free again when this returns, just before Jaeger takes them.
+        let (ports, udp) = free_ports()?;
+        let [
+            query,
+            query_grpc,
+            otlp_grpc,
+            otlp_http,
+            collector_grpc,
+            collector_http,
+            admin,
+            agent_http,
+        ] = ports;
+        let local = |flag: &str, port: u16| format!("--{flag}=127.0.0.1:{port}");
+        let log = std::fs::File::create(log).context("create Jaeger's log")?;
+        let child = Command::new(binary)
+            .env("SPAN_STORAGE_TYPE", "memory")
+            .arg(local("query.http-server.host-port", query))
+            .arg(local("query.grpc-server.host-port", query_grpc))
+            .arg(local("collector.otlp.grpc.host-port", otlp_grpc))
+            .arg(local("collector.otlp.http.host-port", otlp_http))
+            .arg(local("collector.grpc-server.host-port", collector_grpc))
+            .arg(local("collector.http-server.host-port", collector_http))
+            .arg(local("admin.http.host-port", admin))
+            .arg(local("http-server.host-port", agent_http))
+            .arg(local("reporter.grpc.host-port", collector_grpc))
+            .arg(local("processor.jaeger-compact.server-host-port", udp[0]))
+            .arg(local("processor.jaeger-binary.server-host-port", udp[1]))
+            .arg(local("processor.zipkin-compact.server-host-port", udp[2]))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("start Jaeger {}", binary.display()))?;
+        let mut jaeger = Jaeger {
+            child,
+            otlp_grpc,
+            otlp_http,
+            query,
+            admin,
+        };
+        for _ in 0..600 {
+            if let Some(status) = jaeger.child.try_wait()? {
+                bail!("Jaeger ended with {status}");
+            }
+            if jaeger.get("/api/services").is_ok() && [otlp_grpc, otlp_http].iter().all(|p| connect(*p).is_ok()) {
+                return Ok(jaeger);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        bail!("Jaeger did not come up")
+    }
+
+    /// The trace as the UI gets it: `data[0]`, or None where there is none.
+    pub fn trace(&self, id: &str) -> anyhow::Result<Option<Value>> {
+        match self.get(&format!("/api/traces/{id}"))? {
+            (200, body) => {
+                let data = body["data"].as_array().context("no data")?;
+                ensure!(data.len() == 1, "{} traces of one id", data.len());
+                Ok(Some(data[0].clone()))
+            }
+            (404, _) => Ok(None),
+            (status, body) => bail!("Jaeger answered {status}: {body}"),
+        }
+    }
+
+    /// All traces of a service.
+    pub fn traces_of(&self, service: &str) -> anyhow::Result<Vec<Value>> {
+        // The range of time is that of the fixtures: Jaeger looks an hour back by default.
+        let path = format!("/api/traces?service={service}&limit=1000&start=0&end=4000000000000000");
+        let (status, body) = self.get(&path)?;
+        ensure!(status == 200, "Jaeger answered {status}: {body}");
+        Ok(body["data"].as_array().context("no data")?.clone())
+    }
+
+    /// Spans of a service that Jaeger has stored so far, each copy counted.
+    pub fn spans_saved(&self, service: &str) -> anyhow::Result<u64> {
+        let (status, metrics) = get(self.admin, "/metrics")?;
+        ensure!(status == 200, "Jaeger's admin server answered {status}");
+        let service = format!("svc=\"{service}\"");
+        let lines = metrics
+            .lines()
+            .filter(|l| l.starts_with("jaeger_collector_spans_saved_by_svc_total{"));
+        let counts = lines.filter(|l| l.contains(&service) && l.contains("result=\"ok\""));
+        counts
+            .map(|l| Ok(l.rsplit(' ').next().context("no value")?.parse::<u64>()?))
+            .sum()
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<(u16, Value)> {
+        let (status, body) = get(self.query, path)?;
+        Ok((
+            status,
+            serde_json::from_str(&body).with_context(|| format!("parse {path}: {body}"))?,
+        ))
+    }
+}
+
+impl Drop for Jaeger {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn get(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
+    let mut stream = connect(port)?;
+    // HTTP/1.0: the answer ends with the connection, in no chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the header")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((status, body.to_string()))
+}
+
+fn connect(port: u16) -> std::io::Result<TcpStream> {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+}
+
+fn free_ports() -> std::io::Result<([u16; 8], [u16; 3])> {
+    let mut tcp = Vec::new();
+    let mut udp = Vec::new();
+    let mut ports = ([0; 8], [0; 3]);
+    for port in &mut ports.0 {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        *port = socket.local_addr()?.port();
+        tcp.push(socket);
+    }
+    for port in &mut ports.1 {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        *port = socket.local_addr()?.port();
+        udp.push(socket);
+    }
+    Ok(ports)
+}
