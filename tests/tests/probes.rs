@@ -18,6 +18,7 @@ use epitaph::event::{
 };
 use epitaph::source::kernel::{Kernel, Options};
 use epitaph_ebpf::{Kind, watch};
+use epitaph_tests::skip::skip;
 use nix::sys::signal::{self, kill};
 
 const UNIFIED: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
@@ -28,7 +29,7 @@ macro_rules! need {
         match $what {
             Some(what) => what,
             None => {
-                println!("SKIP {}: {}", std::thread::current().name().unwrap_or("?"), $reason);
+                skip(std::thread::current().name().unwrap_or("?"), $reason);
                 return;
             }
         }
@@ -271,7 +272,7 @@ fn every_probe_of_this_kernel_is_active() {
     for (name, state) in probes.kernel.probes() {
         match state {
             ProbeState::Active => {}
-            ProbeState::Unsupported(reason) => println!("SKIP probe {name}: {reason}"),
+            ProbeState::Unsupported(reason) => skip(&format!("probe-{name}"), &reason.to_string()),
             ProbeState::Failed(error) => panic!("{name}: {error}"),
         }
     }
@@ -463,8 +464,9 @@ fn a_process_ends_once_with_the_status_that_its_parent_got_in_whatever_order_its
 fn an_unwatched_process_that_nobody_signalled_ends_unheard() {
     let mut probes = need!(Probes::load(), "not root");
     if !own_cgroup_is_root() {
-        println!(
-            "SKIP an_unwatched_process_that_nobody_signalled_ends_unheard: the tests run in a cgroup of their own, which may be watched"
+        skip(
+            "an_unwatched_process_that_nobody_signalled_ends_unheard",
+            "the tests run in a cgroup of their own, which may be watched",
         );
         return;
     }
@@ -663,7 +665,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
 fn the_kernel_arms_by_itself_before_the_sockets_close() {
     let mut probes = need!(Probes::load(), "not root");
     if !own_cgroup_is_root() {
-        println!("SKIP the_kernel_arms_by_itself_before_the_sockets_close: not in the root cgroup");
+        skip("the_kernel_arms_by_itself_before_the_sockets_close", "not in the root cgroup");
         return;
     }
     // Killed from outside; and ended of its own accord, where no signal tells of it.
