@@ -1,1 +1,43 @@
-fn main() {}
+//! Thin: what was asked for, done by `runtime`, ended with a code for scripts.
+
+use std::process::ExitCode;
+
+use epitaph::cli::explain;
+use epitaph::cli::{Cli, Command, SysExit};
+use epitaph::config::ProcessEnv;
+use epitaph::runtime;
+
+fn main() -> ExitCode {
+    let cli = match Cli::parse_or_exit(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code.into(),
+    };
+    let env = &ProcessEnv;
+    let done = match &cli.command {
+        Command::Agent(args) => runtime::agent(args, env),
+        Command::Watch(args) => runtime::watch(args, env),
+        Command::Record(args) => runtime::record(args, env),
+        Command::Replay(args) => runtime::replay(args, env),
+        Command::Explain(args) => return explain(args.verdict.as_deref()).into(),
+    };
+    match done {
+        Ok(()) => SysExit::Ok.into(),
+        Err(error) => {
+            eprintln!("epitaph: {error}");
+            error.code.into()
+        }
+    }
+}
+
+fn explain(verdict: Option<&str>) -> SysExit {
+    match explain::explain(verdict) {
+        Ok(text) => {
+            print!("{text}");
+            SysExit::Ok
+        }
+        Err(error) => {
+            eprintln!("epitaph: {error}");
+            SysExit::Usage
+        }
+    }
+}

@@ -47,12 +47,15 @@ pub fn main(args: &[String]) -> i32 {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
         ["kill", name, pid, signal] => murder(name, pid, signal),
+        ["kill-from", cgroup, name, pid, signal] => {
+            std::fs::write(format!("{cgroup}/cgroup.procs"), "0").and_then(|()| murder(name, pid, signal))
+        }
         ["connect", address, count] => parallel(address, count, Ask::Nothing),
         ["request", address, count] => parallel(address, count, Ask::Once),
         ["keep-alive", address, count] => parallel(address, count, Ask::AndStay),
         ["every", address, milliseconds] => every(address, milliseconds),
         _ => Err(Error::other(
-            "usage: bystander kill NAME PID SIGNAL | connect|request|keep-alive ADDRESS COUNT | every ADDRESS MS",
+            "usage: bystander kill NAME PID SIGNAL | kill-from CGROUP NAME PID SIGNAL | connect|request|keep-alive ADDRESS COUNT | every ADDRESS MS",
         )),
     };
     match result {

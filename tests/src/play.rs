@@ -14,7 +14,7 @@ use crate::bystander::{Seen, What};
 use crate::cgroup::{Memory, SLICE, Scope};
 use crate::machine::Machine;
 use crate::runtime::{Did, Spec, Stop};
-use crate::story::{Bystander, Kind, Program, Story, When};
+use crate::story::{Bystander, Kind, Program, Story, When, Whence};
 use crate::sys::random_hex;
 
 /// Longest wait for one line of a player.
@@ -37,6 +37,8 @@ pub struct Role {
     /// Container id (64 hex digits), or the unit's name.
     pub subject: String,
     pub scope: String,
+    /// Id of the container that the bystander lives in, where it does.
+    pub neighbour: Option<String>,
 }
 
 /// What happened, by the players' own account.
@@ -80,6 +82,12 @@ impl Players {
     /// # Errors
     /// No randomness.
     pub fn cast(&self, story: &'static Story) -> anyhow::Result<Role> {
+        let neighbour = match story.bystander {
+            Bystander::Signals {
+                from: Whence::Container, ..
+            } => Some(random_hex(32)?),
+            _ => None,
+        };
         Ok(match story.subject {
             Kind::Container => {
                 let subject = random_hex(32)?;
@@ -87,6 +95,7 @@ impl Players {
                     story,
                     scope: format!("cri-containerd-{subject}.scope"),
                     subject,
+                    neighbour,
                 }
             }
             Kind::Unit => {
@@ -95,6 +104,7 @@ impl Players {
                     story,
                     scope: subject.clone(),
                     subject,
+                    neighbour,
                 }
             }
         })
@@ -128,7 +138,7 @@ impl Players {
             bail!("not ready")
         };
         let mut seen = Vec::new();
-        let mut client = self.before_stop(story, pid, address.as_deref(), &mut seen)?;
+        let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;
         // Requests are read by then, and the observer has met everybody.
         sleep(Duration::from_millis(200));
         if story.stop != Stop::Wait {
@@ -138,11 +148,12 @@ impl Players {
             name,
             signal,
             when: When::WithinGrace,
+            ..
         } = story.bystander
         {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
             sleep(Duration::from_millis(500));
-            self.signal(name, pid, signal)?;
+            self.signal(role, name, pid, signal)?;
         }
         did.extend(runtime.rest()?);
         if let Some(client) = &mut client {
@@ -188,13 +199,13 @@ impl Players {
 
     fn before_stop(
         &self,
-        story: &Story,
+        role: &Role,
         pid: u32,
         address: Option<&str>,
         seen: &mut Vec<Seen>,
     ) -> anyhow::Result<Option<Player<Seen>>> {
         let address = || address.context("the server did not say its address");
-        let (args, first, known): (Vec<String>, usize, What) = match story.bystander {
+        let (args, first, known): (Vec<String>, usize, What) = match role.story.bystander {
             Bystander::Nobody
             | Bystander::Signals {
                 when: When::WithinGrace, ..
@@ -203,8 +214,9 @@ impl Players {
                 name,
                 signal,
                 when: When::BeforeStop,
+                ..
             } => {
-                self.signal(name, pid, signal)?;
+                self.signal(role, name, pid, signal)?;
                 return Ok(None);
             }
             Bystander::Client { verb, count } => {
@@ -229,11 +241,25 @@ impl Players {
         Ok(Some(client))
     }
 
-    fn signal(&self, name: &str, pid: u32, signal: i32) -> anyhow::Result<()> {
-        let status = self
-            .program("bystander")
-            .args(["kill", name, &pid.to_string(), &signal.to_string()])
-            .status()?;
+    fn signal(&self, role: &Role, name: &str, pid: u32, signal: i32) -> anyhow::Result<()> {
+        let home = match &role.neighbour {
+            Some(id) => Some(Scope::create(
+                &self.machine.mounts,
+                &format!("cri-containerd-{id}.scope"),
+                None,
+            )?),
+            None => None,
+        };
+        let mut bystander = self.program("bystander");
+        match &home {
+            Some(scope) => bystander.arg("kill-from").arg(&scope.v2),
+            None => bystander.arg("kill"),
+        };
+        let status = bystander.args([name, &pid.to_string(), &signal.to_string()]).status();
+        if let Some(scope) = home {
+            scope.remove()?;
+        }
+        let status = status?;
         ensure!(status.success(), "the bystander could not send signal {signal}: {status}");
         Ok(())
     }

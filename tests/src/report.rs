@@ -118,6 +118,15 @@ impl Case {
                 differs.push(format!("{field}: a control character in {text:?}"));
             }
         }
+        if let Some(id) = &self.role.neighbour
+            && !self.sentence().contains(&id[..12])
+        {
+            differs.push(format!(
+                "sentence: the sender's container {} is not in {:?}",
+                &id[..12],
+                self.sentence()
+            ));
+        }
         if self.sentence().is_empty() {
             differs.push("there is no sentence".into());
         }

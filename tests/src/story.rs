@@ -47,6 +47,7 @@ pub enum Bystander {
         name: &'static str,
         signal: i32,
         when: When,
+        from: Whence,
     },
     /// So many connections, made before the stop: see `crate::bystander`.
     Client {
@@ -62,6 +63,14 @@ pub enum When {
     BeforeStop,
     /// Half a second after the stop signal.
     WithinGrace,
+}
+
+/// Where a bystander lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    Host,
+    /// In the cgroup of a container of its own: the sentence must name that.
+    Container,
 }
 
 /// The truth, as the players know it, and the verdict that follows from it.

@@ -417,6 +417,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    // Each history checks everything after every step.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Whatever comes, the stores keep their bounds, and what is said of a cgroup is what its path says.
     #[test]
     fn any_history_is_bounded_and_true(steps in prop::collection::vec(step(), 0..400), hybrid in any::<bool>()) {

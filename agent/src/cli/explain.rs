@@ -4,17 +4,7 @@ use std::fmt::Write as _;
 
 use crate::config::settings::nearest_of;
 use crate::verdict::Severity;
-
-/// A row of the verdict table.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    pub headline: &'static str,
-    pub unclean: bool,
-    pub severity: Severity,
-    pub meaning: &'static str,
-    pub proof: &'static str,
-    pub remedy: &'static str,
-}
+use crate::verdict::table::{Row, TABLE, by_headline};
 
 /// There is no such verdict. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,24 +19,24 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 }
 
 /// One verdict in full, or all with a line each.
-pub fn explain(table: &[Entry], verdict: Option<&str>) -> Result<String, UnknownVerdict> {
-    let Some(name) = verdict else { return Ok(list(table)) };
-    let Some(entry) = table.iter().find(|e| e.headline == name) else {
+pub fn explain(verdict: Option<&str>) -> Result<String, UnknownVerdict> {
+    let Some(name) = verdict else { return Ok(list()) };
+    let Some(row) = by_headline(name) else {
         // What is typed differs in case and separators as often as in letters.
         let normal = name.to_lowercase().replace(['_', ' '], "-");
         return Err(UnknownVerdict {
             name: name.to_owned(),
-            nearest: nearest_of(&normal, table.iter().map(|e| e.headline)),
+            nearest: nearest_of(&normal, TABLE.iter().map(|row| row.headline)),
         });
     };
-    let Entry {
+    let Row {
         headline,
         meaning,
         proof,
         remedy,
         ..
-    } = entry;
-    let mut out = format!("{headline} ({}, severity {})\n", cleanliness(entry), severity(entry.severity));
+    } = row;
+    let mut out = format!("{headline} ({}, severity {})\n", cleanliness(row), severity(row.severity));
     for (title, text) in [
         ("What it means", meaning),
         ("What proves it", proof),
@@ -59,21 +49,21 @@ pub fn explain(table: &[Entry], verdict: Option<&str>) -> Result<String, Unknown
     Ok(out)
 }
 
-fn list(table: &[Entry]) -> String {
-    let width = table.iter().map(|e| e.headline.len()).max().unwrap_or(0);
+fn list() -> String {
+    let width = TABLE.iter().map(|e| e.headline.len()).max().unwrap_or(0);
     let mut out = String::new();
-    for entry in table {
-        let mark = if entry.unclean { '!' } else { ' ' };
-        let _ = writeln!(out, "{mark} {:width$}  {}", entry.headline, first_sentence(entry.meaning));
+    for row in &TABLE {
+        let mark = if row.unclean { '!' } else { ' ' };
+        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
     out.push_str("\n! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.\n");
     out
 }
 
 /// The body of `docs/verdicts.md`.
-pub fn markdown(table: &[Entry]) -> String {
+pub fn markdown() -> String {
     let mut out = String::from("| verdict | unclean | severity | in short |\n|---|---|---|---|\n");
-    for e in table {
+    for e in &TABLE {
         let unclean = if e.unclean { "yes" } else { "no" };
         let name = e.headline;
         let _ = writeln!(
@@ -83,7 +73,7 @@ pub fn markdown(table: &[Entry]) -> String {
             first_sentence(e.meaning)
         );
     }
-    for e in table {
+    for e in &TABLE {
         let _ = write!(out, "\n## {}\n\n{}\n\n**Proof.** {}\n", e.headline, e.meaning, e.proof);
         if !e.remedy.is_empty() {
             let _ = write!(out, "\n**Remedy.** {}\n", e.remedy);
@@ -92,8 +82,8 @@ pub fn markdown(table: &[Entry]) -> String {
     out
 }
 
-fn cleanliness(entry: &Entry) -> &'static str {
-    if entry.unclean { "unclean" } else { "not unclean" }
+fn cleanliness(row: &Row) -> &'static str {
+    if row.unclean { "unclean" } else { "not unclean" }
 }
 
 fn severity(severity: Severity) -> &'static str {
@@ -127,32 +117,12 @@ fn wrap(text: &str, width: usize, indent: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::{Expect, expect};
+    use expect_test::{Expect, expect, expect_file};
 
     use super::*;
 
-    const SAMPLE: &[Entry] = &[
-        Entry {
-            headline: "clean",
-            unclean: false,
-            severity: Severity::Info,
-            meaning: "It ended in time. Nobody noticed.",
-            proof: "sched_process_exit gave exit code 0.",
-            remedy: "",
-        },
-        Entry {
-            headline: "ignored-stop-signal",
-            unclean: true,
-            severity: Severity::Critical,
-            meaning: "The stop signal reached the main process, which had no handler for it, so the kernel dropped it. \
-                      It was killed at the end of the grace.",
-            proof: "signal_generate with result `ignored`.",
-            remedy: "Install a handler, or run an init.",
-        },
-    ];
-
     fn check(verdict: Option<&str>, expected: Expect) {
-        expected.assert_eq(&explain(SAMPLE, verdict).unwrap_or_else(|e| format!("error: {e}\n")));
+        expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {e}\n")));
     }
 
     #[test]
@@ -160,11 +130,25 @@ mod tests {
         check(
             None,
             expect![[r#"
-              clean                It ended in time.
-            ! ignored-stop-signal  The stop signal reached the main process, which had no handler for it, so the kernel dropped it.
+                ! oom-killed           The kernel killed the main process because memory ran out.
+                ! oom-child            The kernel killed a child for memory, and the main process ended with an error within ten seconds.
+                ! crashed              A signal of its own making ended the main process: a fault, an abort, or a limit that it ran into.
+                ! killed-by-other      Someone who is neither its runtime nor itself killed the main process.
+                ! killed-after-grace   The process was shutting down, but not done when the grace was over: the runtime killed it.
+                ! force-killed         The runtime killed the main process without asking it to stop first.
+                ! blocked-stop-signal  The stop signal was never read: the process was frozen or stopped, had it masked, or never came to its handler.
+                ! ignored-stop-signal  The kernel dropped the stop signal, so that the process never knew: it ran on until the runtime killed it.
+                ! default-action       The stop signal itself ended the process: no handler ran, work in flight was dropped.
+                ! nonzero-exit         The main process ended by itself with a code other than 0.
+                ! cut-connections      It ended cleanly, but connections that were in use were open at its end and closed by it.
+                ! reset-connections    It ended cleanly, but clients had their connections reset.
+                ! refused-connections  It ended cleanly, but clients went on connecting after its listener was closed and were refused.
+                  clean-exit           It ended cleanly; what its clients saw was not observed.
+                  clean                It ended as it should, and no client was hurt.
+                  unknown              The evidence does not suffice: something was lost, not observed, or came before the agent.
 
-            ! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.
-        "#]],
+                ! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.
+            "#]],
         );
     }
 
@@ -173,30 +157,35 @@ mod tests {
         check(
             Some("ignored-stop-signal"),
             expect![[r#"
-            ignored-stop-signal (unclean, severity critical)
+                ignored-stop-signal (unclean, severity warning)
 
-            What it means
-              The stop signal reached the main process, which had no handler for it, so
-              the kernel dropped it. It was killed at the end of the grace.
+                What it means
+                  The kernel dropped the stop signal, so that the process never knew: it ran
+                  on until the runtime killed it.
 
-            What proves it
-              signal_generate with result `ignored`.
+                What proves it
+                  signal_generate's own result says ignored; the runtime's SIGKILL came later.
 
-            How to fix it
-              Install a handler, or run an init.
-        "#]],
+                How to fix it
+                  Install a handler, exec the program in place of the shell, or put a small
+                  init (tini, dumb-init) at PID 1.
+            "#]],
         );
         check(
             Some("clean"),
             expect![[r#"
-            clean (not unclean, severity info)
+                clean (not unclean, severity info)
 
-            What it means
-              It ended in time. Nobody noticed.
+                What it means
+                  It ended as it should, and no client was hurt.
 
-            What proves it
-              sched_process_exit gave exit code 0.
-        "#]],
+                What proves it
+                  Exit code 0, or the stop signal's own (128 + n) after it was handled; its
+                  sockets were observed and quiet.
+
+                How to fix it
+                  Nothing.
+            "#]],
         );
     }
 
@@ -220,5 +209,16 @@ mod tests {
             error: there is no verdict `\u{1b}[2Jx`; `epitaph explain` lists them all
         "#]],
         );
+    }
+
+    #[test]
+    fn the_documentation_lists_what_the_code_has() {
+        let doc = format!(
+            "# Verdicts\n\n\
+             Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. `epitaph explain VERDICT` says\n\
+             the same in a terminal.\n\n{}",
+            markdown()
+        );
+        expect_file!["../../../docs/verdicts.md"].assert_eq(&doc);
     }
 }

@@ -167,7 +167,7 @@ pub struct KernelArgs {
     /// The running kernel's BTF, where it has no /sys/kernel/btf/vmlinux
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
-    /// Ring buffer between the probes and us: a power of two [default: 4194304]
+    /// Ring buffer between the probes and us, rounded up to a power of two [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
 }
@@ -177,7 +177,7 @@ pub struct OtlpArgs {
     /// Send traces to this collector, such as http://localhost:4317
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// grpc or http/protobuf [default: grpc]
+    /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
     /// One service.name for all terminations instead of each subject's own

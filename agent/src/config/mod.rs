@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 
 pub use secret::{Endpoint, Secret};
 
+use crate::correlate;
+use crate::sink::otlp::{self, Compression, Headers, Protocol};
+use crate::source::kernel;
 use settings::nearest;
 
 /// The effective configuration. Written as TOML it shows no secret: [`Secret`] and [`Endpoint`] redact themselves.
@@ -82,7 +85,12 @@ pub struct Otlp {
     /// Used as it stands, instead of `endpoint`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_endpoint: Option<Endpoint>,
-    pub protocol: Protocol,
+    /// None: grpc where the endpoint's port is 4317, else http/protobuf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+    /// With grpc: an endpoint without a scheme means http, not https.
+    pub insecure: bool,
+    pub compression: Compression,
     pub traces: bool,
     pub metrics: bool,
     #[serde(with = "human_duration")]
@@ -106,7 +114,9 @@ impl Default for Otlp {
             endpoint: None,
             traces_endpoint: None,
             metrics_endpoint: None,
-            protocol: Protocol::Grpc,
+            protocol: None,
+            insecure: false,
+            compression: Compression::None,
             traces: true,
             metrics: true,
             metrics_interval: Duration::from_secs(60),
@@ -120,49 +130,52 @@ impl Default for Otlp {
 }
 
 impl Otlp {
-    /// Where traces go: a gRPC endpoint, or the whole URL of the http/protobuf path. None where they are not sent.
-    pub fn traces_url(&self) -> Option<String> {
-        self.url(self.traces, self.traces_endpoint.as_ref(), "/v1/traces")
+    /// For the sink of traces; None where they are not sent. `queue`: traces that wait for the collector.
+    pub fn traces(&self, queue: usize) -> Result<Option<otlp::Settings>, otlp::ConfigError> {
+        if !self.traces {
+            return Ok(None);
+        }
+        self.settings(self.traces_endpoint.as_ref(), queue)
     }
 
-    /// Like [`Otlp::traces_url`], for metrics.
-    pub fn metrics_url(&self) -> Option<String> {
-        self.url(self.metrics, self.metrics_endpoint.as_ref(), "/v1/metrics")
+    /// For [`crate::sink::metrics::push`]; None where metrics are not pushed.
+    pub fn metrics(&self) -> Result<Option<otlp::Settings>, otlp::ConfigError> {
+        if !self.metrics {
+            return Ok(None);
+        }
+        let mut settings = self.settings(self.metrics_endpoint.as_ref(), 1)?;
+        if let Some(settings) = &mut settings
+            && self.metrics_endpoint.is_none()
+            && let Some(base) = settings.url.to_string().strip_suffix("/v1/traces")
+            && let Ok(url) = format!("{base}/v1/metrics").parse()
+        {
+            settings.url = url;
+        }
+        Ok(settings)
     }
 
-    fn url(&self, enabled: bool, own: Option<&Endpoint>, path: &str) -> Option<String> {
-        if !enabled {
-            return None;
+    /// `own` is the signal's own endpoint, used as it stands.
+    fn settings(&self, own: Option<&Endpoint>, queue: usize) -> Result<Option<otlp::Settings>, otlp::ConfigError> {
+        let text = |endpoint: &Endpoint| endpoint.expose().to_owned();
+        otlp::OtlpConfig {
+            endpoint: self.endpoint.as_ref().map(text),
+            traces_endpoint: own.map(text),
+            protocol: self.protocol,
+            headers: Headers(
+                self.headers
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+                    .collect(),
+            ),
+            timeout_ms: Some(u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX)),
+            compression: Some(self.compression),
+            certificate: self.certificate.clone(),
+            client_certificate: self.client_certificate.clone(),
+            client_key: self.client_key.clone(),
+            insecure: Some(self.insecure),
+            queue: Some(queue),
         }
-        if let Some(own) = own {
-            return Some(own.expose().to_owned());
-        }
-        let base = self.endpoint.as_ref()?.expose();
-        Some(match self.protocol {
-            Protocol::Grpc => base.to_owned(),
-            Protocol::HttpProtobuf => format!("{}{path}", base.trim_end_matches('/')),
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Protocol {
-    #[default]
-    #[serde(rename = "grpc")]
-    Grpc,
-    #[serde(rename = "http/protobuf")]
-    HttpProtobuf,
-}
-
-impl FromStr for Protocol {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "grpc" => Ok(Protocol::Grpc),
-            "http/protobuf" => Ok(Protocol::HttpProtobuf),
-            _ => Err("not a protocol that is spoken here: write grpc or http/protobuf".to_owned()),
-        }
+        .settings()
     }
 }
 
@@ -183,43 +196,91 @@ pub struct Kernel {
     /// The kernel's BTF where it has no `/sys/kernel/btf/vmlinux`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub btf: Option<PathBuf>,
-    /// Ring buffer between the probes and us, bytes: a power of two, at least a page.
+    /// Ring buffer between the probes and us, bytes; rounded up to a power of two.
     pub ring_bytes: u32,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
-        Kernel {
-            btf: None,
-            ring_bytes: 4 << 20,
+        let kernel::Options { btf, ring_bytes } = kernel::Options::default();
+        Kernel { btf, ring_bytes }
+    }
+}
+
+impl Kernel {
+    pub fn options(&self) -> kernel::Options {
+        kernel::Options {
+            btf: self.btf.clone(),
+            ring_bytes: self.ring_bytes,
         }
     }
 }
 
-/// Bounds of memory. What does not fit is counted (`epitaph_dropped_total`), never lost silently.
+/// Bounds of memory and of waiting; see [`correlate::Limits`]. What does not fit is counted (`epitaph_dropped_total`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Terminations in progress.
+    pub subjects: usize,
     pub timelines: usize,
-    /// Facts kept of one termination.
-    pub facts_per_timeline: usize,
-    /// Live cgroups known by path.
-    pub live_cgroups: usize,
-    /// Dead cgroups still known by path.
-    pub dead_cgroups: usize,
+    pub facts: usize,
+    pub connections: usize,
+    pub pending: usize,
+    pub index_live: usize,
+    pub index_dead: usize,
+    #[serde(with = "human_duration")]
+    pub reorder: Duration,
+    #[serde(with = "human_duration")]
+    pub linger: Duration,
+    #[serde(with = "human_duration")]
+    pub idle: Duration,
     /// Finished terminations waiting for the collector.
     pub export_queue: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
+        let correlate::Limits {
+            subjects,
+            timelines,
+            facts,
+            connections,
+            pending,
+            index_live,
+            index_dead,
+            reorder,
+            linger,
+            idle,
+        } = correlate::Limits::default();
         Limits {
-            timelines: 10_000,
-            facts_per_timeline: 512,
-            live_cgroups: 65_536,
-            dead_cgroups: 4_096,
+            subjects,
+            timelines,
+            facts,
+            connections,
+            pending,
+            index_live,
+            index_dead,
+            reorder,
+            linger,
+            idle,
             export_queue: 2_048,
+        }
+    }
+}
+
+impl Limits {
+    /// The core's part.
+    pub fn core(&self) -> correlate::Limits {
+        correlate::Limits {
+            subjects: self.subjects,
+            timelines: self.timelines,
+            facts: self.facts,
+            connections: self.connections,
+            pending: self.pending,
+            index_live: self.index_live,
+            index_dead: self.index_dead,
+            reorder: self.reorder,
+            linger: self.linger,
+            idle: self.idle,
         }
     }
 }
@@ -428,19 +489,27 @@ impl Config {
                 problem: problem.to_owned(),
             })
         };
-        if !self.kernel.ring_bytes.is_power_of_two() || self.kernel.ring_bytes < 64 << 10 {
-            return invalid("kernel.ring_bytes", "must be a power of two, 65536 or more");
+        // The kernel takes no more than a signed 32-bit size.
+        if !(64 << 10..=1 << 30).contains(&self.kernel.ring_bytes) {
+            return invalid("kernel.ring_bytes", "must be between 65536 and 1073741824");
         }
+        let limits = &self.limits;
         for (key, value) in [
-            ("limits.timelines", self.limits.timelines),
-            ("limits.facts_per_timeline", self.limits.facts_per_timeline),
-            ("limits.live_cgroups", self.limits.live_cgroups),
-            ("limits.dead_cgroups", self.limits.dead_cgroups),
-            ("limits.export_queue", self.limits.export_queue),
+            ("limits.subjects", limits.subjects),
+            ("limits.timelines", limits.timelines),
+            ("limits.facts", limits.facts),
+            ("limits.connections", limits.connections),
+            ("limits.pending", limits.pending),
+            ("limits.index_live", limits.index_live),
+            ("limits.index_dead", limits.index_dead),
+            ("limits.export_queue", limits.export_queue),
         ] {
             if value == 0 {
                 return invalid(key, "must be 1 or more");
             }
+        }
+        if limits.linger < limits.reorder {
+            return invalid("limits.linger", "must not be shorter than limits.reorder");
         }
         for (key, value) in [
             ("otlp.timeout", self.otlp.timeout),
@@ -452,6 +521,17 @@ impl Config {
         }
         if self.otlp.client_certificate.is_some() != self.otlp.client_key.is_some() {
             return invalid("otlp.client_certificate", "needs otlp.client_key, and the other way round");
+        }
+        // Their errors quote the endpoint, which may hold a password.
+        for (key, result) in [
+            ("otlp.endpoint", self.otlp.traces(limits.export_queue)),
+            ("otlp.metrics_endpoint", self.otlp.metrics()),
+        ] {
+            match result {
+                Ok(_) => {}
+                Err(otlp::ConfigError::Endpoint { why, .. }) => return invalid(key, &why),
+                Err(other) => return invalid(key, &other.to_string()),
+            }
         }
         if let Err(problem) = tracing_subscriber::EnvFilter::try_new(&self.log.filter) {
             return invalid("log.filter", &format!("{problem}; write for example info,epitaph=debug"));

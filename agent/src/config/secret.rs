@@ -35,7 +35,7 @@ impl Serialize for Secret {
     }
 }
 
-/// A collector's URL, http or https. Shown, logged or written it has no user and password.
+/// A collector's URL, http or https; OpenTelemetry allows none of both with grpc, and means https. Shown, logged or written it has no user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint(String);
 
@@ -49,17 +49,17 @@ impl FromStr for Endpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        match rest {
-            None => Err("not a URL with a scheme: write http://HOST:PORT, or https://HOST:PORT for TLS".to_owned()),
-            Some(rest) if rest.is_empty() || rest.starts_with(['/', ':']) => {
-                Err("a URL without a host: write http://HOST:PORT".to_owned())
-            }
-            Some(rest) if rest.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-                Err("a URL with white space in it".to_owned())
-            }
-            Some(_) => Ok(Endpoint(text.to_owned())),
+        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        if !["", "http", "https"].contains(&scheme) {
+            return Err("neither http nor https: write http://HOST:PORT, or https://HOST:PORT for TLS".to_owned());
         }
+        if rest.is_empty() || rest.starts_with(['/', ':']) {
+            return Err("a URL without a host: write http://HOST:PORT".to_owned());
+        }
+        if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err("a URL with white space in it".to_owned());
+        }
+        Ok(Endpoint(text.to_owned()))
     }
 }
 
@@ -68,6 +68,7 @@ impl fmt::Display for Endpoint {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         match authority.rsplit_once('@') {
+            Some((_, host)) if scheme.is_empty() => write!(f, "{REDACTED}@{host}{path}"),
             Some((_, host)) => write!(f, "{scheme}://{REDACTED}@{host}{path}"),
             None => f.write_str(&self.0),
         }

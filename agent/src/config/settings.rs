@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use super::{Config, Secret, parse_duration};
+use crate::sink::otlp::{Compression, Protocol};
 
 pub struct Setting {
     /// Dotted path in the file.
@@ -31,9 +32,15 @@ pub const ALL: &[Setting] = &[
     Setting { key: "otlp.metrics_endpoint", env: &["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"], flag: None,
         about: "another endpoint for metrics, used as it stands",
         set: |c, v| put_some(&mut c.otlp.metrics_endpoint, v) },
-    Setting { key: "otlp.protocol", env: &["OTEL_EXPORTER_OTLP_PROTOCOL"], flag: Some("--otlp-protocol"),
-        about: "`grpc` or `http/protobuf`",
-        set: |c, v| put(&mut c.otlp.protocol, v) },
+    Setting { key: "otlp.protocol", env: &["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"], flag: Some("--otlp-protocol"),
+        about: "`grpc` or `http/protobuf`; without it grpc where the endpoint's port is 4317, else http/protobuf",
+        set: |c, v| { c.otlp.protocol = Some(word(v, &[("grpc", Protocol::Grpc), ("http/protobuf", Protocol::HttpProtobuf)])?); Ok(()) } },
+    Setting { key: "otlp.insecure", env: &["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"], flag: None,
+        about: "with grpc, an endpoint without a scheme means http, not https",
+        set: |c, v| put_bool(&mut c.otlp.insecure, v) },
+    Setting { key: "otlp.compression", env: &["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"], flag: None,
+        about: "`none` or `gzip`",
+        set: |c, v| { c.otlp.compression = word(v, &[("none", Compression::None), ("gzip", Compression::Gzip)])?; Ok(()) } },
     Setting { key: "otlp.traces", env: &["OTEL_TRACES_EXPORTER"], flag: None,
         about: "send traces (the variable: `otlp` or `none`)",
         set: |c, v| put_exporter(&mut c.otlp.traces, v) },
@@ -43,19 +50,19 @@ pub const ALL: &[Setting] = &[
     Setting { key: "otlp.metrics_interval", env: &["OTEL_METRIC_EXPORT_INTERVAL"], flag: None,
         about: "time between two exports of metrics",
         set: |c, v| { c.otlp.metrics_interval = parse_duration(v)?; Ok(()) } },
-    Setting { key: "otlp.timeout", env: &["OTEL_EXPORTER_OTLP_TIMEOUT"], flag: None,
+    Setting { key: "otlp.timeout", env: &["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"], flag: None,
         about: "limit of one export request",
         set: |c, v| { c.otlp.timeout = parse_duration(v)?; Ok(()) } },
-    Setting { key: "otlp.certificate", env: &["OTEL_EXPORTER_OTLP_CERTIFICATE"], flag: None,
+    Setting { key: "otlp.certificate", env: &["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"], flag: None,
         about: "PEM file of the CA that signed the collector's certificate",
         set: |c, v| put_some(&mut c.otlp.certificate, v) },
-    Setting { key: "otlp.client_certificate", env: &["OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"], flag: None,
+    Setting { key: "otlp.client_certificate", env: &["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"], flag: None,
         about: "PEM file of our own certificate, for a collector that asks for one",
         set: |c, v| put_some(&mut c.otlp.client_certificate, v) },
-    Setting { key: "otlp.client_key", env: &["OTEL_EXPORTER_OTLP_CLIENT_KEY"], flag: None,
+    Setting { key: "otlp.client_key", env: &["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"], flag: None,
         about: "PEM file of its private key",
         set: |c, v| put_some(&mut c.otlp.client_key, v) },
-    Setting { key: "otlp.headers", env: &["OTEL_EXPORTER_OTLP_HEADERS"], flag: None,
+    Setting { key: "otlp.headers", env: &["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"], flag: None,
         about: "headers of every export, `name=value,name=value` with percent-encoded values; a table of names and values in the file",
         set: |c, v| { c.otlp.headers = headers(v)?; Ok(()) } },
     Setting { key: "export.unclean_only", env: &["EPITAPH_UNCLEAN_ONLY"], flag: Some("--unclean-only"),
@@ -68,20 +75,38 @@ pub const ALL: &[Setting] = &[
         about: "file with the running kernel's BTF, where it has no /sys/kernel/btf/vmlinux",
         set: |c, v| put_some(&mut c.kernel.btf, v) },
     Setting { key: "kernel.ring_bytes", env: &["EPITAPH_RING_BYTES"], flag: Some("--ring-bytes"),
-        about: "ring buffer between the probes and the agent, bytes; a power of two",
+        about: "ring buffer between the probes and the agent, bytes; rounded up to a power of two",
         set: |c, v| put(&mut c.kernel.ring_bytes, v) },
+    Setting { key: "limits.subjects", env: &["EPITAPH_LIMITS_SUBJECTS"], flag: None,
+        about: "containers and units known at once",
+        set: |c, v| put(&mut c.limits.subjects, v) },
     Setting { key: "limits.timelines", env: &["EPITAPH_LIMITS_TIMELINES"], flag: None,
         about: "terminations in progress",
         set: |c, v| put(&mut c.limits.timelines, v) },
-    Setting { key: "limits.facts_per_timeline", env: &["EPITAPH_LIMITS_FACTS_PER_TIMELINE"], flag: None,
-        about: "facts kept of one termination; the rest are counted",
-        set: |c, v| put(&mut c.limits.facts_per_timeline, v) },
-    Setting { key: "limits.live_cgroups", env: &["EPITAPH_LIMITS_LIVE_CGROUPS"], flag: None,
-        about: "live cgroups known by path",
-        set: |c, v| put(&mut c.limits.live_cgroups, v) },
-    Setting { key: "limits.dead_cgroups", env: &["EPITAPH_LIMITS_DEAD_CGROUPS"], flag: None,
-        about: "dead cgroups still known by path",
-        set: |c, v| put(&mut c.limits.dead_cgroups, v) },
+    Setting { key: "limits.facts", env: &["EPITAPH_LIMITS_FACTS"], flag: None,
+        about: "facts of each sort kept of one termination; the rest are counted",
+        set: |c, v| put(&mut c.limits.facts, v) },
+    Setting { key: "limits.connections", env: &["EPITAPH_LIMITS_CONNECTIONS"], flag: None,
+        about: "connections kept of one termination",
+        set: |c, v| put(&mut c.limits.connections, v) },
+    Setting { key: "limits.pending", env: &["EPITAPH_LIMITS_PENDING"], flag: None,
+        about: "events that wait for their cgroup's name",
+        set: |c, v| put(&mut c.limits.pending, v) },
+    Setting { key: "limits.index_live", env: &["EPITAPH_LIMITS_INDEX_LIVE"], flag: None,
+        about: "living cgroups, and living processes, known",
+        set: |c, v| put(&mut c.limits.index_live, v) },
+    Setting { key: "limits.index_dead", env: &["EPITAPH_LIMITS_INDEX_DEAD"], flag: None,
+        about: "dead cgroups still known",
+        set: |c, v| put(&mut c.limits.index_dead, v) },
+    Setting { key: "limits.reorder", env: &["EPITAPH_LIMITS_REORDER"], flag: None,
+        about: "how late an event may arrive behind a later one",
+        set: |c, v| { c.limits.reorder = parse_duration(v)?; Ok(()) } },
+    Setting { key: "limits.linger", env: &["EPITAPH_LIMITS_LINGER"], flag: None,
+        about: "how long after its end a death still gathers evidence",
+        set: |c, v| { c.limits.linger = parse_duration(v)?; Ok(()) } },
+    Setting { key: "limits.idle", env: &["EPITAPH_LIMITS_IDLE"], flag: None,
+        about: "age at which facts that came to nothing are forgotten",
+        set: |c, v| { c.limits.idle = parse_duration(v)?; Ok(()) } },
     Setting { key: "limits.export_queue", env: &["EPITAPH_LIMITS_EXPORT_QUEUE"], flag: None,
         about: "terminations waiting for the collector; the oldest is counted out",
         set: |c, v| put(&mut c.limits.export_queue, v) },
@@ -168,11 +193,21 @@ fn put_some<T: FromStr<Err: ToString>>(to: &mut Option<T>, text: &str) -> Result
 
 fn put_bool(to: &mut bool, text: &str) -> Result<(), String> {
     *to = match text {
-        "true" | "1" => true,
-        "false" | "0" => false,
+        "true" | "True" | "TRUE" | "1" => true,
+        "false" | "False" | "FALSE" | "0" => false,
         _ => return Err("neither true nor false".to_owned()),
     };
     Ok(())
+}
+
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    match words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)) {
+        Some((_, value)) => Ok(*value),
+        None => Err(format!(
+            "not one of {}",
+            words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
+        )),
+    }
 }
 
 /// `otlp` and `none` are OpenTelemetry's words.

@@ -72,11 +72,11 @@ fn bad_values_name_where_they_come_from_and_the_remedy() {
         .assert_eq(&error("otlp = 3"));
     expect!["cannot parse the configuration epitaph.toml, line 2: string values must be quoted, expected literal string"]
         .assert_eq(&error("[otlp.headers]\nauthorization = Bearer t0psecret"));
-    let env = vars([("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")]);
-    expect!["bad value of environment variable OTEL_EXPORTER_OTLP_ENDPOINT (setting `otlp.endpoint`): not a URL with a scheme: write http://HOST:PORT, or https://HOST:PORT for TLS"]
+    let env = vars([("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://localhost:4317")]);
+    expect!["bad value of environment variable OTEL_EXPORTER_OTLP_ENDPOINT (setting `otlp.endpoint`): neither http nor https: write http://HOST:PORT, or https://HOST:PORT for TLS"]
         .assert_eq(&load("", &env, &flags([])).unwrap_err());
-    expect!["bad setting `kernel.ring_bytes`: must be a power of two, 65536 or more"]
-        .assert_eq(&error("[kernel]\nring_bytes = 100000"));
+    expect!["bad setting `kernel.ring_bytes`: must be between 65536 and 1073741824"]
+        .assert_eq(&error("[kernel]\nring_bytes = 1000"));
     expect!["bad setting `otlp.client_certificate`: needs otlp.client_key, and the other way round"]
         .assert_eq(&error("[otlp]\nclient_key = \"key.pem\""));
     let missing = Config::load(Some(Path::new("no/such.toml")), &vars([]), &flags([]))
@@ -105,6 +105,12 @@ fn no_secret_is_ever_printed() {
     assert!(!shown.contains("t0psecret"), "{shown}");
     assert!(shown.contains("https://(redacted)@collector:4317/base"), "{shown}");
 
+    let bad = vars([("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:t0psecret@[::1")]);
+    let problem = load("", &bad, &flags([])).unwrap_err();
+    assert!(
+        problem.contains("otlp.endpoint") && !problem.contains("t0psecret"),
+        "{problem}"
+    );
     let bad = vars([("OTEL_EXPORTER_OTLP_HEADERS", "authorization:t0psecret")]);
     assert!(!load("", &bad, &flags([])).unwrap_err().contains("t0psecret"));
 }
@@ -137,6 +143,8 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "otlp.headers" => "a=b",
             "export.unclean_only" => "true",
             "log.format" => "json",
+            "otlp.insecure" => "true",
+            "otlp.compression" => "gzip",
             _ => "131072",
         };
         let mut config = Config::default();
@@ -154,18 +162,27 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
 }
 
 #[test]
-fn endpoints_get_their_path_with_http_only() {
-    let mut otlp = Otlp {
-        endpoint: Some("http://c:4318/".parse().unwrap()),
-        ..Otlp::default()
+fn each_signal_has_its_own_url() {
+    let urls = |otlp: &Otlp| {
+        let url = |settings: Option<otlp::Settings>| settings.map_or("none".to_owned(), |s| s.url.to_string());
+        (url(otlp.traces(1).unwrap()), url(otlp.metrics().unwrap()))
     };
-    assert_eq!(otlp.traces_url().as_deref(), Some("http://c:4318/"));
-    otlp.protocol = Protocol::HttpProtobuf;
-    assert_eq!(otlp.traces_url().as_deref(), Some("http://c:4318/v1/traces"));
+    let pair = |traces: &str, metrics: &str| (traces.to_owned(), metrics.to_owned());
+    let mut otlp = Otlp::default();
+    assert_eq!(urls(&otlp), pair("none", "none"));
+    otlp.endpoint = Some("http://c:4317".parse().unwrap());
+    assert_eq!(urls(&otlp), pair("http://c:4317/", "http://c:4317/"));
+    otlp.protocol = Some(Protocol::HttpProtobuf);
+    assert_eq!(urls(&otlp), pair("http://c:4317/v1/traces", "http://c:4317/v1/metrics"));
+    otlp.endpoint = Some("http://c:4318/base/".parse().unwrap());
+    assert_eq!(
+        urls(&otlp),
+        pair("http://c:4318/base/v1/traces", "http://c:4318/base/v1/metrics")
+    );
     otlp.metrics_endpoint = Some("http://m:1/custom".parse().unwrap());
-    assert_eq!(otlp.metrics_url().as_deref(), Some("http://m:1/custom"));
+    assert_eq!(urls(&otlp), pair("http://c:4318/base/v1/traces", "http://m:1/custom"));
     otlp.traces = false;
-    assert_eq!(otlp.traces_url(), None);
+    assert_eq!(urls(&otlp), pair("none", "http://m:1/custom"));
 }
 
 #[test]
@@ -174,9 +191,16 @@ fn a_person_sends_nothing_without_a_flag() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=b"),
     ]);
-    assert_eq!(Config::for_person(&env, &flags([])).unwrap().otlp.traces_url(), None);
+    assert!(
+        Config::for_person(&env, &flags([]))
+            .unwrap()
+            .otlp
+            .traces(1)
+            .unwrap()
+            .is_none()
+    );
     let config = Config::for_person(&env, &flags([("--otlp", "otlp.endpoint", "http://d:2")])).unwrap();
-    assert_eq!(config.otlp.traces_url().as_deref(), Some("http://d:2"));
+    assert_eq!(config.otlp.traces(1).unwrap().unwrap().url, "http://d:2/v1/traces");
     assert_eq!(config.otlp.headers["a"].expose(), "b");
 }
 

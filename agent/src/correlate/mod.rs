@@ -158,6 +158,11 @@ impl Correlator {
         out
     }
 
+    /// Whose is what, as far as it was told.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
     /// Live subjects, and those of them with a timeline.
     pub fn sizes(&self) -> (usize, usize) {
         (self.subjects.len(), self.touched.len())

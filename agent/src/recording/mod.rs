@@ -46,7 +46,7 @@ pub struct Header {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RecordingError {
+pub enum ReadError {
     #[error("file is no epitaph recording; give a file that `epitaph record` has written")]
     NotARecording,
     #[error(
@@ -57,11 +57,15 @@ pub enum RecordingError {
     DamagedHeader,
     #[error("cannot read recording: {0}")]
     Read(std::io::Error),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
     #[error("cannot write recording: {0}; free space or record to another file")]
     Write(std::io::Error),
     #[error("cannot record an input of {0} bytes, the format's limit is {MAX_PAYLOAD}")]
     TooLong(usize),
-    #[error("cannot record a kernel event without its record's bytes; use Writer::kernel")]
+    #[error("cannot record a kernel event without its record's bytes; use Writer::record")]
     KernelWithoutBytes,
     #[error("cannot record an input as JSON: {0}")]
     Json(serde_json::Error),

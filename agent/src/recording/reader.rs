@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 
-use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, RecordingError, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
+use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, ReadError, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
 use crate::event::{Boot, Event, Input, Kind};
 
 /// What a recording did not give; complete once the iterator has ended.
@@ -49,7 +49,7 @@ where
     D: FnMut(&[u8]) -> Result<(Boot, Event), E>,
 {
     /// `decode` is the decode room's.
-    pub fn new(file: R, decode: D) -> Result<Reader<R, D>, RecordingError> {
+    pub fn new(file: R, decode: D) -> Result<Reader<R, D>, ReadError> {
         let mut frames = Frames::new(file);
         let header = read_header(&mut frames)?;
         let last = header.observation.since;
@@ -128,25 +128,25 @@ where
     }
 }
 
-fn read_header<R: Read>(frames: &mut Frames<R>) -> Result<Header, RecordingError> {
+fn read_header<R: Read>(frames: &mut Frames<R>) -> Result<Header, ReadError> {
     let whole = frames.fill(MAGIC.len() + 4);
     if let Some(error) = frames.error.take() {
-        return Err(RecordingError::Read(error));
+        return Err(ReadError::Read(error));
     }
     if !whole || frames.ahead()[..MAGIC.len()] != MAGIC {
-        return Err(RecordingError::NotARecording);
+        return Err(ReadError::NotARecording);
     }
     let version = frames.number(MAGIC.len());
     if version > VERSION {
-        return Err(RecordingError::Newer { found: version });
+        return Err(ReadError::Newer { found: version });
     }
     if version == 0 {
-        return Err(RecordingError::DamagedHeader);
+        return Err(ReadError::DamagedHeader);
     }
     frames.at += MAGIC.len() + 4;
-    let length = frames.whole().ok_or(RecordingError::DamagedHeader)?;
+    let length = frames.whole().ok_or(ReadError::DamagedHeader)?;
     let json = &frames.ahead()[PREFIX..PREFIX + length];
-    let header = serde_json::from_slice(json).map_err(|_| RecordingError::DamagedHeader)?;
+    let header = serde_json::from_slice(json).map_err(|_| ReadError::DamagedHeader)?;
     frames.at += PREFIX + length;
     Ok(header)
 }

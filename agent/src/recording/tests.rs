@@ -99,7 +99,7 @@ fn record(inputs: &[(Boot, Input)]) -> (Vec<u8>, Vec<usize>) {
                 at,
                 event: Event::CgroupRmdir(gone),
             } => {
-                writer.kernel(*now, &rmdir(at.0, gone.cgroup.id).0).unwrap();
+                writer.record(*now, &rmdir(at.0, gone.cgroup.id).0).unwrap();
             }
             input => writer.input(*now, input).unwrap(),
         }
@@ -141,11 +141,8 @@ fn gives_back_what_was_recorded() {
 fn kernel_records_keep_their_bytes() {
     let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
     let (bytes, input) = rmdir(5, 6);
-    assert!(matches!(
-        writer.input(Boot(1), &input),
-        Err(RecordingError::KernelWithoutBytes)
-    ));
-    writer.kernel(Boot(1), &bytes).unwrap();
+    assert!(matches!(writer.input(Boot(1), &input), Err(WriteError::KernelWithoutBytes)));
+    writer.record(Boot(1), &bytes).unwrap();
     let file = writer.into_inner();
     assert!(file.windows(32).any(|window| window == bytes));
 }
@@ -257,8 +254,8 @@ fn what_a_later_version_adds_is_counted_or_ignored() {
         br#"{"input":"lost","kind":"eclipse","since":1,"count":2}"#,
     );
     writer.raw(Boot(4), 9, b"another kind of payload");
-    writer.kernel(Boot(5), &[6, 0, 99, 0]).unwrap();
-    writer.kernel(Boot(6), &[77, 0, 1, 0]).unwrap();
+    writer.record(Boot(5), &[6, 0, 99, 0]).unwrap();
+    writer.record(Boot(6), &[77, 0, 1, 0]).unwrap();
     let (read, report) = read(&writer.into_inner());
     let lost = Input::Lost {
         kind: Kind::CgroupMkdir,
@@ -282,11 +279,11 @@ fn too_long_an_input_is_refused() {
     let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
     let before = writer.len();
     assert!(matches!(
-        writer.kernel(Boot(1), &vec![0; MAX_PAYLOAD]),
-        Err(RecordingError::TooLong(_))
+        writer.record(Boot(1), &vec![0; MAX_PAYLOAD]),
+        Err(WriteError::TooLong(_))
     ));
     assert_eq!(writer.len(), before);
-    writer.kernel(Boot(1), &vec![0; MAX_PAYLOAD - STAMP]).unwrap();
+    writer.record(Boot(1), &vec![0; MAX_PAYLOAD - STAMP]).unwrap();
     assert_eq!(read(&writer.into_inner()).1.undecodable, 1);
 }
 

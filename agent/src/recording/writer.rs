@@ -1,6 +1,6 @@
 use std::io::Write;
 
-use super::{Header, MAGIC, MAX_PAYLOAD, RecordingError, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
+use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
 use crate::event::{Boot, Input, Observation};
 
 /// Writes evidence in the order in which the core gets it. Each input is one `write`: give it something buffered.
@@ -11,7 +11,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    pub fn new(out: W, observation: &Observation) -> Result<Writer<W>, RecordingError> {
+    pub fn new(out: W, observation: &Observation) -> Result<Writer<W>, WriteError> {
         let mut writer = Writer {
             out,
             frame: Vec::with_capacity(1024),
@@ -20,38 +20,38 @@ impl<W: Write> Writer<W> {
             epitaph: env!("CARGO_PKG_VERSION").to_owned(),
             observation: observation.clone(),
         };
-        let header = serde_json::to_vec(&header).map_err(RecordingError::Json)?;
-        writer.out.write_all(&MAGIC).map_err(RecordingError::Write)?;
-        writer.out.write_all(&VERSION.to_le_bytes()).map_err(RecordingError::Write)?;
+        let header = serde_json::to_vec(&header).map_err(WriteError::Json)?;
+        writer.out.write_all(&MAGIC).map_err(WriteError::Write)?;
+        writer.out.write_all(&VERSION.to_le_bytes()).map_err(WriteError::Write)?;
         writer.write(&[], &header)?;
         Ok(writer)
     }
 
     /// A kernel record's bytes, as the ring buffer gave them.
-    pub fn kernel(&mut self, now: Boot, record: &[u8]) -> Result<(), RecordingError> {
+    pub fn record(&mut self, now: Boot, record: &[u8]) -> Result<(), WriteError> {
         self.write(&stamp(now, TAG_KERNEL), record)
     }
 
     /// Any other input.
-    pub fn input(&mut self, now: Boot, input: &Input) -> Result<(), RecordingError> {
-        let stored = Stored::new(input).ok_or(RecordingError::KernelWithoutBytes)?;
-        let json = serde_json::to_vec(&stored).map_err(RecordingError::Json)?;
+    pub fn input(&mut self, now: Boot, input: &Input) -> Result<(), WriteError> {
+        let stored = Stored::new(input).ok_or(WriteError::KernelWithoutBytes)?;
+        let json = serde_json::to_vec(&stored).map_err(WriteError::Json)?;
         self.write(&stamp(now, TAG_INPUT), &json)
     }
 
     /// Hands everything to the operating system.
-    pub fn flush(&mut self) -> Result<(), RecordingError> {
-        self.out.flush().map_err(RecordingError::Write)
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.out.flush().map_err(WriteError::Write)
     }
 
     pub fn into_inner(self) -> W {
         self.out
     }
 
-    pub(super) fn write(&mut self, stamp: &[u8], body: &[u8]) -> Result<(), RecordingError> {
+    pub(super) fn write(&mut self, stamp: &[u8], body: &[u8]) -> Result<(), WriteError> {
         let length = stamp.len() + body.len();
         if length > MAX_PAYLOAD {
-            return Err(RecordingError::TooLong(length));
+            return Err(WriteError::TooLong(length));
         }
         let length = (length as u32).to_le_bytes();
         self.frame.clear();
@@ -61,7 +61,7 @@ impl<W: Write> Writer<W> {
         self.frame.extend_from_slice(body);
         let crc = checksum(length, &self.frame[8..]);
         self.frame[4..8].copy_from_slice(&crc.to_le_bytes());
-        self.out.write_all(&self.frame).map_err(RecordingError::Write)
+        self.out.write_all(&self.frame).map_err(WriteError::Write)
     }
 }
 

@@ -147,7 +147,7 @@ pub fn ignored() -> Termination {
             exit: Exit::IgnoredStopSignal,
             traffic: TrafficAxis::Refused,
             unclean: true,
-            severity: Severity::Critical,
+            severity: Severity::Warning,
             sentence: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; \
                        the runtime sent SIGKILL 10.0 s later"
                 .into(),

@@ -237,7 +237,7 @@ mod tests {
     fn colour_is_the_same_text_with_our_own_sequences() {
         let t = sample::ignored();
         let colored = termination(&t, &sample::observation(), Style::Color);
-        assert!(colored.contains("\u{1b}[31mUNCLEAN\u{1b}[0m"), "{colored:?}");
+        assert!(colored.contains("\u{1b}[33mUNCLEAN\u{1b}[0m"), "{colored:?}");
         assert_eq!(uncolored(&colored), termination(&t, &sample::observation(), Style::Plain));
     }
 

@@ -45,7 +45,7 @@ impl Live {
     /// Starts observing. The probes run already: what happens during the scan waits in the ring buffer.
     pub fn start(
         kernel: Kernel,
-        mut procfs: Procfs,
+        procfs: Procfs,
         observation: Observation,
         mut pipeline: Pipeline,
     ) -> Result<Live, RuntimeError> {

@@ -1,1 +1,293 @@
-//! Joins the rooms: sources, the core, the sinks, and the order in which they start and stop.
+//! Joins the rooms: what each command starts, in which order, and how it ends.
+//!
+//! Start: what can be refused for a wrong word comes first (configuration, port, file), then the probes, then the scan of what
+//! exists. End: the loop finishes what it has seen, then every sink gets a moment to send what waits.
+
+mod export;
+mod live;
+mod logging;
+mod pipeline;
+mod replay;
+mod sinks;
+
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::cli::{self, SysExit};
+use crate::clock;
+use crate::config::{self, Config, Env, Listen};
+use crate::correlate::Correlator;
+use crate::recording::Writer;
+use crate::render::id;
+use crate::render::span::Options;
+use crate::render::text::Style;
+use crate::sink::http::{Health, Server};
+use crate::sink::terminal::screen::Screen;
+use crate::sink::terminal::{self, Background, Form};
+use crate::source::kernel::{self, Kernel, LoadError};
+use crate::source::procfs::Procfs;
+
+use export::Export;
+use live::Live;
+use pipeline::Pipeline;
+use sinks::Sinks;
+
+/// What every sink may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Why a command ended early, and the code for scripts.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RuntimeError {
+    pub code: SysExit,
+    message: String,
+}
+
+impl RuntimeError {
+    fn new(code: SysExit, message: impl Into<String>) -> Self {
+        RuntimeError {
+            code,
+            message: message.into(),
+        }
+    }
+
+    fn os<E: std::fmt::Display>(action: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| RuntimeError::new(SysExit::Os, format!("cannot {action}: {error}"))
+    }
+}
+
+impl From<config::ConfigError> for RuntimeError {
+    fn from(error: config::ConfigError) -> Self {
+        RuntimeError::new(SysExit::Config, error.to_string())
+    }
+}
+
+impl From<crate::source::procfs::ProcfsError> for RuntimeError {
+    fn from(error: crate::source::procfs::ProcfsError) -> Self {
+        RuntimeError::new(SysExit::Unavailable, error.to_string())
+    }
+}
+
+impl From<kernel::MapError> for RuntimeError {
+    fn from(error: kernel::MapError) -> Self {
+        RuntimeError::new(SysExit::Os, error.to_string())
+    }
+}
+
+impl From<LoadError> for RuntimeError {
+    fn from(error: LoadError) -> Self {
+        let code = match &error {
+            LoadError::Capability(_) | LoadError::Refused(_) | LoadError::Memlock(_) => SysExit::NoPerm,
+            LoadError::Btf(_) | LoadError::BtfParse { .. } => SysExit::Unavailable,
+            LoadError::RingSize(_) => SysExit::Usage,
+            LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => SysExit::Os,
+            LoadError::NoMap(_) => SysExit::Software,
+        };
+        RuntimeError::new(code, error.to_string())
+    }
+}
+
+/// `epitaph agent`.
+pub fn agent(args: &cli::AgentArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let config = Config::load(args.config.as_deref(), env, &args.overrides())?;
+    if args.print_config {
+        print!("{}", config.to_toml());
+        return Ok(());
+    }
+    block_on(observe(config, None, None))
+}
+
+/// `epitaph watch`.
+pub fn watch(args: &cli::WatchArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let config = Config::for_person(env, &args.overrides())?;
+    block_on(observe(config, Some(Show::new(&args.show, env)), None))
+}
+
+/// `epitaph record FILE`.
+pub fn record(args: &cli::RecordArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let config = Config::for_person(env, &args.overrides())?;
+    block_on(observe(config, Some(Show::new(&args.show, env)), Some(&args.file)))
+}
+
+/// `epitaph replay FILE`.
+pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let config = Config::for_person(env, &args.overrides())?;
+    let show = Show::new(&args.show, env);
+    block_on(async {
+        let export = Export::start(&config)?;
+        let terminal = terminal::Sink::new(output()?, show.stream_form(), show.filter, trace_id);
+        let sinks = sinks(&config, &export, Some(terminal));
+        // Reading a file blocks; the exporter's tasks go on beside it.
+        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
+        export.finish(FLUSH).await;
+        replayed
+    })
+}
+
+fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(), RuntimeError> {
+    tokio::runtime::Builder::new_multi_thread()
+        // For the sinks; the loop runs on this thread.
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(RuntimeError::os("start the runtime"))?
+        .block_on(command)
+}
+
+async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
+    let logging = logging::start(&config)?;
+    let export = Export::start(&config)?;
+    let health = Arc::new(Health::default());
+    let server = match config.listen {
+        Listen::At(address) => Some(Server::bind(address).await.map_err(|error| {
+            RuntimeError::new(SysExit::Unavailable, error.to_string())
+        })?),
+        Listen::Off => None,
+    };
+    let file = file.map(create).transpose()?;
+    let procfs = Procfs::new(Path::new("/proc"), Path::new("/sys"))?;
+    let (stop_sender, stop) = watch::channel(false);
+    tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
+
+    let kernel = Kernel::load(&config.kernel.options())?;
+    let observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    let recorder = file
+        .map(|file| Writer::new(BufWriter::new(file), &observation))
+        .transpose()
+        .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
+
+    // Taken last: an error before it is shown on the terminal as it was.
+    let live_view = show.as_ref().is_some_and(Show::is_live);
+    let (screen, acts) = if live_view {
+        let (screen, acts) = Screen::enter().map_err(RuntimeError::os("take the terminal (--output text does without)"))?;
+        (Some(screen), acts)
+    } else {
+        (None, mpsc::channel(1).1)
+    };
+    let terminal = match show {
+        Some(show) => {
+            let form = if live_view { show.live_form() } else { show.stream_form() };
+            Some(terminal::Sink::new(output()?, form, show.filter, trace_id))
+        }
+        None => None,
+    };
+    let mut sinks = sinks(&config, &export, terminal);
+    sinks.health = health.clone();
+    let serving = server.map(|server| {
+        let mut stop = stop.clone();
+        tokio::spawn(server.serve(export.metrics.clone(), health, clock::now, async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+        }))
+    });
+
+    let pipeline = Pipeline::new(Correlator::new(config.limits.core()), observation.clone(), recorder, sinks);
+    let observed = match Live::start(kernel, procfs, observation, pipeline) {
+        Ok(live) => live.run(stop, acts).await,
+        Err(error) => Err(error),
+    };
+    drop(screen);
+    export.finish(FLUSH).await;
+    if let Some(serving) = serving {
+        serving.abort();
+    }
+    logging.finish(FLUSH).await;
+    observed
+}
+
+fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>) -> Sinks {
+    Sinks {
+        metrics: export.metrics.clone(),
+        health: Arc::default(),
+        terminal,
+        traces: export.traces(),
+        spans: Options {
+            service_name: config.export.service_name.clone(),
+            unclean_only: config.export.unclean_only,
+        },
+        reader_gone: false,
+    }
+}
+
+fn trace_id(key: &crate::termination::TerminationKey, main: Option<crate::event::Pid>) -> String {
+    id::trace_id(key, main).to_string()
+}
+
+fn output() -> Result<Background, RuntimeError> {
+    Background::new(std::io::stdout()).map_err(RuntimeError::os("start the output's thread"))
+}
+
+/// A recording is evidence: it is never overwritten.
+fn create(path: &Path) -> Result<File, RuntimeError> {
+    File::create_new(path).map_err(|error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "; give a name that does not exist yet",
+            _ => "",
+        };
+        RuntimeError::new(
+            SysExit::CantCreat,
+            format!("cannot create recording {}: {error}{remedy}", path.display()),
+        )
+    })
+}
+
+/// SIGTERM and SIGINT, and for a recording SIGHUP too (a lost terminal must not lose the tail): the first asks us to end.
+async fn stop_on_signal(stop: watch::Sender<bool>, hangup_too: bool) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut signals) => {
+                signals.recv().await;
+            }
+            // Then the default action ends us.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::terminate()) => {}
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::hangup()), if hangup_too => {}
+    }
+    let _ = stop.send(true);
+    // Kept so that receivers do not see the channel close.
+    std::future::pending::<()>().await;
+}
+
+/// How a person wants to see it.
+struct Show {
+    output: cli::Output,
+    style: Style,
+    filter: cli::Filter,
+}
+
+impl Show {
+    fn new(args: &cli::ShowArgs, env: &dyn Env) -> Show {
+        Show {
+            output: args.output,
+            style: args.color.style(std::io::stdout().is_terminal(), env),
+            filter: args.filter.clone(),
+        }
+    }
+
+    fn is_live(&self) -> bool {
+        self.output == cli::Output::Auto && Screen::available()
+    }
+
+    fn live_form(&self) -> Form {
+        Form::Live {
+            style: self.style,
+            columns: Screen::columns(),
+        }
+    }
+
+    fn stream_form(&self) -> Form {
+        match self.output {
+            cli::Output::Json => Form::Json,
+            cli::Output::Auto | cli::Output::Text => Form::Text(self.style),
+        }
+    }
+}

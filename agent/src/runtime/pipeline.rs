@@ -6,7 +6,7 @@ use std::io::BufWriter;
 use crate::cli::SysExit;
 use crate::correlate::Correlator;
 use crate::event::{Boot, CgroupId, Input, Observation, ProbeState};
-use crate::recording::{RecordingError, Writer};
+use crate::recording::{WriteError, Writer};
 use crate::termination::Output;
 
 use super::RuntimeError;
@@ -54,7 +54,7 @@ impl Pipeline {
     /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
     pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.kernel(now, bytes).map_err(not_recorded)?;
+            recorder.record(now, bytes).map_err(not_recorded)?;
         }
         self.handle(now, input)
     }
@@ -99,6 +99,6 @@ impl Pipeline {
     }
 }
 
-fn not_recorded(error: RecordingError) -> RuntimeError {
+fn not_recorded(error: WriteError) -> RuntimeError {
     RuntimeError::new(SysExit::CantCreat, error.to_string())
 }

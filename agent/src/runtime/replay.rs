@@ -8,7 +8,7 @@ use crate::cli::SysExit;
 use crate::correlate::Correlator;
 use crate::decode::decode;
 use crate::event::{Boot, Input};
-use crate::recording::{Reader, RecordingError};
+use crate::recording::{Reader, ReadError};
 
 use super::RuntimeError;
 use super::pipeline::Pipeline;
@@ -25,7 +25,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
     })?;
     let mut reader = Reader::new(BufReader::new(file), decode).map_err(|error| {
         let code = match error {
-            RecordingError::Read(_) => SysExit::NoInput,
+            ReadError::Read(_) => SysExit::NoInput,
             _ => SysExit::Data,
         };
         RuntimeError::new(code, format!("{shown}: {error}"))

@@ -191,7 +191,7 @@ mod tests {
 
     fn metrics() -> Arc<Metrics> {
         let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
-        Arc::new(Metrics::new(Resource::builder_empty().build(), [("clean", false)], push).unwrap())
+        Arc::new(Metrics::new(Resource::builder_empty().build(), push).unwrap())
     }
 
     /// Status line's code, content type, body.

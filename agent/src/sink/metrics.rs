@@ -3,7 +3,10 @@
 //! [`TABLE`] is the one list; `docs/metrics.md` is made from it. Labels have few values and never an id, a pid or a name that a
 //! process chose. Every value that an alert waits for stands at 0 from the start: a series that begins at 1 has no increase.
 
+pub mod push;
+
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -19,6 +22,7 @@ use crate::event::{Kind, ProbeState};
 use crate::render::json::runtime_name;
 use crate::sink::otlp;
 use crate::termination::{DropReason, Output, Termination};
+use crate::verdict;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -229,9 +233,6 @@ pub fn markdown() -> String {
     out
 }
 
-/// A verdict's headline and whether it is unclean.
-pub type Headline = (&'static str, bool);
-
 /// The instruments, and where they are read.
 pub struct Metrics {
     provider: SdkMeterProvider,
@@ -250,15 +251,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// `headlines`: all of the verdict table. `push`: an exporter and its interval, which runs in a thread of its own.
+    /// `push`: an exporter and its interval, which runs in a thread of its own.
     ///
     /// # Errors
     /// The SDK's own, which no input of ours causes.
-    pub fn new<E: PushMetricExporter>(
-        resource: Resource,
-        headlines: impl IntoIterator<Item = Headline>,
-        push: Option<(E, Duration)>,
-    ) -> Result<Metrics, OTelSdkError> {
+    pub fn new<E: PushMetricExporter>(resource: Resource, push: Option<(E, Duration)>) -> Result<Metrics, OTelSdkError> {
         let registry = prometheus::Registry::new();
         let reader = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
@@ -285,7 +282,7 @@ impl Metrics {
             registry,
             meter,
         };
-        metrics.start_at_zero(headlines);
+        metrics.start_at_zero();
         let build = [
             KeyValue::new("version", env!("CARGO_PKG_VERSION")),
             KeyValue::new("records", i64::from(epitaph_ebpf::VERSION)),
@@ -294,7 +291,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    fn start_at_zero(&self, headlines: impl IntoIterator<Item = Headline>) {
+    fn start_at_zero(&self) {
         const RUNTIMES: [Runtime; 5] = [
             Runtime::Containerd,
             Runtime::CriO,
@@ -302,7 +299,8 @@ impl Metrics {
             Runtime::Podman,
             Runtime::Unnamed,
         ];
-        for headline in headlines {
+        for row in &verdict::table::TABLE {
+            let headline = (row.headline, row.unclean);
             for runtime in RUNTIMES {
                 self.terminations
                     .add(0, &termination_labels(headline, "container", runtime_name(runtime)));
@@ -396,9 +394,13 @@ impl Metrics {
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Sends what is not sent yet. Blocks for `limit` at most: call it where that hurts nobody.
-    pub fn shutdown(&self, limit: Duration) -> Result<(), OTelSdkError> {
-        self.provider.shutdown_with_timeout(limit)
+    /// Sends what is not sent yet, for `limit` at most. Not on this thread: the SDK blocks until its reader has exported, and
+    /// that export needs our runtime.
+    pub async fn shutdown(self: Arc<Self>, limit: Duration) -> Result<(), OTelSdkError> {
+        let over = |e: tokio::task::JoinError| OTelSdkError::InternalFailure(e.to_string());
+        tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit))
+            .await
+            .map_err(over)?
     }
 
     fn termination(&self, t: &Termination) {
@@ -443,7 +445,7 @@ impl Metrics {
     }
 }
 
-fn termination_labels((verdict, unclean): Headline, subject: &'static str, runtime: &'static str) -> [KeyValue; 4] {
+fn termination_labels((verdict, unclean): (&'static str, bool), subject: &'static str, runtime: &'static str) -> [KeyValue; 4] {
     [
         KeyValue::new("verdict", verdict),
         KeyValue::new("unclean", unclean),

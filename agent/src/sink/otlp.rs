@@ -7,7 +7,7 @@
 
 mod config;
 mod queue;
-mod transport;
+pub(in crate::sink) mod transport;
 mod worker;
 
 #[cfg(test)]

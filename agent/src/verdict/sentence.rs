@@ -11,7 +11,7 @@ use crate::termination::{Actor, MainProcess, OomKill, Role};
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let mut text = upper(how_it_ended(case, finding));
-    for clause in clients(case, traffic) {
+    for clause in clients(case, finding.exit, traffic) {
         text.push_str("; ");
         text.push_str(&clause);
     }
@@ -257,7 +257,7 @@ fn names(kinds: &[Kind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
 }
 
-fn clients(case: &Case<'_>, axis: TrafficAxis) -> Vec<String> {
+fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     let traffic = case.traffic;
     let mut clauses = Vec::new();
     if traffic.cut.count > 0 {
@@ -277,7 +277,7 @@ fn clients(case: &Case<'_>, axis: TrafficAxis) -> Vec<String> {
         });
         clauses.push(format!("{} refused{window}", were(traffic.refused.count)));
     }
-    if axis == TrafficAxis::Unknown && case.exit.is_some() && case.stop.is_some() {
+    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
         clauses.push("its sockets were not observed".to_owned());
     }
     clauses

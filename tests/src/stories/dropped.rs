@@ -66,6 +66,7 @@ pub(super) static STORIES: &[Story] = &[
             name: "debugger",
             signal: SIGSTOP,
             when: When::BeforeStop,
+            from: Whence::Host,
         },
         ..stopped(
             "stopped-by-a-debugger",

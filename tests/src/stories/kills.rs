@@ -48,6 +48,7 @@ pub(super) static STORIES: &[Story] = &[
             name: "janitor",
             signal: SIGKILL,
             when: When::BeforeStop,
+            from: Whence::Host,
         },
         ..stopped(
             "killed-by-a-stranger",
@@ -61,12 +62,28 @@ pub(super) static STORIES: &[Story] = &[
             name: "janitor",
             signal: SIGKILL,
             when: When::WithinGrace,
+            from: Whence::Host,
         },
         ..stopped(
             "killed-within-the-grace",
             "it is at work after SIGTERM when a stranger sends SIGKILL",
             &["handle-slowly"],
             unclean(End::Signal(SIGKILL), "killed-by-other", &["janitor", "SIGKILL"]),
+        )
+    },
+    Story {
+        stop: Stop::Wait,
+        bystander: Bystander::Signals {
+            name: "neighbour",
+            signal: SIGKILL,
+            when: When::BeforeStop,
+            from: Whence::Container,
+        },
+        ..stopped(
+            "killed-by-a-neighbour",
+            "a process of another container sends SIGKILL",
+            &["handle", "0"],
+            unasked(End::Signal(SIGKILL), "external", "killed-by-other", &["neighbour", "SIGKILL"]),
         )
     },
     // Its own fault.

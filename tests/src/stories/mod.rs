@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::libc::{SIGABRT, SIGKILL, SIGQUIT, SIGSEGV, SIGSTOP, SIGTERM};
 
 use crate::runtime::{Kill, Stop};
-use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, by_signal, stopped};
+use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, Whence, by_signal, stopped};
 use crate::victim::SIGRTMIN_3;
 
 /// All of them, in the order in which they are told.

@@ -13,7 +13,11 @@ fn a_lost_signal_makes_a_clean_exit_unknown() {
         +5.5 lost signal_generate +4.5 3
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -28,7 +32,11 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
         +2 lost signal_generate +1 3
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -43,7 +51,11 @@ fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
         +2.5 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -56,7 +68,11 @@ fn a_loss_after_the_end_does_not_matter() {
         +6.5 lost signal_generate +5.5 3
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -72,7 +88,12 @@ fn a_lost_handler_entry_does_not_matter_where_it_was_ignored() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
     );
 }
 
@@ -87,7 +108,11 @@ fn a_lost_handler_entry_makes_never_entered_unknown() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -102,7 +127,11 @@ fn a_lost_signal_leaves_an_oom_kill_proven() {
         +1.5 lost signal_generate +0.5 9
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Unknown
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
     );
 }
 
@@ -116,7 +145,11 @@ fn a_lost_stop_makes_force_killed_unknown() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -130,7 +163,11 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         +1.5 lost signal_generate +0.5 1
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -145,7 +182,11 @@ fn lost_tcp_records_make_quiet_unknown() {
         +2 lost tcp +1 3
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -157,7 +198,11 @@ fn a_kill_that_was_not_seen() {
         +1 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: nobody was seen to send SIGKILL
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -169,7 +214,11 @@ fn a_term_that_was_not_seen() {
         +1 exit main TERM
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: nobody was seen to send SIGTERM
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -183,7 +232,11 @@ fn late_start_and_no_stop_seen_is_unknown() {
         +0.001 found main
         +60 exit main 0
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: it ran before the observation began, and a stop signal may have come before that
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -197,7 +250,11 @@ fn late_start_and_a_nonzero_exit_is_unknown() {
         +0.001 found main
         +60 exit main 1
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 1, but why is not known: it ran before the observation began, and a stop signal may have come before that
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -211,7 +268,10 @@ fn late_start_long_ago_does_not_matter() {
         +0.001 found main
         +700 exit main 0
         ",
-        expect![[""]],
+        expect![[r#"
+            clean-exit: Completed/Clean/Unknown
+              PID 1 `app` ended by itself with code 0
+        "#]],
     );
 }
 
@@ -227,7 +287,10 @@ fn late_start_and_the_stop_was_seen_is_complete() {
         +60.001 enter main TERM
         +61 exit main 0
         ",
-        expect![[""]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+        "#]],
     );
 }
 
@@ -242,7 +305,11 @@ fn late_start_and_a_runtimes_kill_may_have_had_a_stop_before() {
         +6 KILL runc -> main
         +6.001 exit main KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: it ran before the observation began, and a stop signal may have come before that
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -257,7 +324,11 @@ fn late_start_and_a_strangers_kill_is_proven() {
         +6 KILL bash -> main
         +6.001 exit main KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
     );
 }
 
@@ -272,7 +343,11 @@ fn late_start_and_a_fault_is_proven() {
         +6 SEGV main -> main fault
         +6.001 exit main SEGV
         ",
-        expect![[""]],
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSEGV
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
     );
 }
 
@@ -289,7 +364,11 @@ fn a_gap_in_the_middle() {
         +5 start
         +6 exit main 0
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: for a part of that time nothing was observed; its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -303,7 +382,11 @@ fn signal_deliver_not_active_makes_143_unknown() {
         +1.5 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate, signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -317,7 +400,11 @@ fn signal_deliver_not_active_leaves_exit_0_clean() {
         +1.5 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -332,7 +419,11 @@ fn tcp_not_active_leaves_a_clean_exit() {
         +1.5 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -345,7 +436,11 @@ fn the_cgroup_goes_and_no_end_was_seen() {
         +2 rmdir app
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` ended is not known: its cgroup was removed and its end was not seen, after SIGTERM at its beginning
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -370,7 +465,11 @@ fn the_observation_ends_during_a_stop() {
         +2 end
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -397,7 +496,11 @@ fn the_observation_ends_just_after_the_end() {
         +1.6 end
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 

@@ -18,7 +18,15 @@ fn a_wrapper_shell_and_its_child_that_never_hears() {
         +11.002 KILL main -> child kernel
         +11.003 exit child KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`
+              +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -51,7 +59,11 @@ fn a_hook_that_comes_in_later_is_not_the_main_process() {
         +4 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -67,7 +79,11 @@ fn without_a_namespace_the_first_from_outside_is_main() {
         +1 TERM runc -> main default
         +1.001 exit main TERM
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `app` (pid 100) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -85,7 +101,11 @@ fn the_outermost_namespace_is_the_containers() {
         +3 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -103,7 +123,11 @@ fn a_sandbox_inside_a_unit_is_not_its_main_process() {
         +3 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -123,7 +147,14 @@ fn a_process_id_used_again_is_another_process() {
         +8.001 exit again KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -142,7 +173,14 @@ fn two_deaths_in_one_cgroup() {
         +3.1 rmdir web.service
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              `web` (pid 200) crashed with SIGSEGV and dumped core
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 300) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -160,7 +198,11 @@ fn what_systemd_ends_after_the_main_process_is_no_death() {
         +9 rmdir web.service
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -174,7 +216,11 @@ fn a_unit_whose_main_process_is_not_known() {
         +1.001 enter main TERM
         +2 exit main 0
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -190,7 +236,11 @@ fn two_reports_of_one_end() {
         +5 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -205,7 +255,11 @@ fn a_sibling_container_of_the_same_shim_is_a_stranger() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -222,7 +276,12 @@ fn a_runtime_by_ancestry_alone() {
         +4 KILL player -> main
         +4.001 exit main KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 3.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 3.0 s of waiting
+        "#]],
     );
 }
 
@@ -236,7 +295,11 @@ fn an_orphan_shares_pid_1_with_half_of_the_machine() {
         +1.001 exit main TERM
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: External/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -251,7 +314,13 @@ fn names_are_data() {
         +1 KILL killer -> main
         +1.001 exit main KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `\u{1b}[31mred` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGKILL from `\u{1b}]0;x` (pid 99, its cgroup not known, child of `bash`) (neither its runtime nor itself) to PID 1 `\u{1b}[31mred`
+              +1.001 sched_process_exit: PID 1 `\u{1b}[31mred` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -267,7 +336,11 @@ fn killed_with_its_namespace() {
         +1 KILL pause -> main kernel
         +1.001 exit main KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Unknown
+              `app` (pid 100) was killed with its pid namespace, whose first process had ended
+              fix: stop the process that is named as the sender from doing it; use the runtime's own stop command
+        "#]],
     );
 }
 
@@ -281,6 +354,10 @@ fn the_name_after_an_exec_counts() {
         +1 exit main 1
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `java` exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }

@@ -14,7 +14,14 @@ fn exit_0_after_a_handled_stop_is_clean() {
         +1.5 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.500 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
     );
 }
 
@@ -28,7 +35,11 @@ fn exit_143_after_a_handled_stop_is_clean() {
         +1.5 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -41,7 +52,12 @@ fn exit_143_without_a_handler_is_a_nonzero_exit() {
         +1.5 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate, signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -53,7 +69,11 @@ fn exit_143_without_a_stop_is_a_crash() {
         +1.5 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -66,7 +86,11 @@ fn ended_by_15_is_not_exit_143() {
         +1.001 exit main TERM
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -81,7 +105,11 @@ fn reraised_after_the_handler_is_clean() {
         +1.201 exit main TERM
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -94,7 +122,11 @@ fn a_signalfd_reader_that_ends_with_0_is_clean() {
         +1.2 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -107,7 +139,11 @@ fn a_sigwait_reader_that_ends_with_143_is_clean() {
         +1.2 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -121,7 +157,11 @@ fn masked_and_never_read() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -135,7 +175,11 @@ fn frozen_is_not_masked() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -149,7 +193,11 @@ fn stopped_is_not_masked() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -163,7 +211,11 @@ fn a_handler_that_is_never_entered() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -178,7 +230,11 @@ fn a_handler_entered_late_is_killed_after_grace() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
+              SIGTERM reached PID 1 `app`, its handler was entered 7.0 s later, but it was not done: the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
     );
 }
 
@@ -193,7 +249,15 @@ fn pid_1_without_a_handler() {
         +11 KILL runc -> main
         +11.001 exit main KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`
+              +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -207,7 +271,12 @@ fn pid_1_with_sig_ign() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
     );
 }
 
@@ -221,7 +290,12 @@ fn ignored_and_the_kernel_does_not_say_why() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
     );
 }
 
@@ -235,7 +309,12 @@ fn a_unit_that_ignores_it() {
         +91.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
+              SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 90 s later; its sockets were not observed
+              fix: handle SIGTERM in `web` (pid 200), `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 90 s of waiting
+        "#]],
     );
 }
 
@@ -248,7 +327,12 @@ fn ignored_but_it_ended_with_0() {
         +3 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -262,7 +346,9 @@ fn the_early_warning_comes_once_per_stop() {
         +3 INT runc -> main ignored default
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+        "#]],
     );
 }
 
@@ -277,7 +363,11 @@ fn killed_after_grace() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
     );
 }
 
@@ -292,7 +382,11 @@ fn a_custom_stop_signal() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
+              SIGRTMIN+3 reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL by cgroup.kill 10.0 s later; its sockets were not observed
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
     );
 }
 
@@ -308,7 +402,11 @@ fn a_reload_is_no_stop() {
         +61 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -322,7 +420,11 @@ fn a_stop_signal_of_hup_alone_is_one() {
         +2 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -336,7 +438,11 @@ fn an_old_reload_did_not_end_it() {
         +2000 exit main 1
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -353,7 +459,16 @@ fn a_second_stop_is_counted_not_judged() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.000 signal_generate: 2 more stop signals after it
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -366,7 +481,11 @@ fn force_killed() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -379,7 +498,13 @@ fn force_killed_by_cgroup_kill() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime), by cgroup.kill to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -392,7 +517,11 @@ fn killed_by_a_stranger() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -407,7 +536,15 @@ fn killed_by_a_stranger_inside_the_grace() {
         +3.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +3.000 signal_generate: SIGKILL from `bash` (pid 70, its cgroup not known) (neither its runtime nor itself) to PID 1 `app`
+              +3.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -421,7 +558,12 @@ fn killed_by_a_stranger_after_it_was_ignored() {
         +3.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -435,7 +577,11 @@ fn an_operators_term_is_not_the_runtimes() {
         +2 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: External/Unknown/Unknown
+              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -448,7 +594,11 @@ fn an_operators_term_by_default_action() {
         +1.001 exit main TERM
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: External/Unknown/Unknown
+              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -461,7 +611,11 @@ fn an_operators_usr1_kills() {
         +1.001 exit main USR1
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGUSR1, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -476,7 +630,11 @@ fn the_runtime_kills_what_an_operator_had_asked() {
         +3.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: External/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -490,7 +648,14 @@ fn oom_of_the_main_process() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Unknown
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+              +1.000 signal_generate: SIGKILL from `app` (pid 100, container 000000000000, child of `shim`) (sent by the kernel) to PID 1 `app`
+              +1.000 mark_victim: the OOM killer chose `app` (pid 100), the main process
+              +1.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
     );
 }
 
@@ -506,7 +671,11 @@ fn oom_inside_the_grace() {
         +2.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Unknown
+              The kernel killed PID 1 `app` because memory ran out, 1.0 s after SIGTERM; its sockets were not observed
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
     );
 }
 
@@ -520,7 +689,11 @@ fn marked_while_dying_of_a_kill_is_no_oom() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -536,7 +709,9 @@ fn oom_of_a_child_and_the_main_process_lives() {
         +2 tick
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            child oom in container 000000000000: worker pid 101
+        "#]],
     );
 }
 
@@ -552,7 +727,11 @@ fn oom_of_a_child_and_the_main_process_ends_by_it() {
         +1.05 exit main 137
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            oom-child: Oom/OomChild/Unknown
+              The kernel killed `worker` (pid 101), a child of PID 1 `app`, because memory ran out, and PID 1 `app` ended with code 137 49 ms later
+              fix: raise the memory limit or run fewer workers; make the main process survive the loss of one
+        "#]],
     );
 }
 
@@ -569,7 +748,12 @@ fn oom_of_a_child_long_before_is_not_the_reason() {
         +30 exit main 1
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            child oom in container 000000000000: worker pid 101
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -587,7 +771,11 @@ fn oom_of_a_whole_cgroup_is_the_main_processes() {
         +1.002 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Unknown
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
     );
 }
 
@@ -601,7 +789,11 @@ fn an_oom_victim_of_which_only_the_pid_is_told() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Unknown
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
     );
 }
 
@@ -614,7 +806,11 @@ fn a_limit_is_no_oom() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              `web` (pid 200) ran into a limit of its own and was ended by SIGKILL
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
     );
 }
 
@@ -627,7 +823,11 @@ fn a_kernel_kill_that_nothing_explains() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGKILL, but why is not known: the kernel sent SIGKILL, and no OOM kill or limit was seen
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -640,7 +840,11 @@ fn a_fault() {
         +1.001 exit main SEGV core
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              PID 1 `app` crashed with SIGSEGV and dumped core
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
     );
 }
 
@@ -653,7 +857,11 @@ fn an_abort() {
         +1.001 exit main ABRT
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              PID 1 `app` crashed with SIGABRT
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
     );
 }
 
@@ -668,7 +876,11 @@ fn a_fault_during_the_shutdown() {
         +2.001 exit main SEGV core
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            crashed: Stopped/Crashed/Unknown
+              PID 1 `app` crashed with SIGSEGV and dumped core, 1.0 s after SIGTERM; its sockets were not observed
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
     );
 }
 
@@ -681,7 +893,11 @@ fn a_fault_signal_from_outside_is_no_fault() {
         +1.001 exit main SEGV core
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGSEGV, core dumped, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -694,7 +910,11 @@ fn systemds_watchdog_is_a_stop_signal() {
         +1.001 exit main ABRT core
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              `web` (pid 200) was ended by SIGABRT, core dumped, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -707,7 +927,11 @@ fn kill_9_by_itself() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            crashed: Crash/Crashed/Unknown
+              `web` (pid 200) ended itself by SIGKILL
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
     );
 }
 
@@ -721,7 +945,11 @@ fn killed_by_its_own_child() {
         +1.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              `web` (pid 200) was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -733,7 +961,11 @@ fn completed() {
         +5 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -745,7 +977,11 @@ fn nonzero_exit_by_itself() {
         +5 exit main 3
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` exited with code 3, but why is not known: a probe that would show it was not active (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -759,7 +995,11 @@ fn nonzero_exit_after_a_stop() {
         +2 exit main 2
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 2, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -773,7 +1013,11 @@ fn a_go_program_as_pid_1_exits_2() {
         +1.01 exit main 2
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 2, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -786,6 +1030,10 @@ fn a_terminals_interrupt() {
         +1.001 exit main INT
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: External/Unknown/Unknown
+              `web` (pid 200) was ended by SIGINT, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }

@@ -37,7 +37,7 @@ pub(super) fn parse(script: &str) -> Script {
         inputs: Vec::new(),
     };
     // Unless the script says when the observation began, it did long before.
-    if !script.lines().any(|line| line.contains(" start")) {
+    if !script.lines().any(|line| line.split_whitespace().nth(1) == Some("start")) {
         parser.begin(Boot(0));
     }
     for (name, cgroup) in [("containerd", CONTAINERD), ("host", HOST), ("init", INIT)] {
@@ -169,7 +169,7 @@ impl Parser {
         let cgroup = self.cgroup(name);
         let path = match name.strip_suffix(".service") {
             Some(_) => format!("/system.slice/{name}"),
-            None => format!("/system.slice/docker-{:0>64x}.scope", cgroup.id),
+            None => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
         };
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,
@@ -201,7 +201,7 @@ impl Parser {
             ns_level: task.ns_level,
             ns_pid: task.ns_pid,
             comm: task.comm.to_string(),
-            cgroups: vec![(task.cgroup, format!("/system.slice/docker-{:0>64x}.scope", task.cgroup.id))],
+            cgroups: vec![(task.cgroup, format!("/system.slice/docker-{:0<64x}.scope", task.cgroup.id))],
         };
         self.inputs.push((at, Input::Process(fact)));
     }

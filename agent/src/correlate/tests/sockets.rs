@@ -21,7 +21,16 @@ fn refused_after_the_listener_closed() {
         +4.3 tcp app refused 80 5003
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Refused
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 3 connections were refused in the 3.2 s after the listener closed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 3 connections refused
+              +2.700 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
     );
 }
 
@@ -38,7 +47,11 @@ fn refused_as_only_the_client_shows_it() {
         +2 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Refused
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 1 connection was refused in the 0.4 s after the listener closed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -54,7 +67,11 @@ fn refused_after_the_linger_is_another_story() {
         +5 tcp app refused 80 5001
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -74,7 +91,11 @@ fn reset_of_the_accept_queue() {
         +2.1 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Reset
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 2 connections were reset
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -91,7 +112,11 @@ fn cut_with_a_request_unanswered() {
         +2.003 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 2 connections, with a request that got no answer
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -107,7 +132,15 @@ fn idle_keep_alive_is_not_cut() {
         +2.003 tcp app cut 80 5002 sent=100 received=50 last-sent=20 last-received=20
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: 2 connections closed idle
+        "#]],
     );
 }
 
@@ -122,7 +155,11 @@ fn idle_across_the_wrap_of_jiffies() {
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=5 last-received=4294967290
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -137,7 +174,11 @@ fn cut_across_the_wrap_of_jiffies() {
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=4294967290 last-received=5
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection, with a request that got no answer
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -152,7 +193,11 @@ fn cut_where_nothing_is_known_of_its_use() {
         +2.002 tcp app cut 80 5001
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -168,7 +213,11 @@ fn cut_and_then_reset_is_one_reset() {
         +2.5 tcp app refused 80 5001
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Reset
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 1 connection was reset
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -184,7 +233,14 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
         +2.002 tcp app half-closed 80 5002
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
     );
 }
 
@@ -201,7 +257,11 @@ fn cut_goes_before_refused() {
         +2.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Cut
+              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
     );
 }
 
@@ -217,6 +277,10 @@ fn the_exit_speaks_before_the_traffic() {
         +11.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Cut
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
     );
 }

@@ -33,13 +33,11 @@ impl PushMetricExporter for Collector {
     }
 }
 
-const HEADLINES: [Headline; 3] = [("clean", false), ("ignored-stop-signal", true), ("unknown", false)];
-
 fn metrics() -> Metrics {
     let resource = Resource::builder_empty()
         .with_attribute(KeyValue::new("service.name", "epitaph"))
         .build();
-    Metrics::new::<Collector>(resource, HEADLINES, None).unwrap()
+    Metrics::new::<Collector>(resource, None).unwrap()
 }
 
 fn play(metrics: &Metrics) {
@@ -75,7 +73,8 @@ fn counted(metrics: &Metrics) -> String {
 #[test]
 fn every_verdict_stands_at_zero_before_the_first_death() {
     let text = metrics().text().unwrap();
-    for (verdict, _) in HEADLINES {
+    for row in &verdict::table::TABLE {
+        let verdict = row.headline;
         let series = text
             .lines()
             .filter(|l| l.starts_with("epitaph_terminations_total{") && l.contains(&format!("verdict=\"{verdict}\"")));
@@ -149,7 +148,7 @@ fn connections_that_were_not_observed_are_not_counted() {
 async fn the_table_is_what_is_exported_by_both_ways() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
-    let metrics = Metrics::new(Resource::builder_empty().build(), HEADLINES, push).unwrap();
+    let metrics = Metrics::new(Resource::builder_empty().build(), push).unwrap();
     let env = |name: &str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://127.0.0.1:9".to_owned());
     let settings = otlp::OtlpConfig::from_env(&env).unwrap().settings().unwrap().unwrap();
     let (sink, _worker) = otlp::start(settings).unwrap();

@@ -29,7 +29,9 @@ use tonic_types::StatusExt as _;
 
 use super::config::{Compression, Identity, Protocol, Settings};
 
-const GRPC_METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+pub(in crate::sink) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+/// Its answer has the fields of the traces' answer under the same numbers.
+pub(in crate::sink) const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 /// An answer is a few bytes, or a proxy's error page.
 const ANSWER_LIMIT: usize = 256 * 1024;
 
@@ -45,38 +47,41 @@ pub enum BuildError {
 
 /// The collector has the request; of its spans it refused so many, for good.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(in crate::sink) struct Taken {
     pub refused_spans: u64,
     pub message: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(in crate::sink) enum Failure {
     /// It may work later; not before `after` where the collector says so.
     Later { why: String, after: Option<Duration> },
     /// It will never work. `data`: because of what was sent, rather than who sent it or where.
     Never { why: String, data: bool },
 }
 
-pub(super) struct Transport {
+pub(in crate::sink) struct Transport {
     settings: Settings,
+    /// Of gRPC; with http/protobuf the URL says it.
+    method: &'static str,
     connector: HttpsConnector<HttpConnector>,
     client: Client<HttpsConnector<HttpConnector>, Body>,
 }
 
 impl Transport {
-    pub(super) fn new(settings: Settings) -> Result<Transport, BuildError> {
+    pub(in crate::sink) fn new(settings: Settings, method: &'static str) -> Result<Transport, BuildError> {
         let connector = connector(&settings)?;
         let client = client(&settings, &connector);
         Ok(Transport {
             settings,
+            method,
             connector,
             client,
         })
     }
 
     /// One attempt, with the configured timeout.
-    pub(super) async fn send(&mut self, request: &Bytes) -> Result<Taken, Failure> {
+    pub(in crate::sink) async fn send(&mut self, request: &Bytes) -> Result<Taken, Failure> {
         let attempt = async {
             match self.settings.protocol {
                 Protocol::Grpc => self.send_grpc(request).await,
@@ -100,7 +105,7 @@ impl Transport {
         }
         let mut call = tonic::Request::new(request.clone());
         *call.metadata_mut() = MetadataMap::from_headers(self.headers());
-        match grpc.unary(call, PathAndQuery::from_static(GRPC_METHOD), Encoded).await {
+        match grpc.unary(call, PathAndQuery::from_static(self.method), Encoded).await {
             Ok(response) => Ok(taken(response.into_inner())),
             Err(status) => Err(of_status(&status)),
         }

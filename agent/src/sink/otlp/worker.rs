@@ -14,7 +14,7 @@ use prost::Message as _;
 
 use super::config::{Backoff, Settings};
 use super::queue::Queue;
-use super::transport::{BuildError, Failure, Taken, Transport};
+use super::transport::{BuildError, Failure, TRACES, Taken, Transport};
 use super::{DropReason, Stats};
 use crate::render::span::Trace;
 
@@ -34,7 +34,7 @@ impl Worker {
     pub(super) fn new(settings: Settings, queue: Arc<Queue>, stats: Arc<Stats>) -> Result<Worker, BuildError> {
         let (batch, backoff) = (settings.batch.max(1), settings.backoff);
         Ok(Worker {
-            transport: Transport::new(settings)?,
+            transport: Transport::new(settings, TRACES)?,
             queue,
             stats,
             batch,

@@ -75,6 +75,10 @@ impl<W: Write> Sink<W> {
         }
     }
 
+    pub fn out(&self) -> &W {
+        &self.out
+    }
+
     /// The first thing shown, once every probe is attached (or the recording's start was read).
     pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> io::Result<Flow> {
         self.status.probes = probes.len();

@@ -98,24 +98,22 @@ impl Hierarchy {
         })
     }
 
-    /// Calls `each` with id, path and directory of every cgroup, parents first, until it returns false.
-    pub fn walk(&self, mut each: impl FnMut(CgroupId, &str, &Path) -> bool) {
+    /// Calls `each` with id, path and directory of every cgroup, parents first.
+    pub fn walk(&self, mut each: impl FnMut(CgroupId, &str, &Path)) {
         let Some(root) = inode(&self.mount) else { return };
         let mut todo = vec![(root, self.root.clone(), self.mount.clone())];
         let mut seen = 0;
         while let Some((id, path, directory)) = todo.pop() {
+            each(
+                CgroupId {
+                    hierarchy: self.number,
+                    id,
+                },
+                if path.is_empty() { "/" } else { &path },
+                &directory,
+            );
             seen += 1;
-            let shown = if path.is_empty() { "/" } else { &path };
-            if seen > MAX_CGROUPS
-                || !each(
-                    CgroupId {
-                        hierarchy: self.number,
-                        id,
-                    },
-                    shown,
-                    &directory,
-                )
-            {
+            if seen == MAX_CGROUPS {
                 return;
             }
             // One that was removed meanwhile has no children.

@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::attribute::Question;
@@ -38,7 +39,12 @@ pub enum ProcfsError {
 pub struct Procfs {
     proc: PathBuf,
     hierarchies: Hierarchies,
-    /// Paths by id, from the last walk.
+    walked: Mutex<Walked>,
+}
+
+/// What the last walk saw.
+#[derive(Default)]
+struct Walked {
     paths: HashMap<CgroupId, String>,
     /// No walk for a single id before then.
     rested: Boot,
@@ -51,8 +57,7 @@ impl Procfs {
         Ok(Procfs {
             proc: proc.to_owned(),
             hierarchies,
-            paths: HashMap::new(),
-            rested: Boot(0),
+            walked: Mutex::default(),
         })
     }
 
@@ -78,7 +83,7 @@ impl Procfs {
     }
 
     /// Every v2 cgroup, parents first, then the processes of subjects, oldest first.
-    pub fn scan(&mut self) -> Result<Vec<Input>, ProcfsError> {
+    pub fn scan(&self) -> Result<Vec<Input>, ProcfsError> {
         let mut inputs = Vec::new();
         let mut pids = BTreeSet::new();
         let mut paths = HashMap::new();
@@ -93,7 +98,6 @@ impl Procfs {
                 path: Ok(path.to_owned()),
             }));
             paths.insert(cgroup, path.to_owned());
-            true
         });
         // What only v1 knows: containers whose runtime leaves cgroup v2 alone.
         for v1 in self.hierarchies.v1.iter().take(2) {
@@ -101,10 +105,9 @@ impl Procfs {
                 if is_subject(path) {
                     members(directory, &mut pids);
                 }
-                true
             });
         }
-        self.paths = paths;
+        self.walked().paths = paths;
         let mut processes: Vec<ProcessFact> = pids
             .into_iter()
             .map(|pid| self.process(pid))
@@ -116,7 +119,7 @@ impl Procfs {
     }
 
     /// One fact. What is gone or not readable is answered too: the core then does not ask again.
-    pub fn answer(&mut self, question: &Question) -> Input {
+    pub fn answer(&self, question: &Question) -> Input {
         match question {
             Question::Process(pid) => Input::Process(self.process(*pid)),
             Question::Cgroup(cgroup) => Input::Cgroup(CgroupFact {
@@ -131,30 +134,30 @@ impl Procfs {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
     }
 
-    fn path(&mut self, cgroup: CgroupId) -> Result<String, String> {
-        if let Some(path) = self.paths.get(&cgroup) {
+    fn walked(&self) -> MutexGuard<'_, Walked> {
+        // Nothing in there is half done after a panic.
+        self.walked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, cgroup: CgroupId) -> Result<String, String> {
+        let mut walked = self.walked();
+        if let Some(path) = walked.paths.get(&cgroup) {
             return Ok(path.clone());
         }
         let Some(hierarchy) = self.hierarchies.get(cgroup.hierarchy) else {
             return Err(format!("cgroup hierarchy {} is not mounted below --sys", cgroup.hierarchy));
         };
         let before = clock::now();
-        if before < self.rested {
+        if before < walked.rested {
             return Err("too many unknown cgroups at once to look for each".to_owned());
         }
-        let mut found = None;
-        let mut paths = HashMap::new();
+        walked.paths.retain(|id, _| id.hierarchy != cgroup.hierarchy);
         hierarchy.walk(|id, path, _| {
-            if id == cgroup {
-                found = Some(path.to_owned());
-            }
-            paths.insert(id, path.to_owned());
-            true
+            walked.paths.insert(id, path.to_owned());
         });
-        self.paths.retain(|id, _| id.hierarchy != cgroup.hierarchy);
-        self.paths.extend(paths);
         let after = clock::now();
-        self.rested = after.plus(after.since(before).max(Duration::from_micros(100)) * (WALK_SHARE - 1));
+        walked.rested = after.plus(after.since(before).max(Duration::from_micros(100)) * (WALK_SHARE - 1));
+        let found = walked.paths.get(&cgroup).cloned();
         found.ok_or_else(|| CgroupFact::GONE.to_owned())
     }
 }

@@ -198,7 +198,7 @@ fn answers_for_processes() {
     machine.process(9, "torn", 5, "9", "0::/a.service\n");
     machine.file("proc/9/stat", "9 (torn");
     machine.process(10, "\x1b[31m", 5, "", "0::/a.service\n");
-    let mut procfs = machine.open();
+    let procfs = machine.open();
     let answers: Vec<Input> = [7, 8, 9, 10, 11]
         .map(|pid| procfs.answer(&Question::Process(Pid(pid))))
         .into();
@@ -221,13 +221,13 @@ fn answers_for_processes() {
 #[test]
 fn answers_for_cgroups() {
     let machine = Machine::hybrid();
-    let mut procfs = machine.open();
+    let procfs = machine.open();
     procfs.scan().unwrap();
     machine.cgroup("unified/late.service", &[]);
     machine.cgroup("memory/late.scope", &[]);
-    let mut answer = |hierarchy: u32, id: u64| {
+    let answer = |hierarchy: u32, id: u64| {
         // As if the last walk was long ago.
-        procfs.rested = Boot(0);
+        procfs.walked().rested = Boot(0);
         procfs.answer(&Question::Cgroup(CgroupId { hierarchy, id }))
     };
     let late = machine.ino("unified/late.service");
@@ -250,7 +250,7 @@ fn answers_for_cgroups() {
 
     // Right after a walk: what the walk saw is known, what it did not see has to wait.
     fs::remove_dir_all(machine.0.path().join("sys/fs/cgroup/unified/late.service")).unwrap();
-    procfs.rested = Boot(u64::MAX);
+    procfs.walked().rested = Boot(u64::MAX);
     let fact = |path: Result<&str, &str>, id| {
         let cgroup = CgroupId::v2(id);
         Input::Cgroup(CgroupFact {

@@ -1,0 +1,53 @@
+//! The agent's own words: messages on standard error, and spans of its own under a service of its own.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+
+use crate::cli::SysExit;
+use crate::config::{Config, LogFormat};
+use crate::sink::own_spans;
+
+use super::RuntimeError;
+use super::export::wrong;
+
+pub struct Logging {
+    spans: Option<own_spans::Guard>,
+}
+
+/// Once per process.
+pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
+    let filter = EnvFilter::try_new(&config.log.filter)
+        .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))?;
+    let stderr = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let messages = match config.log.format {
+        LogFormat::Text => stderr.boxed(),
+        LogFormat::Json => stderr.json().boxed(),
+    };
+    let (layer, spans) = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
+        Some(settings) => {
+            let host = nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |n| n.to_string_lossy().into_owned());
+            let (layer, guard) =
+                own_spans::start(settings, &host).map_err(wrong)?;
+            (Some(layer), Some(guard))
+        }
+        None => (None, None),
+    };
+    tracing_subscriber::registry()
+        .with(layer)
+        .with(messages.with_filter(filter))
+        .init();
+    Ok(Logging { spans })
+}
+
+impl Logging {
+    /// Sends the spans that wait, for `limit` at most.
+    pub async fn finish(self, limit: Duration) {
+        if let Some(spans) = self.spans {
+            spans.shutdown(limit).await;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Metrics to the collector, over the same transport as traces.
+//!
+//! The SDK's reader has a thread of its own and blocks there; the connection lives in a task on the agent's runtime. Nothing is
+//! retried: metrics are cumulative, so the next export says what a failed one would have said.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::sink::otlp::transport::{Failure, METRICS, Transport};
+use crate::sink::otlp::{BuildError, Settings};
+
+type Export = (Bytes, oneshot::Sender<OTelSdkResult>);
+
+/// Hands each export to the task that owns the connection.
+#[derive(Debug)]
+pub struct Push {
+    exports: mpsc::Sender<Export>,
+}
+
+/// Starts the task on the current Tokio runtime; it ends with the exporter.
+///
+/// # Errors
+/// A certificate or key that cannot be read or used.
+///
+/// # Panics
+/// Outside a Tokio runtime.
+pub fn push(settings: Settings) -> Result<Push, BuildError> {
+    let mut transport = Transport::new(settings, METRICS)?;
+    let (exports, mut waiting) = mpsc::channel::<Export>(1);
+    tokio::spawn(async move {
+        // The same failure each minute is one line in the log.
+        let mut failing = false;
+        while let Some((request, done)) = waiting.recv().await {
+            let result = match transport.send(&request).await {
+                Ok(taken) => {
+                    if !taken.message.is_empty() {
+                        tracing::warn!(message = %taken.message.escape_debug(), "the collector refused some metrics");
+                    }
+                    failing = false;
+                    Ok(())
+                }
+                Err(Failure::Later { why, .. } | Failure::Never { why, .. }) => {
+                    if !failing {
+                        tracing::warn!(%why, "metrics did not reach the collector; the next export will say the same and more");
+                    }
+                    failing = true;
+                    Err(OTelSdkError::InternalFailure(why))
+                }
+            };
+            let _ = done.send(result);
+        }
+    });
+    Ok(Push { exports })
+}
+
+impl PushMetricExporter for Push {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let request = Bytes::from(ExportMetricsServiceRequest::from(metrics).encode_to_vec());
+        let (done, result) = oneshot::channel();
+        self.exports
+            .send((request, done))
+            .await
+            .map_err(|_| OTelSdkError::AlreadyShutdown)?;
+        result.await.map_err(|_| OTelSdkError::AlreadyShutdown)?
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        Temporality::Cumulative
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+    use opentelemetry_sdk::Resource;
+    use tokio::net::TcpListener;
+
+    use super::super::Metrics;
+    use super::*;
+    use crate::config::Otlp;
+    use crate::event::Kind;
+    use crate::sink::otlp::Protocol;
+    use crate::sink::otlp::collector::{Collector, Reply};
+
+    #[tokio::test]
+    async fn a_shutdown_sends_what_was_counted_by_both_protocols() {
+        for (protocol, path) in [
+            (Protocol::HttpProtobuf, "/v1/metrics"),
+            (
+                Protocol::Grpc,
+                "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            ),
+        ] {
+            let collector = Collector::start(|_, _| Reply::Take).await;
+            let endpoint = Some(format!("http://{}", collector.address).parse().unwrap());
+            let otlp = Otlp {
+                endpoint,
+                protocol: Some(protocol),
+                ..Otlp::default()
+            };
+            let push = push(otlp.metrics().unwrap().unwrap()).unwrap();
+            let interval = Duration::from_secs(3600);
+            let metrics = Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, interval))).unwrap());
+            metrics.lost(Kind::Tcp, 5);
+            metrics.shutdown(Duration::from_secs(30)).await.unwrap();
+
+            let received = collector.received();
+            assert_eq!((received.len(), received[0].path.as_str()), (1, path));
+            let request = ExportMetricsServiceRequest::decode(received[0].body.clone()).unwrap();
+            let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+            let lost = metrics.iter().find(|m| m.name == "epitaph.records.lost").unwrap();
+            let Some(Data::Sum(sum)) = &lost.data else {
+                panic!("not a sum: {lost:?}")
+            };
+            assert_eq!(sum.data_points.len(), Kind::ALL.len());
+            assert!(sum.data_points.iter().any(|p| p.value == Some(Value::AsInt(5))), "{sum:?}");
+            assert!(sum.is_monotonic);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_is_not_there_is_an_error_and_no_hang() {
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
+            let endpoint = Some(format!("http://{gone}").parse().unwrap());
+            let otlp = Otlp {
+                endpoint,
+                protocol: Some(protocol),
+                ..Otlp::default()
+            };
+            let push = push(otlp.metrics().unwrap().unwrap()).unwrap();
+            let metrics =
+                Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, Duration::from_secs(3600)))).unwrap());
+            assert!(metrics.shutdown(Duration::from_secs(30)).await.is_err());
+        }
+    }
+}
