@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent, shell};
+use crate::{agent::Built, bpf, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let otlp: Option<String> = args.opt_value_from_str("--otlp")?;
@@ -23,9 +23,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() {
         bail!("the demo makes cgroups and pid namespaces and loads probes: it needs root");
     }
-    // Unoptimised: the same build as the tests', and minutes sooner on two cores.
-    let epitaph = agent::build(false)?;
-    let demo = agent::bin("epitaph-tests", "demo", false)?;
+    bpf::build()?;
+    // Unoptimised: minutes sooner on two cores. The players' binaries are looked for beside the demo's.
+    let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bins"];
+    let built = Built::of(&selection, "building the agent and the players")?;
+    let (epitaph, demo) = (built.bin("epitaph")?, built.bin("demo")?);
     shell::say("playing the stories");
     let mut command = Command::new(&demo);
     command
