@@ -16,6 +16,10 @@ const CONDITIONS: &[(&str, &str)] = &[
     ),
     ("no-cgroup-v2", "no cgroup v2 hierarchy is mounted"),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
+    (
+        "run-by-another",
+        "always: not a test of its own, another one runs it in a process of its own",
+    ),
     ("no-jaeger", "no Jaeger could be built: no Go, and no package of it"),
 ];
 
@@ -84,6 +88,7 @@ pub fn of_this_machine() -> BTreeSet<String> {
     });
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let lacking = [
+        ("run-by-another", true),
         ("no-memory-controller", !memory && !memory_v2),
         ("no-memory-v2", !memory_v2),
         ("no-cgroup-v2", v2.is_empty()),
