@@ -23,7 +23,7 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
     let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
         skip(
             "jaeger_shows_each_death_as_one_trace",
-            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger` builds one",
+            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
         );
         return Ok(());
     };

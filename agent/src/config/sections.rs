@@ -182,7 +182,7 @@ pub struct Kernel {
 
 impl Default for Kernel {
     fn default() -> Self {
-        let kernel::Options { btf, ring_bytes } = kernel::Options::default();
+        let kernel::Options { btf, ring_bytes, .. } = kernel::Options::default();
         Kernel { btf, ring_bytes }
     }
 }
@@ -192,6 +192,7 @@ impl Kernel {
         kernel::Options {
             btf: self.btf.clone(),
             ring_bytes: self.ring_bytes,
+            ..kernel::Options::default()
         }
     }
 }
