@@ -53,7 +53,7 @@ fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -182,7 +182,7 @@ fn lost_tcp_records_make_quiet_unknown() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later; its sockets were not observed
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
         "#]],
     );
 }
@@ -286,7 +286,7 @@ fn late_start_and_the_stop_was_seen_is_complete() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -399,7 +399,7 @@ fn signal_deliver_not_active_leaves_exit_0_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, and it exited with code 0 0.5 s later
+              SIGTERM reached PID 1 `app`, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -417,7 +417,7 @@ fn tcp_not_active_leaves_a_clean_exit() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later; its sockets were not observed
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
         "#]],
     );
 }
@@ -493,7 +493,7 @@ fn the_observation_ends_just_after_the_end() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }

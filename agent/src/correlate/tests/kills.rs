@@ -111,7 +111,7 @@ fn an_operators_term_is_not_the_runtimes() {
         ),
         expect![[r#"
             clean: External/Clean/Quiet
-              SIGTERM from `bash` (pid 70, on the host) reached `web` (pid 200), its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM from `bash` (pid 70, on the host) reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -260,7 +260,7 @@ fn oom_of_a_child_and_the_main_process_ends_by_it() {
         ),
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
-              The kernel killed `worker` (pid 101), a child of PID 1 `app`, because memory ran out, and PID 1 `app` ended with code 137 49 ms later
+              The kernel killed `worker` (pid 101), a child of PID 1 `app`, because memory ran out, and PID 1 `app` ended with code 137, 49 ms later
               fix: raise the memory limit or run fewer workers; make the main process survive the loss of one
         "#]],
     );
@@ -527,7 +527,7 @@ fn nonzero_exit_after_a_stop() {
         ),
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2, 1.0 s later
               fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
@@ -545,7 +545,7 @@ fn a_go_program_as_pid_1_exits_2() {
         ),
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2 10 ms later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2, 10 ms later
               fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );

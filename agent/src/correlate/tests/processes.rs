@@ -61,7 +61,7 @@ fn a_hook_that_comes_in_later_is_not_the_main_process() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.9 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later
         "#]],
     );
 }
@@ -102,7 +102,7 @@ fn the_outermost_namespace_is_the_containers() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -123,7 +123,7 @@ fn a_sandbox_inside_a_unit_is_not_its_main_process() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -146,7 +146,7 @@ fn a_process_id_used_again_is_another_process() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
             killed-by-other: External/KilledByOther/Quiet
               `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200): neither its runtime nor itself
               fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
@@ -174,7 +174,7 @@ fn two_deaths_in_one_cgroup() {
               `web` (pid 200) crashed with SIGSEGV and dumped core
               fix: look at the core dump or the last lines of its log; it is a fault of the program
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 300), its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached `web` (pid 300), its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -195,7 +195,7 @@ fn what_systemd_ends_after_the_main_process_is_no_death() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -212,7 +212,7 @@ fn a_unit_whose_main_process_is_not_known() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -231,7 +231,7 @@ fn two_reports_of_one_end() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }

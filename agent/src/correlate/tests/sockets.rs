@@ -23,7 +23,7 @@ fn refused_after_the_listener_closed() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed
               fix: 3 connections were refused in the 3.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
@@ -49,7 +49,7 @@ fn refused_as_only_the_client_shows_it() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed
               fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
         "#]],
     );
@@ -69,7 +69,7 @@ fn refused_after_the_linger_is_another_story() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -92,7 +92,7 @@ fn reset_of_the_accept_queue() {
         ),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.1 s later; 2 connections were reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 2 connections were reset
               fix: accept and serve what is queued before closing the listener, and read to the end before closing
         "#]],
     );
@@ -113,7 +113,7 @@ fn cut_with_a_request_unanswered() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later; its end cut 2 connections, with a request that got no answer
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 2 connections, with a request that got no answer
               fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
@@ -133,7 +133,7 @@ fn idle_keep_alive_is_not_cut() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
@@ -155,7 +155,7 @@ fn idle_across_the_wrap_of_jiffies() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -173,7 +173,7 @@ fn cut_across_the_wrap_of_jiffies() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later; its end cut 1 connection, with a request that got no answer
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
               fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
@@ -192,7 +192,7 @@ fn cut_where_nothing_is_known_of_its_use() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later; its end cut 1 connection
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection
               fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
@@ -212,7 +212,7 @@ fn cut_and_then_reset_is_one_reset() {
         ),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later; 1 connection was reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
               fix: accept and serve what is queued before closing the listener, and read to the end before closing
         "#]],
     );
@@ -232,7 +232,7 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
@@ -255,7 +255,7 @@ fn cut_goes_before_refused() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later; its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
               fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );

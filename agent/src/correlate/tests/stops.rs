@@ -16,7 +16,7 @@ fn exit_0_after_a_handled_stop_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 0.5 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +1.500 sched_process_exit: PID 1 `app` exited with code 0
@@ -36,7 +36,7 @@ fn exit_143_after_a_handled_stop_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM) 0.5 s later, as many runtimes do after a shutdown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown
         "#]],
     );
 }
@@ -53,7 +53,7 @@ fn exit_143_without_a_handler_is_a_nonzero_exit() {
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, and it exited with code 143 0.5 s later
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, and it exited with code 143, 0.5 s later
               fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
@@ -121,7 +121,7 @@ fn a_signalfd_reader_that_ends_with_0_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 0 0.2 s later
+              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 0, 0.2 s later
         "#]],
     );
 }
@@ -137,7 +137,7 @@ fn a_sigwait_reader_that_ends_with_143_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 143 (128 + SIGTERM) 0.2 s later, as many runtimes do after a shutdown
+              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 143 (128 + SIGTERM), 0.2 s later, as many runtimes do after a shutdown
         "#]],
     );
 }
@@ -325,7 +325,7 @@ fn ignored_but_it_ended_with_0() {
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; it exited with code 0 2.0 s later for another reason
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; it exited with code 0, 2.0 s later for another reason
         "#]],
     );
 }
@@ -398,7 +398,7 @@ fn a_reload_is_no_stop() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -415,7 +415,7 @@ fn a_stop_signal_of_hup_alone_is_one() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGHUP reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGHUP reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
