@@ -4,8 +4,10 @@
 //! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one.
 //! - *reset*: an RST from an existing socket; or one without a socket for a connection that the end had closed before
 //!   (data that came too late). A connection that was cut and then reset counts as reset.
-//! - *cut*: ESTABLISHED → FIN_WAIT1 by the end of a process. Idle where the server had sent something and spoke last:
-//!   keep-alive connections are that. Unanswered where the client's bytes came last.
+//! - *cut*: ESTABLISHED → FIN_WAIT1 by the end of a process, or by close(2) where the client's last bytes had got no answer:
+//!   the client sees the same FIN. Idle where the server had sent something and spoke last: keep-alive connections are that.
+//! - Only clients' connections count as reset or cut: those seen accepted, or on the port of a listener that closed. What the
+//!   subject itself had opened (to a database) ends with it too, and harms nobody who called it.
 //! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
 
 use std::collections::HashMap;
@@ -46,7 +48,12 @@ struct Connection {
 impl Connection {
     fn is_only_accepted(&self) -> bool {
         let refused = self.refused_by_server.or(self.refused_by_client);
-        refused.is_none() && self.reset.is_none() && self.cut.is_none()
+        refused.is_none() && !self.is_end_of_one()
+    }
+
+    /// A connection that stood, and ended.
+    fn is_end_of_one(&self) -> bool {
+        self.reset.is_some() || self.cut.is_some()
     }
 }
 
@@ -82,7 +89,12 @@ impl Sockets {
                     new: TcpState::FinWait1,
                 },
                 _,
-            ) if tcp.by_exit => Fact::Cut(in_use(tcp.counts)),
+            ) => match in_use(tcp.counts) {
+                Use::Unanswered => Fact::Cut(Use::Unanswered),
+                other if tcp.by_exit => Fact::Cut(other),
+                // It hung up in its own time, having answered.
+                Use::Idle | Use::Other => return true,
+            },
             (TcpOp::ResetSent { .. }, true) => Fact::Reset,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of its own cgroup these are the subject's doing as a client.
@@ -138,13 +150,17 @@ impl Sockets {
             count(&mut traffic.accepted, within(Some(at)));
         }
         traffic.accepted.count += self.accepted_over;
-        for connection in self.connections.values() {
+        for (pair, connection) in &self.connections {
             count(&mut traffic.accepted, within(connection.accepted));
             let cut = connection.cut.filter(|&(at, _)| within(Some(at)).is_some());
             let by_server = within(connection.refused_by_server);
             // A pair that was a connection cannot have been refused: its RST came for late data.
             let existed = connection.accepted.is_some() || connection.cut.is_some();
             let late = if existed { by_server } else { None };
+            let is_clients = connection.accepted.is_some() || self.has_listened(pair.local.port());
+            if !is_clients && connection.is_end_of_one() {
+                continue;
+            }
             if let Some(at) = earlier(within(connection.reset), late) {
                 count(&mut traffic.reset, Some(at));
                 continue;
@@ -168,6 +184,10 @@ impl Sockets {
             }
         }
         traffic
+    }
+
+    fn has_listened(&self, port: u16) -> bool {
+        self.listeners.iter().any(|listener| listener.local.port() == port)
     }
 
     /// Keeps only what happened after `before`.

@@ -127,6 +127,7 @@ fn idle_keep_alive_is_not_cut() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20
         +2.003 tcp app cut 80 5002 sent=100 received=50 last-sent=20 last-received=20
         ",
@@ -137,6 +138,7 @@ fn idle_keep_alive_is_not_cut() {
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: listener 10.0.0.1:80 closed by the end of its process
               +2.002 tcp: 2 connections closed idle
         "#]],
     );
@@ -150,6 +152,7 @@ fn idle_across_the_wrap_of_jiffies() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=5 last-received=4294967290
         ",
         ),
@@ -168,6 +171,7 @@ fn cut_across_the_wrap_of_jiffies() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=4294967290 last-received=5
         ",
         ),
@@ -187,6 +191,7 @@ fn cut_where_nothing_is_known_of_its_use() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
         +2.002 tcp app cut 80 5001
         ",
         ),
@@ -206,6 +211,7 @@ fn cut_and_then_reset_is_one_reset() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
         +2.002 tcp app cut 80 5001 sent=0 received=50 last-sent=0 last-received=20
         +2.5 tcp app refused 80 5001
         ",
@@ -241,6 +247,51 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
 }
 
 #[test]
+fn a_request_that_the_server_hung_up_on_is_cut_too() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.9 tcp app closed 80
+        +1.9 tcp app closed-by-itself 80 5001 sent=0 received=50 last-sent=0 last-received=20
+        +1.9 tcp app closed-by-itself 80 5002 sent=100 received=50 last-sent=30 last-received=20
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+        "#]],
+    );
+}
+
+#[test]
+fn what_it_had_opened_itself_is_no_clients() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.001 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 41000 5432 sent=100 received=50 last-sent=10 last-received=20
+        +2.002 tcp app reset 41001 5432
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.001 tcp: listener 10.0.0.1:80 closed by the end of its process
+        "#]],
+    );
+}
+
+#[test]
 fn cut_goes_before_refused() {
     check(
         &container(
@@ -270,6 +321,7 @@ fn the_exit_speaks_before_the_traffic() {
         +1.001 enter main TERM
         +11 KILL runc -> main
         +11.001 exit main KILL
+        +11.0015 tcp app closed 80 0 by-exit
         +11.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
         ",
         ),
