@@ -21,6 +21,9 @@ use super::pipeline::Pipeline;
 /// known before the death that it touches is judged.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How often what the kernel armed by itself and no death came of is disarmed.
+const SWEEP: Duration = Duration::from_secs(60);
+
 /// A step of the wall clock smaller than this is not worth an input.
 const CLOCK_STEP: Duration = Duration::from_millis(1);
 
@@ -31,6 +34,8 @@ pub struct Live {
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
+    /// When what is armed was last gone through.
+    swept: Boot,
 }
 
 /// What a drain of the ring buffer leaves to be done with the kernel's maps.
@@ -62,6 +67,7 @@ impl Live {
             pipeline,
             wall_offset,
             losses_read: since,
+            swept: since,
         };
         procfs_facts(&mut live)?;
         Ok(live)
@@ -105,7 +111,21 @@ impl Live {
         }
         let over = self.pipeline.handle(now, Input::Tick)?;
         self.pipeline.sinks().alive(now);
-        self.disarm(over)
+        self.disarm(over)?;
+        if now.since(self.swept) >= SWEEP {
+            self.swept = now;
+            self.sweep()?;
+        }
+        Ok(())
+    }
+
+    /// The core says when a subject's sockets need no watching any more; of what is no subject it says nothing, and a cgroup that
+    /// stays armed costs every TCP event of the machine a look-up.
+    fn sweep(&mut self) -> Result<(), RuntimeError> {
+        let index = self.pipeline.core().index();
+        let mut idle = self.kernel.armed();
+        idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
+        self.disarm(idle)
     }
 
     /// A batch of records; how many.

@@ -68,6 +68,18 @@ pub(super) static STORIES: &[Story] = &[
     Story {
         bystander: Bystander::Client {
             verb: "request",
+            count: 2,
+        },
+        ..stopped(
+            "hangs-up-on-requests",
+            "it closes two connections whose requests it had read, then exits 0: clients see only a FIN",
+            &["serve", "hang-up", ANY],
+            suffered("cut-connections", "cut", &["2", "cut"]),
+        )
+    },
+    Story {
+        bystander: Bystander::Client {
+            verb: "request",
             count: 1,
         },
         ..stopped(

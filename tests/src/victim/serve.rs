@@ -28,6 +28,8 @@ enum Mode {
     ReadNever,
     /// Reads and never answers; ends at the signal.
     AnswerNever,
+    /// Reads and never answers; at the signal closes its sockets one by one, and ends.
+    HangUp,
     /// Reads and never answers; goes on after the signal.
     AnswerNeverSlowly,
     /// Answers and keeps the connection; ends at the signal.
@@ -43,6 +45,7 @@ impl Mode {
             "accept-never" => Mode::AcceptNever,
             "read-never" => Mode::ReadNever,
             "answer-never" => Mode::AnswerNever,
+            "hang-up" => Mode::HangUp,
             "answer-never-slowly" => Mode::AnswerNeverSlowly,
             "keep-alive" => Mode::KeepAlive,
             "drain" => Mode::Drain,
@@ -92,6 +95,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                 }
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
+                Mode::HangUp => return Ok(0),
                 Mode::AnswerNeverSlowly => sleep(FOREVER),
                 Mode::Drain => over_at = Some(boot_now()),
             }
@@ -148,7 +152,7 @@ impl Connection {
         let mut bytes = [0; 512];
         match self.stream.read(&mut bytes) {
             Ok(0) => self.over = true,
-            Ok(_) if matches!(mode, Mode::AnswerNever | Mode::AnswerNeverSlowly) => {}
+            Ok(_) if matches!(mode, Mode::AnswerNever | Mode::HangUp | Mode::AnswerNeverSlowly) => {}
             Ok(_) => self.due = Some(boot_now() + if mode == Mode::Drain { WORK_NS } else { 0 }),
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) if e.kind() == ErrorKind::ConnectionReset => self.over = true,
