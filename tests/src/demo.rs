@@ -263,12 +263,7 @@ impl Table {
 
 fn tell_of(case: &Case, kind: Kind, line: &Value, tell: &mut dyn FnMut(&str)) {
     let story = case.role.story;
-    let sentence = line["sentence"]
-        .as_str()
-        .unwrap_or("(no sentence)")
-        .escape_debug()
-        .to_string()
-        .replace("\\'", "'");
+    let sentence = shown(line["sentence"].as_str().unwrap_or("(no sentence)"));
     match kind {
         Kind::Early => tell(&format!("\n{} (early): {sentence}", story.name)),
         Kind::Termination => {
@@ -278,11 +273,21 @@ fn tell_of(case: &Case, kind: Kind, line: &Value, tell: &mut dyn FnMut(&str)) {
                 line["verdict"].as_str().unwrap_or("(no verdict)")
             ));
             if let Some(remedy) = line["remedy"].as_str() {
-                tell(&format!(
-                    "  remedy: {}",
-                    remedy.escape_debug().to_string().replace("\\'", "'")
-                ));
+                tell(&format!("  remedy: {}", shown(remedy)));
             }
         }
     }
+}
+
+/// The agent escapes what processes chose; should it ever fail to, the terminal is not what suffers.
+fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }

@@ -32,27 +32,40 @@ impl Jaeger {
             admin,
             agent_http,
         ] = ports;
-        let local = |flag: &str, port: u16| format!("--{flag}=127.0.0.1:{port}");
-        let log = std::fs::File::create(log).context("create Jaeger's log")?;
+        let flags = [
+            ("--query.http-server.host-port", query),
+            ("--query.grpc-server.host-port", query_grpc),
+            ("--collector.otlp.grpc.host-port", otlp_grpc),
+            ("--collector.otlp.http.host-port", otlp_http),
+            ("--collector.grpc-server.host-port", collector_grpc),
+            ("--collector.http-server.host-port", collector_http),
+            ("--admin.http.host-port", admin),
+            // The agent, gone since Jaeger 1.63.
+            ("--http-server.host-port", agent_http),
+            ("--reporter.grpc.host-port", collector_grpc),
+            ("--processor.jaeger-compact.server-host-port", udp[0]),
+            ("--processor.jaeger-binary.server-host-port", udp[1]),
+            ("--processor.zipkin-compact.server-host-port", udp[2]),
+        ];
+        let start = || format!("start Jaeger {}", binary.display());
+        let help = Command::new(binary).arg("help").output().with_context(start)?.stdout;
+        let help = String::from_utf8_lossy(&help);
+        let known = flags.iter().filter(|(flag, _)| help.contains(&format!(" {flag} ")));
+        // A listener without its flag would be open to the network.
+        ensure!(
+            known.clone().count() >= 7,
+            "{} help does not name the flags of its listeners",
+            binary.display()
+        );
+        let log_file = std::fs::File::create(log).context("create Jaeger's log")?;
         let child = Command::new(binary)
             .env("SPAN_STORAGE_TYPE", "memory")
-            .arg(local("query.http-server.host-port", query))
-            .arg(local("query.grpc-server.host-port", query_grpc))
-            .arg(local("collector.otlp.grpc.host-port", otlp_grpc))
-            .arg(local("collector.otlp.http.host-port", otlp_http))
-            .arg(local("collector.grpc-server.host-port", collector_grpc))
-            .arg(local("collector.http-server.host-port", collector_http))
-            .arg(local("admin.http.host-port", admin))
-            .arg(local("http-server.host-port", agent_http))
-            .arg(local("reporter.grpc.host-port", collector_grpc))
-            .arg(local("processor.jaeger-compact.server-host-port", udp[0]))
-            .arg(local("processor.jaeger-binary.server-host-port", udp[1]))
-            .arg(local("processor.zipkin-compact.server-host-port", udp[2]))
+            .args(known.map(|(flag, port)| format!("{flag}=127.0.0.1:{port}")))
             .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
+            .stdout(log_file.try_clone()?)
+            .stderr(log_file)
             .spawn()
-            .with_context(|| format!("start Jaeger {}", binary.display()))?;
+            .with_context(start)?;
         let mut jaeger = Jaeger {
             child,
             otlp_grpc,
@@ -62,7 +75,7 @@ impl Jaeger {
         };
         for _ in 0..600 {
             if let Some(status) = jaeger.child.try_wait()? {
-                bail!("Jaeger ended with {status}");
+                bail!("Jaeger ended with {status}: {}", std::fs::read_to_string(log)?);
             }
             if jaeger.get("/api/services").is_ok() && [otlp_grpc, otlp_http].iter().all(|p| connect(*p).is_ok()) {
                 return Ok(jaeger);

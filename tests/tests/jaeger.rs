@@ -12,6 +12,7 @@ use epitaph::render::span::{Options, trace};
 use epitaph::sink::otlp::{self, DropReason, OtlpConfig, Protocol};
 use epitaph::termination::Termination;
 use epitaph_tests::jaeger::Jaeger;
+use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 
 use fixtures::{clean, ignored, ms, observation, oom};
@@ -20,7 +21,10 @@ use fixtures::{clean, ignored, ms, observation, oom};
 async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
     let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
-        println!("SKIP jaeger: EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger` builds one");
+        skip(
+            "jaeger_shows_each_death_as_one_trace",
+            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+        );
         return Ok(());
     };
     let directory = tempfile::tempdir()?;

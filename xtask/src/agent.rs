@@ -17,27 +17,46 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 /// Builds the probes and the agent; the agent's path.
 pub fn build(release: bool) -> Result<PathBuf> {
     bpf::build()?;
-    bin("epitaph", "epitaph", release)
+    let selection: &[&str] = if release {
+        &["--release", "--package", "epitaph", "--bins"]
+    } else {
+        &["--package", "epitaph", "--bins"]
+    };
+    Built::of(selection, "building epitaph")?.bin("epitaph")
 }
 
-/// Builds binary `name` of `package`, and asks cargo where it is: the target directory is the person's choice.
-pub fn bin(package: &str, name: &str, release: bool) -> Result<PathBuf> {
-    let what = format!("building {name} of {package}{}", if release { ", optimised" } else { "" });
-    let cargo = || {
-        let mut cargo = shell::cargo();
-        cargo
-            .args(["build", "--package", package, "--bin", name])
-            .args(release.then_some("--release"));
-        cargo
-    };
-    shell::run(&mut cargo(), &what)?;
-    let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
-    let mut paths = messages
-        .lines()
-        .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'))
-        .map(|(path, _)| path);
-    match paths.next_back() {
-        Some(path) if PathBuf::from(path).is_file() => Ok(path.into()),
-        found => bail!("{what}: cargo names no such file: {found:?}"),
+/// What one call of `cargo build` left, by cargo's own word: the target directory is the person's choice.
+pub struct Built {
+    executables: Vec<PathBuf>,
+}
+
+impl Built {
+    /// Builds what `selection` selects. All that a task needs belongs into one selection: cargo joins the features of
+    /// dependencies within it, and would build them anew for another.
+    pub fn of(selection: &[&str], what: &str) -> Result<Built> {
+        let cargo = || {
+            let mut cargo = shell::cargo();
+            cargo.arg("build").args(selection);
+            cargo
+        };
+        shell::run(&mut cargo(), what)?;
+        let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
+        let executables = messages
+            .lines()
+            .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
+        Ok(Built {
+            executables: executables.map(|(path, _)| PathBuf::from(path)).collect(),
+        })
+    }
+
+    pub fn bin(&self, name: &str) -> Result<PathBuf> {
+        let found = self
+            .executables
+            .iter()
+            .find(|path| path.file_name().is_some_and(|file| file == name));
+        match found {
+            Some(path) if path.is_file() => Ok(path.clone()),
+            found => bail!("cargo build named no executable {name}: {found:?}"),
+        }
     }
 }

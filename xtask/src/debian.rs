@@ -67,10 +67,13 @@ fn update() {
 
 fn apt(args: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
-    command.args(["--quiet", "-o", "DPkg::Lock::Timeout=600"]).args(args);
+    command.args(["--quiet", "-oDPkg::Lock::Timeout=600"]);
+    // A machine that lives for one run need not outlive a power cut: rust-web-src's many files come three times as fast.
+    command.args(shell::env("CI").map(|_| "-oDPkg::Options::=--force-unsafe-io"));
     command
         .env("DEBIAN_FRONTEND", "noninteractive")
         .env("PATH", shell::path())
         .env_remove("LD_LIBRARY_PATH");
+    command.args(args);
     command
 }

@@ -8,18 +8,26 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent, done, shell};
+use crate::{agent::Built, bpf, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let otlp: Option<String> = args.opt_value_from_str("--otlp")?;
     let keep = args.contains("--keep");
-    done(args)?;
+    let stories = args.finish();
+    if let Some(flag) = stories.iter().find(|name| name.as_encoded_bytes().starts_with(b"-")) {
+        bail!(
+            "unexpected flag `{}`; `cargo xtask` lists the tasks and their flags",
+            flag.to_string_lossy()
+        );
+    }
     if !shell::is_root() {
         bail!("the demo makes cgroups and pid namespaces and loads probes: it needs root");
     }
-    // Unoptimised: the same build as the tests', and minutes sooner on two cores.
-    let epitaph = agent::build(false)?;
-    let demo = agent::bin("epitaph-tests", "demo", false)?;
+    bpf::build()?;
+    // Unoptimised: minutes sooner on two cores. The players' binaries are looked for beside the demo's.
+    let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bins"];
+    let built = Built::of(&selection, "building the agent and the players")?;
+    let (epitaph, demo) = (built.bin("epitaph")?, built.bin("demo")?);
     shell::say("playing the stories");
     let mut command = Command::new(&demo);
     command

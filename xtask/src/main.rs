@@ -29,7 +29,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "demo",
-        flags: "[--otlp URL] [--keep]",
+        flags: "[--otlp URL] [--keep] [STORY...]",
         about: "ten and more deaths, played by real processes, explained as they happen (root)",
         run: demo::task,
     },

@@ -14,6 +14,12 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no-memory-v2",
         "the v2 hierarchy, where probes count cgroups, has no memory controller",
     ),
+    ("no-cgroup-v2", "no cgroup v2 hierarchy is mounted"),
+    ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
+    (
+        "run-by-another",
+        "always: not a test of its own, another one runs it in a process of its own",
+    ),
     ("no-jaeger", "no Jaeger could be built: no Go, and no package of it"),
 ];
 
@@ -70,14 +76,24 @@ pub fn of_this_machine() -> BTreeSet<String> {
         fields.first() == Some(&"memory") && fields.last() == Some(&"1")
     });
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let memory_v2 = mounts
+    let v2: Vec<&str> = mounts
         .lines()
-        .filter_map(|line| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>().try_into().ok())
-        .any(|[dir, kind]: [&str; 2]| {
-            let controllers = || fs::read_to_string(format!("{dir}/cgroup.controllers")).unwrap_or_default();
-            kind == "cgroup2" && controllers().split_whitespace().any(|name| name == "memory")
-        });
-    let lacking = [("no-memory-controller", !memory && !memory_v2), ("no-memory-v2", !memory_v2)];
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(2) == Some(&"cgroup2"))
+        .filter_map(|fields| fields.get(1).copied())
+        .collect();
+    let memory_v2 = v2.iter().any(|dir| {
+        let controllers = fs::read_to_string(format!("{dir}/cgroup.controllers")).unwrap_or_default();
+        controllers.split_whitespace().any(|name| name == "memory")
+    });
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let lacking = [
+        ("run-by-another", true),
+        ("no-memory-controller", !memory && !memory_v2),
+        ("no-memory-v2", !memory_v2),
+        ("no-cgroup-v2", v2.is_empty()),
+        ("own-cgroup", !own.lines().any(|line| line == "0::/")),
+    ];
     lacking
         .into_iter()
         .filter(|(_, lacks)| *lacks)

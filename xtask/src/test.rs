@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent, bpf, done, go::NoGo, jaeger, shell, skips, skips::Allowed, tally::Tally};
+use crate::{agent::Built, bpf, done, go::NoGo, jaeger, shell, skips, skips::Allowed, tally::Tally};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let unprivileged = args.contains("--unprivileged");
@@ -29,7 +29,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     bpf::build()?;
     clippy()?;
     let jaeger = jaeger_or_condition(&mut holding)?;
-    let epitaph = agent::build(false)?;
+    let epitaph = Built::of(&["--all-targets"], "building the workspace and its tests")?.bin("epitaph")?;
     let allowed = Allowed::read(holding)?;
 
     let recorded = shell::root().join("target/xtask/skips.txt");

@@ -77,7 +77,11 @@ unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
         // a chosen offset, and up to 6.1 the verifier cannot see that the two choices go together.
         let of_group: u32 = Direct::get(signal, Field::SignalGroupExitCode);
         let of_leader: u32 = Direct::get(leader, Field::TaskExitCode);
-        if Direct::get::<u32>(signal, Field::SignalFlags) & SIGNAL_GROUP_EXIT != 0 { of_group } else { of_leader }
+        if Direct::get::<u32>(signal, Field::SignalFlags) & SIGNAL_GROUP_EXIT != 0 {
+            of_group
+        } else {
+            of_leader
+        }
     }
 }
 

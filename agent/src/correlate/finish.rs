@@ -78,12 +78,11 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     holes.over_cap = timeline.over_cap_matters;
     let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
-    // The kernel watches a subject's sockets from the first stop or kill signal on: without one nothing was watched.
     let observed = context.sight.sees_sockets()
         && !sockets_lost
         && !holes.gap
         && timeline.sockets.over_cap() == 0
-        && (asked || fatal.is_some());
+        && watched(stop.as_ref(), fatal.as_ref(), main.as_ref());
     let traffic: Traffic = if timeline.sockets.is_empty() {
         traffic::nothing(observed)
     } else {
@@ -137,6 +136,19 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         },
         verdict,
     })
+}
+
+/// Whether the kernel watched its sockets: from the first signal of somebody outside on; without one from the end of a
+/// process that looks like a main one (see the probes' `is_main`).
+fn watched(stop: Option<&Stop>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
+    match (stop, fatal) {
+        (Some(stop), _) => !matches!(stop.sender.role, Role::Inside | Role::Itself),
+        (None, Some(_)) => true,
+        (None, None) => main.is_some_and(|main| {
+            let failed = main.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
+            main.exit.is_some() && (main.is_ns_init() || main.ns_level == 0 || failed)
+        }),
+    }
 }
 
 /// The signals to the main process up to its end, in the order of their own times.

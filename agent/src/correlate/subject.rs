@@ -123,9 +123,15 @@ impl State {
     }
 
     /// Learns of a process that may be the main one.
-    pub fn learn(&mut self, candidate: Candidate) {
+    pub fn learn(&mut self, mut candidate: Candidate) {
         if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) {
             return;
+        }
+        // Its end may have come first.
+        if let Some(i) = self.exits.iter().position(|(_, exit)| candidate.id.is(&exit.task))
+            && let Some((at, exit)) = self.exits.remove(i)
+        {
+            candidate.ended(at, &exit);
         }
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.same(&candidate.id)) {
             known.merge(&candidate);

@@ -113,6 +113,11 @@ impl Timeline {
         self.signals.is_empty() && self.delivers.is_empty() && self.ooms.is_empty() && self.sockets.is_empty()
     }
 
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.kept()
+    }
+
     /// Forgets what is long past; a request of the runtime's to stop stays, whatever the grace.
     pub fn expire(&mut self, before: Boot) {
         self.signals

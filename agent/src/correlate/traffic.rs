@@ -18,7 +18,11 @@ use crate::termination::{Count, ListenerClosed, RefusedSource, Traffic};
 pub(super) struct Sockets {
     listeners: Vec<ListenerClosed>,
     connections: HashMap<Pair, Connection>,
-    /// Connections over the cap.
+    /// Accepted ones of which nothing else is known, no longer told apart: a server that was told to reload and lives on
+    /// accepts any number of them.
+    accepted: Vec<Boot>,
+    accepted_over: u64,
+    /// Connections over the cap of which something else was known.
     over_cap: u64,
 }
 
@@ -37,6 +41,13 @@ struct Connection {
     reset: Option<Boot>,
     cut: Option<(Boot, Use)>,
     last: Boot,
+}
+
+impl Connection {
+    fn is_only_accepted(&self) -> bool {
+        let refused = self.refused_by_server.or(self.refused_by_client);
+        refused.is_none() && self.reset.is_none() && self.cut.is_none()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +101,11 @@ impl Sockets {
             local: tcp.local,
         };
         if self.connections.len() >= cap && !self.connections.contains_key(&pair) {
-            self.over_cap += 1;
-            return false;
+            self.make_room(cap);
+            if self.connections.len() >= cap {
+                self.over_cap += 1;
+                return false;
+            }
         }
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
@@ -120,6 +134,10 @@ impl Sockets {
             .copied()
             .collect();
         traffic.listeners.sort_by_key(|l| (l.at, l.local));
+        for &at in &self.accepted {
+            count(&mut traffic.accepted, within(Some(at)));
+        }
+        traffic.accepted.count += self.accepted_over;
         for connection in self.connections.values() {
             count(&mut traffic.accepted, within(connection.accepted));
             let cut = connection.cut.filter(|&(at, _)| within(Some(at)).is_some());
@@ -156,10 +174,31 @@ impl Sockets {
     pub fn expire(&mut self, before: Boot) {
         self.listeners.retain(|listener| listener.at > before);
         self.connections.retain(|_, connection| connection.last > before);
+        self.accepted.retain(|at| *at > before);
+        self.accepted_over = 0;
     }
 
     pub fn is_empty(&self) -> bool {
-        self.listeners.is_empty() && self.connections.is_empty()
+        self.listeners.is_empty() && self.connections.is_empty() && self.accepted.is_empty()
+    }
+
+    /// Keeps of the connections that were only accepted no more than when; of too many of those, only how many.
+    fn make_room(&mut self, cap: usize) {
+        let accepted = &mut self.accepted;
+        self.connections.retain(|_, connection| {
+            let only = connection.is_only_accepted();
+            accepted.extend(only.then_some(connection.accepted).flatten());
+            !only
+        });
+        if self.accepted.len() > cap {
+            self.accepted_over += self.accepted.len() as u64;
+            self.accepted.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.listeners.len() + self.connections.len() + self.accepted.len()
     }
 
     /// Connections that were not kept.

@@ -31,7 +31,9 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
-        let resource = Resource::builder().with_attribute(KeyValue::new("service.name", "epitaph-agent")).build();
+        let resource = Resource::builder()
+            .with_attribute(KeyValue::new("service.name", "epitaph-agent"))
+            .build();
         let metrics = Metrics::new(resource, push).map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
             metrics.follow_export(sink.clone());

@@ -22,7 +22,9 @@ pub struct Logging {
 pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
     let filter = EnvFilter::try_new(&config.log.filter)
         .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))?;
-    let stderr = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let stderr = fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     let messages = match config.log.format {
         LogFormat::Text => stderr.boxed(),
         LogFormat::Json => stderr.json().boxed(),
@@ -30,8 +32,7 @@ pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
     let (layer, spans) = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
         Some(settings) => {
             let host = nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |n| n.to_string_lossy().into_owned());
-            let (layer, guard) =
-                own_spans::start(settings, &host).map_err(wrong)?;
+            let (layer, guard) = own_spans::start(settings, &host).map_err(wrong)?;
             (Some(layer), Some(guard))
         }
         None => (None, None),

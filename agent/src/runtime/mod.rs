@@ -144,9 +144,11 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let export = Export::start(&config)?;
     let health = Arc::new(Health::default());
     let server = match config.listen {
-        Listen::At(address) => Some(Server::bind(address).await.map_err(|error| {
-            RuntimeError::new(SysExit::Unavailable, error.to_string())
-        })?),
+        Listen::At(address) => Some(
+            Server::bind(address)
+                .await
+                .map_err(|error| RuntimeError::new(SysExit::Unavailable, error.to_string()))?,
+        ),
         Listen::Off => None,
     };
     let file = file.map(create).transpose()?;

@@ -8,7 +8,7 @@ use crate::cli::SysExit;
 use crate::correlate::Correlator;
 use crate::decode::decode;
 use crate::event::{Boot, Input};
-use crate::recording::{Reader, ReadError};
+use crate::recording::{ReadError, Reader};
 
 use super::RuntimeError;
 use super::pipeline::Pipeline;
@@ -48,7 +48,10 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
     pipeline.sinks().finish()?;
     let report = reader.report();
     if let Some(error) = &report.error {
-        return Err(RuntimeError::new(SysExit::NoInput, format!("cannot read all of {shown}: {error}")));
+        return Err(RuntimeError::new(
+            SysExit::NoInput,
+            format!("cannot read all of {shown}: {error}"),
+        ));
     }
     if report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
         tracing::warn!(

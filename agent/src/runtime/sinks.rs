@@ -84,7 +84,10 @@ impl Sinks {
                 self.terminal = None;
                 Ok(())
             }
-            Err(source) => Err(RuntimeError::new(SysExit::Os, format!("cannot write to standard output: {source}"))),
+            Err(source) => Err(RuntimeError::new(
+                SysExit::Os,
+                format!("cannot write to standard output: {source}"),
+            )),
         }
     }
 }

@@ -143,7 +143,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
     let traffic = traffic(case.traffic);
     let row = table::row(finding.exit, traffic);
     let mut evidence: Vec<Evidence> = evidence::list(case);
-    evidence.sort_by(|a, b| (a.at, a.source).cmp(&(b.at, b.source)));
+    evidence.sort_by_key(|line| (line.at, line.source));
     Verdict {
         headline: row.headline,
         cause: finding.cause,

@@ -38,20 +38,20 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::Completed => format!("{who} ended by itself with code 0"),
         Why::Stopped => {
             let ran = ran_handler(case);
-            format!("{asked}{ran}and it exited with code 0 {took} later")
+            format!("{asked}{ran}and it exited with code 0, {took} later")
         }
-        Why::StoppedUnheard => format!("{asked}; it exited with code 0 {took} later for another reason"),
+        Why::StoppedUnheard => format!("{asked}; it exited with code 0, {took} later for another reason"),
         Why::StoppedWithSignalCode(signal) => {
             let ran = ran_handler(case);
             format!(
-                "{asked}{ran}and it exited with code {} (128 + {signal}) {took} later, as many runtimes do after a shutdown",
+                "{asked}{ran}and it exited with code {} (128 + {signal}), {took} later, as many runtimes do after a shutdown",
                 128 + u32::from(signal.number())
             )
         }
         Why::Reraised => format!("{asked}, its handler ran, and it then ended itself by the same signal {took} later"),
         Why::DefaultAction => default_action(case, &who),
         Why::Nonzero => match case.stop {
-            Some(_) => format!("{asked}{}and it exited with {} {took} later", ran_handler(case), code(case)),
+            Some(_) => format!("{asked}{}and it exited with {}, {took} later", ran_handler(case), code(case)),
             None => format!("{who} ended by itself with {}", code(case)),
         },
         Why::Ignored => format!("{asked}; {killed}"),
@@ -202,7 +202,7 @@ fn oom_child(case: &Case<'_>, who: &str) -> String {
     let child = case.oom.iter().find(|oom| !oom.is_main);
     match child {
         Some(OomKill { at, tgid, comm, .. }) => format!(
-            "the kernel killed `{comm}` (pid {tgid}), a child of {who}, because memory ran out, and {who} ended with {} {} later",
+            "the kernel killed `{comm}` (pid {tgid}), a child of {who}, because memory ran out, and {who} ended with {}, {} later",
             code(case),
             since(case, *at)
         ),
@@ -398,7 +398,8 @@ fn were(count: u64) -> String {
 /// `12 ms`, `3.2 s`, `75 s`.
 pub fn seconds(d: Duration) -> String {
     match d.as_millis() {
-        ms @ 0..100 => format!("{ms} ms"),
+        0 => "less than 1 ms".to_owned(),
+        ms @ 1..100 => format!("{ms} ms"),
         100..60_000 => format!("{:.1} s", d.as_secs_f64()),
         _ => format!("{:.0} s", d.as_secs_f64()),
     }

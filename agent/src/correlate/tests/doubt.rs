@@ -14,8 +14,8 @@ fn a_lost_signal_makes_a_clean_exit_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate)
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -33,8 +33,8 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -52,9 +52,8 @@ fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -69,9 +68,8 @@ fn a_loss_after_the_end_does_not_matter() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Completed/Clean/Quiet
+              PID 1 `app` ended by itself with code 0
         "#]],
     );
 }
@@ -90,8 +88,8 @@ fn a_lost_handler_entry_does_not_matter_where_it_was_ignored() {
         ),
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
         "#]],
     );
@@ -109,8 +107,8 @@ fn a_lost_handler_entry_makes_never_entered_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_deliver); its sockets were not observed
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: records were lost while it went on (signal_deliver)
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -128,7 +126,7 @@ fn a_lost_signal_leaves_an_oom_kill_proven() {
         ",
         ),
         expect![[r#"
-            oom-killed: Oom/OomKilled/Unknown
+            oom-killed: Oom/OomKilled/Quiet
               The kernel killed PID 1 `app` because memory ran out
               fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
         "#]],
@@ -146,8 +144,8 @@ fn a_lost_stop_makes_force_killed_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: records were lost while it went on (signal_generate)
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -164,8 +162,8 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
+            unknown: Stopped/Unknown/Quiet
+              `web` (pid 200) was ended by SIGTERM, but why is not known: records were lost while it went on (signal_generate)
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -183,9 +181,8 @@ fn lost_tcp_records_make_quiet_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean-exit: Stopped/Clean/Unknown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
         "#]],
     );
 }
@@ -199,7 +196,7 @@ fn a_kill_that_was_not_seen() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
+            unknown: Unknown/Unknown/Quiet
               PID 1 `app` was ended by SIGKILL, but why is not known: nobody was seen to send SIGKILL
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -215,7 +212,7 @@ fn a_term_that_was_not_seen() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
+            unknown: Unknown/Unknown/Quiet
               `web` (pid 200) was ended by SIGTERM, but why is not known: nobody was seen to send SIGTERM
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -233,7 +230,7 @@ fn late_start_and_no_stop_seen_is_unknown() {
         +60 exit main 0
         ",
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
+            unknown: Unknown/Unknown/Quiet
               PID 1 `app` exited with code 0, but why is not known: it ran before the observation began, and a stop signal may have come before that
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -251,7 +248,7 @@ fn late_start_and_a_nonzero_exit_is_unknown() {
         +60 exit main 1
         ",
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
+            unknown: Unknown/Unknown/Quiet
               PID 1 `app` exited with code 1, but why is not known: it ran before the observation began, and a stop signal may have come before that
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -269,7 +266,7 @@ fn late_start_long_ago_does_not_matter() {
         +700 exit main 0
         ",
         expect![[r#"
-            clean-exit: Completed/Clean/Unknown
+            clean: Completed/Clean/Quiet
               PID 1 `app` ended by itself with code 0
         "#]],
     );
@@ -289,7 +286,7 @@ fn late_start_and_the_stop_was_seen_is_complete() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0 1.0 s later
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -366,7 +363,7 @@ fn a_gap_in_the_middle() {
         ",
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: for a part of that time nothing was observed; its sockets were not observed
+              PID 1 `app` exited with code 0, but why is not known: for a part of that time nothing was observed
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -383,8 +380,8 @@ fn signal_deliver_not_active_makes_143_unknown() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_generate, signal_deliver); its sockets were not observed
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_deliver)
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
     );
@@ -401,9 +398,8 @@ fn signal_deliver_not_active_leaves_exit_0_clean() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -420,9 +416,8 @@ fn tcp_not_active_leaves_a_clean_exit() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean-exit: Stopped/Clean/Unknown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
         "#]],
     );
 }
@@ -437,7 +432,7 @@ fn the_cgroup_goes_and_no_end_was_seen() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
+            unknown: Stopped/Unknown/Quiet
               How PID 1 `app` ended is not known: its cgroup was removed and its end was not seen, after SIGTERM at its beginning
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -466,7 +461,7 @@ fn the_observation_ends_during_a_stop() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
+            unknown: Stopped/Unknown/Quiet
               How PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -497,9 +492,8 @@ fn the_observation_ends_just_after_the_end() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }

@@ -1,11 +1,12 @@
 //! Text timelines, one per rule and one per pair of rules that could be confused; and what holds for any timeline.
 
 mod doubt;
+mod kills;
 mod processes;
 mod properties;
-mod rules;
 mod script;
 mod sockets;
+mod stops;
 
 use expect_test::Expect;
 

@@ -20,11 +20,11 @@ fn a_wrapper_shell_and_its_child_that_never_hears() {
         ",
         expect![[r#"
             early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `sh`
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`
               +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
         "#]],
     );
@@ -60,9 +60,8 @@ fn a_hook_that_comes_in_later_is_not_the_main_process() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later
         "#]],
     );
 }
@@ -80,9 +79,9 @@ fn without_a_namespace_the_first_from_outside_is_main() {
         +1.001 exit main TERM
         ",
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `app` (pid 100) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            default-action: Stopped/DefaultAction/Quiet
+              SIGTERM itself ended `app` (pid 100): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
 }
@@ -102,9 +101,8 @@ fn the_outermost_namespace_is_the_containers() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -124,9 +122,8 @@ fn a_sandbox_inside_a_unit_is_not_its_main_process() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -148,12 +145,11 @@ fn a_process_id_used_again_is_another_process() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-            unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -174,12 +170,11 @@ fn two_deaths_in_one_cgroup() {
         ",
         ),
         expect![[r#"
-            crashed: Crash/Crashed/Unknown
+            crashed: Crash/Crashed/Quiet
               `web` (pid 200) crashed with SIGSEGV and dumped core
               fix: look at the core dump or the last lines of its log; it is a fault of the program
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 300) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 300), its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -199,9 +194,8 @@ fn what_systemd_ends_after_the_main_process_is_no_death() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -217,9 +211,8 @@ fn a_unit_whose_main_process_is_not_known() {
         +2 exit main 0
         ",
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              `web` (pid 200) exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -237,9 +230,8 @@ fn two_reports_of_one_end() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -256,9 +248,9 @@ fn a_sibling_container_of_the_same_shim_is_a_stranger() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `app` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            killed-by-other: External/KilledByOther/Quiet
+              `sidecar` (pid 160, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `sidecar` (pid 160, container 680000000000, child of `shim`) does that; stop it by the runtime's own command
         "#]],
     );
 }
@@ -278,8 +270,8 @@ fn a_runtime_by_ancestry_alone() {
         ",
         expect![[r#"
             early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
-            ignored-stop-signal: Stopped/IgnoredStopSignal/Unknown
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 3.0 s later; its sockets were not observed
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 3.0 s later
               fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 3.0 s of waiting
         "#]],
     );
@@ -296,9 +288,9 @@ fn an_orphan_shares_pid_1_with_half_of_the_machine() {
         ",
         ),
         expect![[r#"
-            unknown: External/Unknown/Unknown
-              `web` (pid 200) was ended by SIGTERM, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            default-action: External/DefaultAction/Quiet
+              SIGTERM from `cron` (pid 90, on the host, child of `systemd`) itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
 }
@@ -315,10 +307,10 @@ fn names_are_data() {
         +1.001 exit main KILL
         ",
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `\u{1b}[31mred` was ended by SIGKILL, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +1.000 signal_generate: SIGKILL from `\u{1b}]0;x` (pid 99, its cgroup not known, child of `bash`) (neither its runtime nor itself) to PID 1 `\u{1b}[31mred`
+            killed-by-other: External/KilledByOther/Quiet
+              `\u{1b}]0;x` (pid 99, on the host, child of `bash`) sent SIGKILL to PID 1 `\u{1b}[31mred`: neither its runtime nor itself
+              fix: find out why `\u{1b}]0;x` (pid 99, on the host, child of `bash`) does that; stop it by the runtime's own command
+              +1.000 signal_generate: SIGKILL from `\u{1b}]0;x` (pid 99, on the host, child of `bash`) (neither its runtime nor itself) to PID 1 `\u{1b}[31mred`
               +1.001 sched_process_exit: PID 1 `\u{1b}[31mred` was ended by SIGKILL
         "#]],
     );
@@ -337,7 +329,7 @@ fn killed_with_its_namespace() {
         +1.001 exit main KILL
         ",
         expect![[r#"
-            killed-by-other: External/KilledByOther/Unknown
+            killed-by-other: External/KilledByOther/Quiet
               `app` (pid 100) was killed with its pid namespace, whose first process had ended
               fix: stop the process that is named as the sender from doing it; use the runtime's own stop command
         "#]],
@@ -355,9 +347,30 @@ fn the_name_after_an_exec_counts() {
         ",
         ),
         expect![[r#"
-            unknown: Unknown/Unknown/Unknown
-              PID 1 `java` exited with code 1, but why is not known: a probe that would show it was not active (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `java` ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn times_that_contradict_one_another_come_to_an_end() {
+    check(
+        &unit(
+            "
+        proc later in=web.service pid=201 start=+5 parent=systemd comm=web
+        +1 exit main 0
+        +1.1 exec later
+        +1.2 exit later 0
+        +2 end
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              `web` (pid 200) ended by itself with code 0
+            clean: Completed/Clean/Quiet
+              `web` (pid 201) ended by itself with code 0
         "#]],
     );
 }

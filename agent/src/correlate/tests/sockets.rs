@@ -22,10 +22,10 @@ fn refused_after_the_listener_closed() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Refused
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 3 connections were refused in the 3.2 s after the listener closed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed
+              fix: 3 connections were refused in the 3.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +1.100 tcp: listener 10.0.0.1:80 closed by close
               +1.500 tcp: 3 connections refused
@@ -48,9 +48,9 @@ fn refused_as_only_the_client_shows_it() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Refused
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 1 connection was refused in the 0.4 s after the listener closed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed
+              fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
         "#]],
     );
 }
@@ -68,9 +68,8 @@ fn refused_after_the_linger_is_another_story() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -92,9 +91,9 @@ fn reset_of_the_accept_queue() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Reset
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 2 connections were reset
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 2 connections were reset
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
         "#]],
     );
 }
@@ -113,9 +112,9 @@ fn cut_with_a_request_unanswered() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Cut
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 2 connections, with a request that got no answer
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 2 connections, with a request that got no answer
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
 }
@@ -133,10 +132,9 @@ fn idle_keep_alive_is_not_cut() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
               +2.002 tcp: 2 connections closed idle
@@ -156,9 +154,8 @@ fn idle_across_the_wrap_of_jiffies() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -175,9 +172,9 @@ fn cut_across_the_wrap_of_jiffies() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Cut
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection, with a request that got no answer
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
 }
@@ -194,9 +191,9 @@ fn cut_where_nothing_is_known_of_its_use() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Cut
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
 }
@@ -214,9 +211,9 @@ fn cut_and_then_reset_is_one_reset() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Reset
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); 1 connection was reset
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
         "#]],
     );
 }
@@ -234,10 +231,9 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its sockets were not observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, its cgroup not known, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
@@ -258,9 +254,9 @@ fn cut_goes_before_refused() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Cut
-              PID 1 `app` exited with code 0, but why is not known: a probe that would show it was not active (signal_generate); its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
         "#]],
     );
 }

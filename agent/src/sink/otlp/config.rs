@@ -188,9 +188,15 @@ impl OtlpConfig {
 
     fn url(&self, value: &str) -> Result<(Uri, Protocol), ConfigError> {
         let bad = |why: String| ConfigError::Endpoint {
-            value: value.into(),
+            // What stands before an @ is a secret.
+            value: value.rsplit('@').next().unwrap_or_default().into(),
             why,
         };
+        if value.contains('@') {
+            return Err(bad(
+                "a name and a password in the URL would not be sent; put them into a header (authorization)".into(),
+            ));
+        }
         let with_scheme = |scheme: &str| format!("{scheme}://{value}");
         let parse = |text: &str| text.parse::<Uri>().map_err(|e| bad(e.to_string()));
         let has_scheme = value.contains("://");

@@ -122,6 +122,10 @@ fn mistakes_are_named_with_the_remedy() {
             "parse OTLP endpoint `c:4318`: no scheme; write http:// or https:// before it",
         ),
         (
+            "https://me:hunter2@c",
+            "parse OTLP endpoint `c`: a name and a password in the URL would not be sent; put them into a header (authorization)",
+        ),
+        (
             "ftp://c",
             "parse OTLP endpoint `ftp://c`: the scheme is neither http nor https",
         ),

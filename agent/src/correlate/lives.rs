@@ -1,0 +1,234 @@
+//! When a subject's time has come: its death is judged, its next life begins, or its facts are forgotten.
+
+use crate::event::{Boot, CgroupId};
+use crate::termination::{OomKill, Output};
+use crate::verdict::judge::Open;
+
+use super::finish::Context;
+use super::subject::{ProcessId, State};
+use super::{Correlator, GONE, KEEP_GONE, Limits, finish, traffic};
+
+impl Correlator {
+    pub(super) fn reschedule(&mut self, own: CgroupId) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let due = next_due(state, &self.limits);
+        if state.due == due {
+            return;
+        }
+        if let Some(old) = state.due {
+            self.due.remove(&(old, own));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, own));
+        }
+        state.due = due;
+    }
+
+    pub(super) fn run_timers(&mut self, out: &mut Vec<Output>) {
+        while let Some(&(due, own)) = self.due.first() {
+            if due > self.now {
+                break;
+            }
+            self.fire(own, out);
+        }
+        while let Some(&(touched, own)) = self.touched.first() {
+            if touched.plus(self.limits.idle) > self.now {
+                break;
+            }
+            self.expire(touched, own, out);
+        }
+        while self.touched.len() > self.limits.timelines {
+            let Some(&(_, own)) = self.touched.first() else { break };
+            self.drops.timelines += 1;
+            self.finish(own, Open::TimelineCap, out);
+        }
+        while self.pending.front().is_some_and(|(deadline, ..)| *deadline <= self.now) {
+            self.pending.pop_front();
+            self.drops.unattributed += 1;
+        }
+    }
+
+    /// A subject's time has come: a child's OOM kill to be told, or its end to be judged.
+    fn fire(&mut self, own: CgroupId, out: &mut Vec<Output>) {
+        let Some(state) = self.subjects.get_mut(&own) else {
+            self.due.retain(|(_, known)| *known != own);
+            return;
+        };
+        tell_ooms(state, self.now, &self.limits, out);
+        if end_due(state, &self.limits).is_some_and(|due| due <= self.now) {
+            self.finish(own, Open::CgroupRemoved, out);
+        } else {
+            self.reschedule(own);
+        }
+    }
+
+    /// Judges a subject's death and begins its next life, if it has one.
+    fn finish(&mut self, own: CgroupId, open: Open, out: &mut Vec<Output>) {
+        let Some(mut state) = self.subjects.remove(&own) else { return };
+        self.unlist(own, &mut state);
+        let context = Context {
+            boot_id: &self.boot_id,
+            index: &self.index,
+            sight: &self.sight,
+            linger: self.limits.linger,
+        };
+        if let Some(termination) = finish::termination(&context, own, &state, open, self.now) {
+            out.push(Output::Terminated(Box::new(termination)));
+            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+        }
+        let end = state.main().and_then(|main| main.exit_at());
+        match (open, end) {
+            (Open::ObservationEnded, _) => {}
+            (_, Some(end)) => {
+                self.begin_again(own, state, end);
+            }
+            // Removed without an end of its own: nothing can come of it any more.
+            (Open::CgroupRemoved, None) => self.forget(own),
+            (Open::TimelineCap, None) => {
+                state.timeline = None;
+                self.subjects.insert(own, state);
+                self.reschedule(own);
+            }
+        }
+    }
+
+    /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
+    fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot) {
+        let main = state.main().map(|main| main.id);
+        // Times that contradict one another (a recording can hold any) must not keep the dead among the living.
+        let is_next = |id: &ProcessId| id.start > end && !main.is_some_and(|main| main.same(id));
+        state.candidates.retain(|candidate| is_next(&candidate.id));
+        state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
+        state.exits_dropped = 0;
+        state.finished = main.map(|id| (id, end));
+        state.cgroups = vec![own];
+        let next = state.candidates.iter().map(|candidate| candidate.id.start).min();
+        if let Some(mut timeline) = state.timeline.take() {
+            timeline.signals.retain(|fact| is_next(&ProcessId::of(&fact.signal.target)));
+            timeline
+                .delivers
+                .retain(|(_, deliver)| is_next(&ProcessId::of(&deliver.task)));
+            timeline.ooms.retain(|fact| is_next(&fact.victim));
+            match next {
+                Some(next) => timeline.sockets.expire(next),
+                None => timeline.sockets = traffic::Sockets::default(),
+            }
+            (timeline.over_cap, timeline.over_cap_matters) = (0, false);
+            if !timeline.is_empty() {
+                state.timeline = Some(timeline);
+            }
+        }
+        // A removed cgroup stays for its late events, until the index forgets it: then nothing can be attributed to it.
+        let over = state
+            .removed
+            .is_some_and(|removed| removed.plus(self.limits.linger) <= self.now);
+        if over && state.candidates.is_empty() && state.timeline.is_none() {
+            return self.forget(own);
+        }
+        if state.timeline.is_some() {
+            state.touched = Some(self.now);
+            self.touched.insert((self.now, own));
+        }
+        self.subjects.insert(own, state);
+        self.reschedule(own);
+    }
+
+    fn forget(&mut self, own: CgroupId) {
+        self.gone.push_back((self.now, own));
+        while self.gone.len() > GONE || self.gone.front().is_some_and(|(at, _)| at.plus(KEEP_GONE) <= self.now) {
+            self.gone.pop_front();
+        }
+    }
+
+    fn unlist(&mut self, own: CgroupId, state: &mut State) {
+        if let Some(due) = state.due.take() {
+            self.due.remove(&(due, own));
+        }
+        if let Some(touched) = state.touched.take() {
+            self.touched.remove(&(touched, own));
+        }
+    }
+
+    /// Nothing happened for long: the facts came to nothing.
+    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<Output>) {
+        self.touched.remove(&(touched, own));
+        let before = self.now.minus(self.limits.idle);
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        state.touched = None;
+        if let Some(timeline) = &mut state.timeline {
+            timeline.expire(before);
+            if timeline.is_empty() {
+                state.timeline = None;
+                out.extend(state.cgroups.drain(..).map(Output::Forget));
+                state.cgroups.push(own);
+            }
+        }
+        self.reschedule(own);
+    }
+
+    /// No more input: what has ended is judged, what was being stopped is told as unknown.
+    pub(super) fn end(&mut self, out: &mut Vec<Output>) {
+        let mut all: Vec<(Boot, CgroupId)> = self
+            .subjects
+            .iter()
+            .map(|(own, state)| (state.due.unwrap_or(Boot(u64::MAX)), *own))
+            .collect();
+        all.sort_unstable();
+        for (_, own) in all {
+            // Several lives may have ended.
+            while self
+                .subjects
+                .get(&own)
+                .is_some_and(|state| end_due(state, &self.limits).is_some())
+            {
+                self.finish(own, Open::CgroupRemoved, out);
+            }
+            self.finish(own, Open::ObservationEnded, out);
+        }
+        self.drops.unattributed += self.pending.len() as u64;
+        self.pending.clear();
+    }
+}
+
+fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
+    let oom = state.timeline.as_deref().and_then(|timeline| {
+        let untold = timeline.ooms.iter().filter(|fact| !fact.told);
+        untold.map(|fact| fact.at.plus(limits.reorder)).min()
+    });
+    match (end_due(state, limits), oom) {
+        (Some(end), Some(oom)) => Some(end.min(oom)),
+        (end, oom) => end.or(oom),
+    }
+}
+
+fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
+    let exit = state.main().and_then(|main| main.exit_at()).map(|at| at.plus(limits.linger));
+    exit.or_else(|| state.removed.map(|at| at.plus(limits.reorder.max(limits.linger))))
+}
+
+/// A child's OOM kill is news of its own where the main process lives on.
+fn tell_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Output>) {
+    let main = state.main();
+    let lives = main.is_some_and(|main| main.exit.is_none()) && state.removed.is_none();
+    let Some(timeline) = &mut state.timeline else { return };
+    let is_main = |victim: &ProcessId| main.is_some_and(|main| main.id.same(victim));
+    let main_dies = timeline.ooms.iter().any(|fact| is_main(&fact.victim));
+    for fact in timeline
+        .ooms
+        .iter_mut()
+        .filter(|fact| !fact.told && fact.at.plus(limits.reorder) <= now)
+    {
+        fact.told = true;
+        if lives && !main_dies {
+            out.push(Output::ChildOomKilled {
+                subject: state.subject.clone(),
+                oom: OomKill {
+                    at: fact.at,
+                    tgid: fact.victim.tgid,
+                    comm: fact.comm,
+                    is_main: false,
+                },
+            });
+        }
+    }
+}

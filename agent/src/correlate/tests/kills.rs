@@ -1,0 +1,569 @@
+//! Kills, crashes, OOM and ends without a stop: one rule or one pair of rules each.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container, unit};
+
+#[test]
+fn force_killed() {
+    check(
+        &container(
+            "
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The runtime killed PID 1 `app` with SIGKILL and had sent no stop signal before
+              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
+        "#]],
+    );
+}
+
+#[test]
+fn force_killed_by_cgroup_kill() {
+    check_evidence(
+        &container(
+            "
+        +11 KILL runc -> main cgroup.kill
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The runtime killed PID 1 `app` with SIGKILL by cgroup.kill and had sent no stop signal before
+              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime), by cgroup.kill to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn killed_by_a_stranger() {
+    check(
+        &container(
+            "
+        +11 KILL bash -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn killed_by_a_stranger_inside_the_grace() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +3 KILL bash -> main
+        +3.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: Stopped/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s into the grace after SIGTERM: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +3.000 signal_generate: SIGKILL from `bash` (pid 70, on the host) (neither its runtime nor itself) to PID 1 `app`
+              +3.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn killed_by_a_stranger_after_it_was_ignored() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored default
+        +3 KILL bash -> main
+        +3.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            killed-by-other: Stopped/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s into the grace after SIGTERM: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn an_operators_term_is_not_the_runtimes() {
+    check(
+        &unit(
+            "
+        +1 TERM bash -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: External/Clean/Quiet
+              SIGTERM from `bash` (pid 70, on the host) reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn an_operators_term_by_default_action() {
+    check(
+        &unit(
+            "
+        +1 TERM bash -> main default
+        +1.001 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            default-action: External/DefaultAction/Quiet
+              SIGTERM from `bash` (pid 70, on the host) itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn an_operators_usr1_kills() {
+    check(
+        &unit(
+            "
+        +1 USR1 bash -> main default
+        +1.001 exit main USR1
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGUSR1 to `web` (pid 200): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn the_runtime_kills_what_an_operator_had_asked() {
+    check(
+        &container(
+            "
+        +1 TERM bash -> main handler
+        +1.001 enter main TERM
+        +3 KILL runc -> main
+        +3.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The runtime killed PID 1 `app` with SIGKILL and had sent no stop signal before
+              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
+        "#]],
+    );
+}
+
+#[test]
+fn oom_of_the_main_process() {
+    check_evidence(
+        &container(
+            "
+        +1 KILL main -> main kernel
+        +1.0001 oom main
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Quiet
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+              +1.000 signal_generate: SIGKILL from `app` (pid 100, container 670000000000, child of `shim`) (sent by the kernel) to PID 1 `app`
+              +1.000 mark_victim: the OOM killer chose `app` (pid 100), the main process
+              +1.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn oom_inside_the_grace() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 KILL main -> main kernel
+        +2.0001 oom main
+        +2.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Quiet
+              The kernel killed PID 1 `app` because memory ran out, 1.0 s after SIGTERM
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
+    );
+}
+
+#[test]
+fn marked_while_dying_of_a_kill_is_no_oom() {
+    check(
+        &container(
+            "
+        +1 KILL bash -> main
+        +1.0001 oom main
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn oom_of_a_child_and_the_main_process_lives() {
+    check(
+        &container(
+            "
+        proc worker in=app pid=101 ns=7 start=+0.5 parent=main comm=worker
+        +1 KILL worker -> worker kernel
+        +1.0001 oom worker
+        +1.001 exit worker KILL
+        +2 tick
+        ",
+        ),
+        expect![[r#"
+            child oom in container 670000000000: worker pid 101
+        "#]],
+    );
+}
+
+#[test]
+fn oom_of_a_child_and_the_main_process_ends_by_it() {
+    check(
+        &container(
+            "
+        proc worker in=app pid=101 ns=7 start=+0.5 parent=main comm=worker
+        +1 KILL worker -> worker kernel
+        +1.0001 oom worker
+        +1.001 exit worker KILL
+        +1.05 exit main 137
+        ",
+        ),
+        expect![[r#"
+            oom-child: Oom/OomChild/Quiet
+              The kernel killed `worker` (pid 101), a child of PID 1 `app`, because memory ran out, and PID 1 `app` ended with code 137, 49 ms later
+              fix: raise the memory limit or run fewer workers; make the main process survive the loss of one
+        "#]],
+    );
+}
+
+#[test]
+fn oom_of_a_child_long_before_is_not_the_reason() {
+    check(
+        &container(
+            "
+        proc worker in=app pid=101 ns=7 start=+0.5 parent=main comm=worker
+        +1 KILL worker -> worker kernel
+        +1.0001 oom worker
+        +1.001 exit worker KILL
+        +2 tick
+        +30 exit main 1
+        ",
+        ),
+        expect![[r#"
+            child oom in container 670000000000: worker pid 101
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn oom_of_a_whole_cgroup_is_the_main_processes() {
+    check(
+        &container(
+            "
+        proc worker in=app pid=101 ns=7 start=+0.5 parent=main comm=worker
+        +1 KILL worker -> worker kernel
+        +1.0001 oom worker
+        +1.0002 KILL worker -> main kernel
+        +1.0003 oom main
+        +1.001 exit worker KILL
+        +1.002 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Quiet
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
+    );
+}
+
+#[test]
+fn an_oom_victim_of_which_only_the_pid_is_told() {
+    check(
+        &container(
+            "
+        +1 KILL main -> main kernel
+        +1.0001 oom main pid-only
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Quiet
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
+    );
+}
+
+#[test]
+fn a_limit_is_no_oom() {
+    check(
+        &unit(
+            "
+        +1 KILL main -> main kernel
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              `web` (pid 200) ran into a limit of its own and was ended by SIGKILL
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
+    );
+}
+
+#[test]
+fn a_kernel_kill_that_nothing_explains() {
+    check(
+        &unit(
+            "
+        +1 KILL bash -> main kernel
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              `web` (pid 200) was ended by SIGKILL, but why is not known: the kernel sent SIGKILL, and no OOM kill or limit was seen
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_fault() {
+    check(
+        &container(
+            "
+        +1 SEGV main -> main fault
+        +1.001 exit main SEGV core
+        ",
+        ),
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSEGV and dumped core
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
+    );
+}
+
+#[test]
+fn an_abort() {
+    check(
+        &container(
+            "
+        +1 ABRT main -> main thread
+        +1.001 exit main ABRT
+        ",
+        ),
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGABRT
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
+    );
+}
+
+#[test]
+fn a_fault_during_the_shutdown() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 SEGV main -> main fault
+        +2.001 exit main SEGV core
+        ",
+        ),
+        expect![[r#"
+            crashed: Stopped/Crashed/Quiet
+              PID 1 `app` crashed with SIGSEGV and dumped core, 1.0 s after SIGTERM
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
+    );
+}
+
+#[test]
+fn a_fault_signal_from_outside_is_no_fault() {
+    check(
+        &unit(
+            "
+        +1 SEGV bash -> main default
+        +1.001 exit main SEGV core
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGSEGV to `web` (pid 200) and dumped core: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn systemds_watchdog_is_a_stop_signal() {
+    check(
+        &unit(
+            "
+        +1 ABRT systemd -> main default
+        +1.001 exit main ABRT core
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              SIGABRT itself ended `web` (pid 200) and dumped core: it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn kill_9_by_itself() {
+    check(
+        &unit(
+            "
+        +1 KILL main -> main
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              `web` (pid 200) ended itself by SIGKILL
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
+    );
+}
+
+#[test]
+fn killed_by_its_own_child() {
+    check(
+        &unit(
+            "
+        proc child in=web.service pid=201 start=+0.5 parent=main comm=child
+        +1 KILL child -> main
+        +1.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `child` (pid 201, unit web.service, child of `web`) sent SIGKILL to `web` (pid 200): another process of its own
+              fix: find out why `child` (pid 201, unit web.service, child of `web`) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn completed() {
+    check(
+        &container(
+            "
+        +5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              PID 1 `app` ended by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn nonzero_exit_by_itself() {
+    check(
+        &container(
+            "
+        +5 exit main 3
+        ",
+        ),
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn nonzero_exit_after_a_stop() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 2
+        ",
+        ),
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2, 1.0 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_go_program_as_pid_1_exits_2() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 exit main 2
+        ",
+        ),
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2, 10 ms later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_terminals_interrupt() {
+    check(
+        &unit(
+            "
+        +1 INT bash -> main kernel default
+        +1.001 exit main INT
+        ",
+        ),
+        expect![[r#"
+            default-action: External/DefaultAction/Quiet
+              SIGINT from its terminal itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}

@@ -1,0 +1,212 @@
+//! The objects: order of fields is the order in the line. `docs/json.md` says what each means.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::event::Boot;
+use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TerminationObject {
+    pub(super) r#type: &'static str,
+    pub(super) time: String,
+    pub(super) end: String,
+    pub(super) end_boot_ns: Boot,
+    pub(super) begin: String,
+    pub(super) begin_boot_ns: Boot,
+    pub(super) subject: SubjectObject,
+    pub(super) cgroup: Option<String>,
+    pub(super) cgroup_id: u64,
+    pub(super) boot_id: String,
+    pub(super) trace_id: String,
+    pub(super) verdict: &'static str,
+    pub(super) cause: Cause,
+    pub(super) exit: Exit,
+    pub(super) traffic: TrafficAxis,
+    pub(super) unclean: bool,
+    pub(super) severity: Severity,
+    pub(super) sentence: String,
+    pub(super) remedy: Option<String>,
+    pub(super) main: Option<MainObject>,
+    pub(super) stop: Option<StopObject>,
+    pub(super) kill: Option<KillObject>,
+    pub(super) status: Option<StatusObject>,
+    pub(super) oom: Vec<OomObject>,
+    pub(super) other_exits: u64,
+    pub(super) connections: ConnectionsObject,
+    pub(super) gaps: GapsObject,
+    pub(super) evidence: Vec<EvidenceObject>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EarlyObject {
+    pub(super) r#type: &'static str,
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) subject: SubjectObject,
+    pub(super) cgroup_id: u64,
+    pub(super) trace_id: String,
+    pub(super) signal: String,
+    pub(super) sender: ActorObject,
+    pub(super) disposition: &'static str,
+    pub(super) main: Option<MainObject>,
+    pub(super) grace_left_ms: Option<f64>,
+    pub(super) sentence: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ChildOomObject {
+    pub(super) r#type: &'static str,
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) subject: SubjectObject,
+    pub(super) pid: u32,
+    pub(super) comm: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ObservingObject {
+    pub(super) r#type: &'static str,
+    pub(super) since: String,
+    pub(super) since_boot_ns: Boot,
+    pub(super) boot_id: String,
+    pub(super) host: String,
+    pub(super) kernel: String,
+    pub(super) cgroup_v1_too: bool,
+    pub(super) probes: Vec<ProbeObject>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbeObject {
+    pub(super) name: String,
+    pub(super) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(super) enum SubjectObject {
+    Container {
+        id: String,
+        runtime: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pod_uid: Option<String>,
+    },
+    Unit {
+        name: String,
+    },
+}
+
+/// Where a process lives.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum PlaceObject {
+    Subject(SubjectObject),
+    Other {
+        kind: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'static str>,
+    },
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ActorObject {
+    pub(super) pid: u32,
+    pub(super) comm: String,
+    pub(super) parent_pid: u32,
+    pub(super) parent_comm: String,
+    pub(super) role: &'static str,
+    pub(super) place: PlaceObject,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct MainObject {
+    pub(super) pid: u32,
+    pub(super) ns_pid: u32,
+    pub(super) is_ns_init: bool,
+    pub(super) comm: String,
+    pub(super) start: String,
+    pub(super) start_boot_ns: Boot,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct StopObject {
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) signal: String,
+    pub(super) sender: ActorObject,
+    pub(super) result: &'static str,
+    pub(super) disposition: &'static str,
+    pub(super) state: Vec<&'static str>,
+    pub(super) handler_entered: Option<String>,
+    pub(super) handler_entered_boot_ns: Option<Boot>,
+    pub(super) repeated: u32,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct KillObject {
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) sender: ActorObject,
+    pub(super) cgroup_kill: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct StatusObject {
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) code: Option<u8>,
+    pub(super) signal: Option<String>,
+    pub(super) core_dumped: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct OomObject {
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) pid: u32,
+    pub(super) comm: String,
+    pub(super) is_main: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ConnectionsObject {
+    pub(super) observed: bool,
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) refused_first: Option<String>,
+    pub(super) refused_last: Option<String>,
+    pub(super) refused_known_by: Option<&'static str>,
+    pub(super) reset: u64,
+    pub(super) cut: u64,
+    pub(super) cut_unanswered: u64,
+    pub(super) idle_closed: u64,
+    pub(super) listeners_closed: Vec<ListenerObject>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ListenerObject {
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) local: SocketAddr,
+    pub(super) by_exit: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct GapsObject {
+    pub(super) lost: serde_json::Map<String, serde_json::Value>,
+    pub(super) over_cap: u64,
+    pub(super) late_start: bool,
+    pub(super) inactive_probes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct EvidenceObject {
+    pub(super) source: &'static str,
+    pub(super) time: String,
+    pub(super) boot_ns: Boot,
+    pub(super) after_begin_ms: f64,
+    pub(super) text: String,
+}
