@@ -21,7 +21,7 @@ const TO_OBSERVE: Duration = Duration::from_secs(180);
 const TO_JUDGE: Duration = Duration::from_secs(60);
 const TO_END: Duration = Duration::from_secs(30);
 
-/// Every tracepoint that the agent stands at, in the order of its first line's names, and the first kernel that has it.
+/// Every tracepoint that the agent stands at, and the first kernel that has it.
 const PROBES: [(&str, (u32, u32)); 11] = [
     ("cgroup_mkdir", (4, 15)),
     ("cgroup_rmdir", (4, 15)),
