@@ -821,7 +821,10 @@ fn two_capabilities_are_enough_and_a_missing_one_is_named() {
     };
     // As many as with all capabilities: an old kernel has fewer tracepoints.
     let all = with("+all");
-    let loaded = all.lines().find(|line| line.starts_with("loaded: ")).unwrap_or_else(|| panic!("{all}"));
+    let loaded = all
+        .lines()
+        .find(|line| line.starts_with("loaded: "))
+        .unwrap_or_else(|| panic!("{all}"));
     let both = with("-all,+bpf,+perfmon");
     assert!(both.contains(loaded), "{both}");
     let neither = with("-all");
