@@ -103,7 +103,7 @@ impl Live {
             self.wall_offset = offset;
             self.pipeline.feed(now, Input::Clock(offset))?;
         }
-        let over = self.pipeline.handle(now, Input::Tick)?;
+        let over = self.pipeline.tick(now)?;
         self.pipeline.sinks().alive(now);
         self.disarm(over)
     }
