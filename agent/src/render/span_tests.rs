@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::render::attributes::{ATTRIBUTES, On, Type};
-use crate::render::fixtures::{clean, ignored, observation, oom};
+use crate::render::fixtures::{clean, ignored, ms, observation, oom};
 
 /// The whole trace as text: times in ms after the begin.
 fn check(termination: &Termination, expected: Expect) {
