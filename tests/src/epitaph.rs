@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 /// The binary in a directory that everybody may read, whatever the one that it was built in allows.
 #[derive(Debug)]
@@ -20,8 +20,13 @@ impl Epitaph {
     pub fn copied(program: &Path, to: &Path) -> anyhow::Result<Epitaph> {
         std::fs::set_permissions(to, Permissions::from_mode(0o755))?;
         let binary = to.join("epitaph");
-        std::fs::copy(program, &binary)
-            .with_context(|| format!("copy {}: build it with cargo build -p epitaph", program.display()))?;
+        // By another process: one that a test forks meanwhile would hold our file open for writing, which is then `busy`.
+        let copied = Command::new("cp").arg(program).arg(&binary).status()?;
+        ensure!(
+            copied.success(),
+            "copy {}: build it with cargo build -p epitaph",
+            program.display()
+        );
         std::fs::set_permissions(&binary, Permissions::from_mode(0o755))?;
         Ok(Epitaph { binary })
     }

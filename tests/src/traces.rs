@@ -56,7 +56,9 @@ pub fn differs(termination: &Value, trace: &Value) -> anyhow::Result<Vec<String>
     let ends = spans.iter().filter(|s| s["spanID"] != root["spanID"]).map(end);
     let last = ends.max().unwrap_or(0).max(nanos(&termination["end"])? / 1000);
     if end(root).abs_diff(last) > 1 {
-        differs.0.push(format!("the root ends at {} µs, what is in it at {last} µs", end(root)));
+        differs
+            .0
+            .push(format!("the root ends at {} µs, what is in it at {last} µs", end(root)));
     }
     differs.start(root, &termination["begin"])?;
     if let Some(signal) = spans

@@ -104,7 +104,7 @@ impl Live {
             self.pipeline.feed(now, Input::Clock(offset))?;
         }
         let over = self.pipeline.tick(now)?;
-        self.pipeline.sinks().alive(now);
+        self.pipeline.sinks().alive(now)?;
         self.disarm(over)
     }
 

@@ -48,7 +48,11 @@ pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
         };
         problems.extend(found.iter().map(|line| format!("{} {id}: {line}", death["subject"])));
     }
-    problems.extend(traces.keys().map(|id| format!("trace {id} is of no death that the agent told of")));
+    problems.extend(
+        traces
+            .keys()
+            .map(|id| format!("trace {id} is of no death that the agent told of")),
+    );
     if problems.is_empty() {
         return Ok(());
     }
