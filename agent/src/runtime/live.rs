@@ -64,6 +64,7 @@ impl Live {
             losses_read: since,
         };
         procfs_facts(&mut live)?;
+        live.pipeline.sinks().alive(clock::now())?;
         Ok(live)
     }
 
