@@ -37,7 +37,7 @@ use live::Live;
 use pipeline::Pipeline;
 use sinks::Sinks;
 
-/// What every sink may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
+/// What the sinks, all at once, may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why a command ended early, and the code for scripts.
@@ -124,20 +124,22 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
-        export.finish(FLUSH).await;
-        logging.finish(FLUSH).await;
+        tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
     })
 }
 
 fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(), RuntimeError> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         // For the sinks; the loop runs on this thread.
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(RuntimeError::os("start the runtime"))?
-        .block_on(command)
+        .map_err(RuntimeError::os("start the runtime"))?;
+    let done = runtime.block_on(command);
+    // What did not end within its limit is left behind.
+    runtime.shutdown_background();
+    done
 }
 
 async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
@@ -194,11 +196,10 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Err(error) => Err(error),
     };
     drop(screen);
-    export.finish(FLUSH).await;
+    tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
     }
-    logging.finish(FLUSH).await;
     observed
 }
 
