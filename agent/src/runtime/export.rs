@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use tokio::time::Instant;
 
 use crate::cli::SysExit;
 use crate::config::Config;
@@ -48,12 +49,14 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Sends what waits, for `limit` at most each.
+    /// Sends what waits, for `limit` at most: first traces, then the metrics with the final counts of them.
     pub async fn finish(self, limit: Duration) {
+        let deadline = Instant::now() + limit;
         if let Some((_, worker)) = self.traces {
             worker.shutdown(limit).await;
         }
-        if let Err(error) = self.metrics.shutdown(limit).await {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Err(error) = self.metrics.shutdown(left).await {
             tracing::debug!(%error, "the metrics ended with an error");
         }
     }

@@ -70,6 +70,7 @@ impl Live {
             swept: since,
         };
         procfs_facts(&mut live)?;
+        live.pipeline.sinks().alive(clock::now())?;
         Ok(live)
     }
 
@@ -109,8 +110,8 @@ impl Live {
             self.wall_offset = offset;
             self.pipeline.feed(now, Input::Clock(offset))?;
         }
-        let over = self.pipeline.handle(now, Input::Tick)?;
-        self.pipeline.sinks().alive(now);
+        let over = self.pipeline.tick(now)?;
+        self.pipeline.sinks().alive(now)?;
         self.disarm(over)?;
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
