@@ -5,7 +5,7 @@ use crate::termination::{OomKill, Output};
 use crate::verdict::judge::Open;
 
 use super::finish::Context;
-use super::subject::{ProcessId, State};
+use super::subject::{Candidate, ProcessId, State};
 use super::{Correlator, GONE, KEEP_GONE, Limits, finish, traffic};
 
 impl Correlator {
@@ -66,6 +66,9 @@ impl Correlator {
     fn finish(&mut self, own: CgroupId, open: Open, out: &mut Vec<Output>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
+        if state.is_step(self.limits.linger) {
+            return self.step(own, state, out);
+        }
         let context = Context {
             boot_id: &self.boot_id,
             index: &self.index,
@@ -90,6 +93,27 @@ impl Correlator {
                 self.reschedule(own);
             }
         }
+    }
+
+    /// Forgets what ended as a step of the subject's; the next of its processes is looked at.
+    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<Output>) {
+        let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
+            return;
+        };
+        if state.timeline.as_deref().is_none_or(|timeline| timeline.signals.is_empty()) {
+            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+        }
+        if state.removed.is_some() {
+            return self.begin_again(own, state, end);
+        }
+        let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.id.start > end);
+        state.candidates.retain(goes_on);
+        if state.timeline.is_some() {
+            state.touched = Some(self.now);
+            self.touched.insert((self.now, own));
+        }
+        self.subjects.insert(own, state);
+        self.reschedule(own);
     }
 
     /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
