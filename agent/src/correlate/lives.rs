@@ -24,12 +24,13 @@ impl Correlator {
         state.due = due;
     }
 
-    pub(super) fn run_timers(&mut self, out: &mut Vec<Output>) {
+    /// `until`: the deaths that are due by then are judged.
+    pub(super) fn run_timers(&mut self, until: Boot, out: &mut Vec<Output>) {
         while let Some(&(due, own)) = self.due.first() {
-            if due > self.now {
+            if due > until {
                 break;
             }
-            self.fire(own, out);
+            self.fire(own, until, out);
         }
         while let Some(&(touched, own)) = self.touched.first() {
             if touched.plus(self.limits.idle) > self.now {
@@ -49,13 +50,13 @@ impl Correlator {
     }
 
     /// A subject's time has come: a child's OOM kill to be told, or its end to be judged.
-    fn fire(&mut self, own: CgroupId, out: &mut Vec<Output>) {
+    fn fire(&mut self, own: CgroupId, until: Boot, out: &mut Vec<Output>) {
         let Some(state) = self.subjects.get_mut(&own) else {
             self.due.retain(|(_, known)| *known != own);
             return;
         };
-        tell_ooms(state, self.now, &self.limits, out);
-        if end_due(state, &self.limits).is_some_and(|due| due <= self.now) {
+        tell_ooms(state, until, &self.limits, out);
+        if end_due(state, &self.limits).is_some_and(|due| due <= until) {
             self.finish(own, Open::CgroupRemoved, out);
         } else {
             self.reschedule(own);

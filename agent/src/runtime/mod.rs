@@ -119,12 +119,14 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     let config = Config::for_person(env, &args.overrides())?;
     let show = Show::new(&args.show, env);
     block_on(async {
+        let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
         let terminal = terminal::Sink::new(output()?, show.stream_form(), show.filter, trace_id);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
         export.finish(FLUSH).await;
+        logging.finish(FLUSH).await;
         replayed
     })
 }
