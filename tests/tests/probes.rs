@@ -770,6 +770,12 @@ fn what_finds_no_room_is_counted() {
         .find(|(kind, _)| *kind == Kind::SignalGenerate)
         .map_or(0, |(_, count)| *count as usize);
     assert!(kept < SENT && kept + signals >= SENT, "{kept} kept, {lost:?}");
+    assert!(
+        probes.seen.len() <= probes.kernel.ring_records(),
+        "{} records of at most {}",
+        probes.seen.len(),
+        probes.kernel.ring_records()
+    );
     // A report is of what is new since the last one.
     assert!(probes.kernel.lost().iter().all(|(_, count)| (*count as usize) < SENT));
 }

@@ -180,7 +180,7 @@ pub struct OtlpArgs {
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
-    /// One service.name for all terminations instead of each subject's own
+    /// service.name of the traces of terminations; without it `epitaph`
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
 }

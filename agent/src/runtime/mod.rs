@@ -29,7 +29,7 @@ use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
-use crate::source::kernel::{self, Kernel, LoadError};
+use crate::source::kernel::{Kernel, LoadError};
 use crate::source::procfs::Procfs;
 
 use export::Export;
@@ -70,12 +70,6 @@ impl From<config::ConfigError> for RuntimeError {
 impl From<crate::source::procfs::ProcfsError> for RuntimeError {
     fn from(error: crate::source::procfs::ProcfsError) -> Self {
         RuntimeError::new(SysExit::Unavailable, error.to_string())
-    }
-}
-
-impl From<kernel::MapError> for RuntimeError {
-    fn from(error: kernel::MapError) -> Self {
-        RuntimeError::new(SysExit::Os, error.to_string())
     }
 }
 
@@ -120,7 +114,8 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     block_on(async {
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
-        let terminal = terminal::Sink::new(output()?, show.stream_form(), show.filter, trace_id);
+        let output = Background::whole(std::io::stdout()).map_err(no_output)?;
+        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter, trace_id);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
@@ -137,7 +132,8 @@ fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(
         .build()
         .map_err(RuntimeError::os("start the runtime"))?;
     let done = runtime.block_on(command);
-    // What did not end within its limit is left behind.
+    // Every sink has had its moment. A drop would wait for the threads that block: a look-up of the collector's name takes as
+    // long as the resolver likes.
     runtime.shutdown_background();
     done
 }
@@ -177,7 +173,8 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let terminal = match show {
         Some(show) => {
             let form = if live_view { show.live_form() } else { show.stream_form() };
-            Some(terminal::Sink::new(output()?, form, show.filter, trace_id))
+            let output = Background::live(std::io::stdout(), FLUSH).map_err(no_output)?;
+            Some(terminal::Sink::new(output, form, show.filter, trace_id))
         }
         None => None,
     };
@@ -221,8 +218,8 @@ fn trace_id(key: &crate::termination::TerminationKey, main: Option<crate::event:
     id::trace_id(key, main).to_string()
 }
 
-fn output() -> Result<Background, RuntimeError> {
-    Background::new(std::io::stdout()).map_err(RuntimeError::os("start the output's thread"))
+fn no_output(error: std::io::Error) -> RuntimeError {
+    RuntimeError::os("start the output's thread")(error)
 }
 
 /// A recording that is not begun yet: gone again where nothing can be recorded, so that the next attempt finds the name free.

@@ -117,7 +117,7 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, index_cap, unattributed, and those of decoding",
+        "timeline_cap, fact_cap, index_cap, unattributed, undecodable, probe_map, terminal_queue_full",
     )],
     about: "What the agent itself did not keep",
 };
@@ -324,6 +324,9 @@ impl Metrics {
             DropReason::Unattributed,
         ] {
             self.dropped(reason.name(), 0);
+        }
+        for reason in ["undecodable", "probe_map", "terminal_queue_full"] {
+            self.dropped(reason, 0);
         }
     }
 
