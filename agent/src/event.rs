@@ -372,6 +372,8 @@ pub struct CgroupFact {
 impl CgroupFact {
     /// The reason in `path` where the cgroup is gone from the file system; any other text says why it was not readable.
     pub const GONE: &str = "gone";
+    /// The reason where nobody looked: asked again, there may be an answer.
+    pub const BUSY: &str = "too many unknown cgroups at once to look for each";
 }
 
 /// A process as `/proc` shows it: the processes of a subject at the start, and those whose cgroup the kernel could not tell

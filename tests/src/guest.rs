@@ -70,7 +70,7 @@ pub fn main(args: &[String]) -> i32 {
 /// Judges the state of each probe, then plays what panics kernels whose probes are careless, and asks for a sign of life.
 fn under_danger(program: &Path) -> anyhow::Result<u32> {
     let (to, lines) = channel();
-    let mut agent = Agent::start(program, None, to)?;
+    let mut agent = Agent::start(program, None, None, to)?;
     let observing = match lines.recv_timeout(TO_OBSERVE) {
         Ok(Some(line)) => serde_json::from_str::<Value>(&line).with_context(|| format!("its first line is no JSON: {line}"))?,
         _ => anyhow::bail!("it does not observe; its log:\n{}", agent.log()),

@@ -144,6 +144,8 @@ impl Index {
         }
         match &fact.path {
             Ok(path) => self.insert_path(now, fact.cgroup, path),
+            // Not remembered as unknown: what happens in it later would be unknown for as long as the dead are kept.
+            Err(reason) if reason == CgroupFact::BUSY => {}
             Err(reason) => self.cgroups.insert_unknown(now, fact.cgroup, reason),
         }
     }

@@ -123,6 +123,15 @@ fn cgroup(id: u64) -> Question {
 }
 
 #[test]
+fn a_cgroup_that_nobody_looked_for_is_asked_again() {
+    let mut m = Machine::new(false);
+    m.unknown(5, CgroupFact::BUSY);
+    assert_eq!(m.asks(task(42, 1, 5)), [cgroup(5)]);
+    m.insert(5, "/system.slice/a.service");
+    assert_eq!(m.cgroup(5), "unit a.service 0:5");
+}
+
+#[test]
 fn what_is_below_a_subject_is_the_subjects() {
     let mut m = Machine::new(false);
     m.insert(5, "/system.slice/nginx.service");

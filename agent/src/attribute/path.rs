@@ -125,7 +125,7 @@ fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
             continue;
         }
         let parent = at.checked_sub(1).map_or("", |above| segments[above].name);
-        if is_session(stem, parent) {
+        if is_session(stem, parent) || is_monitor(stem) {
             return None;
         }
         // systemd puts an underscore before a name that the cgroup file system would take for one of its own files.
@@ -149,6 +149,13 @@ fn is_session(stem: &str, parent: &str) -> bool {
             .strip_prefix("user-")
             .and_then(|p| p.strip_suffix(".slice"))
             .is_some_and(|uid| all(uid, u8::is_ascii_digit))
+}
+
+/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose death it is.
+fn is_monitor(stem: &str) -> bool {
+    ["libpod-conmon-", "crio-conmon-"]
+        .iter()
+        .any(|prefix| stem.strip_prefix(prefix).and_then(container_id).is_some())
 }
 
 /// `cri-containerd-<64 hex>.scope` (systemd driver), `crio-<64 hex>` (cgroupfs driver): a name that only a runtime gives.

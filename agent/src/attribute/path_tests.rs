@@ -191,11 +191,11 @@ fn monitors_are_no_containers() {
         ],
         expect![[r#"
             "/kubepods.slice/kubepods-pod{UID_}.slice/crio-conmon-{A}.scope"
-                unit crio-conmon-{A}.scope
+                host
             "/system.slice/crio-conmon-{A}.scope"
-                unit crio-conmon-{A}.scope
+                host
             "/machine.slice/libpod-conmon-{A}.scope"
-                unit libpod-conmon-{A}.scope
+                host
             "/kubepods/pod{UID}/crio-conmon-{A}"
                 host
             "/libpod_parent/conmon"

@@ -206,6 +206,19 @@ impl Cli {
     }
 }
 
+/// To standard output. A reader that has gone (`| head`) is no error.
+///
+/// # Errors
+/// Any other failure to write.
+pub fn print(text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
 impl AgentArgs {
     /// What the flags say, for [`crate::config::Config::load`].
     pub fn overrides(&self) -> Overrides {

@@ -8,7 +8,7 @@ use crate::termination::{Gaps, Kill, OomKill, Role, Stop, Termination, Terminati
 use crate::verdict::judge;
 use crate::verdict::judge::{Case, Fatal, OOM_CHILD_REACH, Open};
 
-use super::sight::Sight;
+use super::sight::{LATE_REACH, Sight};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic;
@@ -37,7 +37,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     let empty = Timeline::default();
     let timeline = state.timeline.as_deref().unwrap_or(&empty);
     let signals = to_main(timeline, main.as_ref(), end);
-    if main.is_none() && signals.is_empty() {
+    if main.is_none() && signals.is_empty() && !is_unseen(context, state, open, end) {
         return None;
     }
     let status = exit.map(|exit| exit.status);
@@ -136,6 +136,14 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         },
         verdict,
     })
+}
+
+/// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.
+fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> bool {
+    let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
+    let losses = context.sight.losses(end.minus(LATE_REACH), end);
+    let shows = |kind: &Kind| matches!(kind, Kind::ProcessExec | Kind::ProcessExit);
+    open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }
 
 /// Whether the kernel watched its sockets: from the first signal of somebody outside on; without one from the end of a

@@ -5,7 +5,7 @@ use crate::termination::{OomKill, Output};
 use crate::verdict::judge::Open;
 
 use super::finish::Context;
-use super::subject::{ProcessId, State};
+use super::subject::{Candidate, ProcessId, State};
 use super::{Correlator, GONE, KEEP_GONE, Limits, finish, traffic};
 
 impl Correlator {
@@ -24,12 +24,13 @@ impl Correlator {
         state.due = due;
     }
 
-    pub(super) fn run_timers(&mut self, out: &mut Vec<Output>) {
+    /// `until`: the deaths that are due by then are judged.
+    pub(super) fn run_timers(&mut self, until: Boot, out: &mut Vec<Output>) {
         while let Some(&(due, own)) = self.due.first() {
-            if due > self.now {
+            if due > until {
                 break;
             }
-            self.fire(own, out);
+            self.fire(own, until, out);
         }
         while let Some(&(touched, own)) = self.touched.first() {
             if touched.plus(self.limits.idle) > self.now {
@@ -49,13 +50,13 @@ impl Correlator {
     }
 
     /// A subject's time has come: a child's OOM kill to be told, or its end to be judged.
-    fn fire(&mut self, own: CgroupId, out: &mut Vec<Output>) {
+    fn fire(&mut self, own: CgroupId, until: Boot, out: &mut Vec<Output>) {
         let Some(state) = self.subjects.get_mut(&own) else {
             self.due.retain(|(_, known)| *known != own);
             return;
         };
-        tell_ooms(state, self.now, &self.limits, out);
-        if end_due(state, &self.limits).is_some_and(|due| due <= self.now) {
+        tell_ooms(state, until, &self.limits, out);
+        if end_due(state, &self.limits).is_some_and(|due| due <= until) {
             self.finish(own, Open::CgroupRemoved, out);
         } else {
             self.reschedule(own);
@@ -66,6 +67,9 @@ impl Correlator {
     fn finish(&mut self, own: CgroupId, open: Open, out: &mut Vec<Output>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
+        if state.is_step(self.limits.linger) {
+            return self.step(own, state, out);
+        }
         let context = Context {
             boot_id: &self.boot_id,
             index: &self.index,
@@ -90,6 +94,27 @@ impl Correlator {
                 self.reschedule(own);
             }
         }
+    }
+
+    /// Forgets what ended as a step of the subject's; the next of its processes is looked at.
+    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<Output>) {
+        let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
+            return;
+        };
+        if state.timeline.as_deref().is_none_or(|timeline| timeline.signals.is_empty()) {
+            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+        }
+        if state.removed.is_some() {
+            return self.begin_again(own, state, end);
+        }
+        let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.id.start > end);
+        state.candidates.retain(goes_on);
+        if state.timeline.is_some() {
+            state.touched = Some(self.now);
+            self.touched.insert((self.now, own));
+        }
+        self.subjects.insert(own, state);
+        self.reschedule(own);
     }
 
     /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.

@@ -135,6 +135,16 @@ impl Correlator {
     pub fn handle(&mut self, now: Boot, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
         self.now = self.now.max(now);
+        // By a record's own time, before it and after: where the caller was held up, the records that wait may belong to a
+        // death that is due by the clock, and the losses are not told yet. What answers a question is as late as its record.
+        let until = match &input {
+            Input::Kernel { at, .. } => self.now.min(*at),
+            Input::Cgroup(_) | Input::Process(_) => Boot(0),
+            _ => self.now,
+        };
+        if matches!(input, Input::Kernel { .. }) {
+            self.run_timers(until, &mut out);
+        }
         match input {
             Input::Kernel { at, event } => self.event(at, event, &mut out),
             Input::Start(observation) => self.start(observation, &mut out),
@@ -149,7 +159,7 @@ impl Correlator {
                 self.report_drops(&mut out);
             }
         }
-        self.run_timers(&mut out);
+        self.run_timers(until, &mut out);
         out
     }
 

@@ -55,6 +55,9 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     if sender.tgid == INIT || is_manager(index, sender.cgroup, place) {
         return Role::Runtime;
     }
+    if encloses(index, own, place) {
+        return Role::Runtime;
+    }
     // One shim can be the parent of several containers: a sibling is a stranger all the same.
     if matches!(place, Attribution::Subject(Subject::Container { .. }, _)) {
         return Role::Other;
@@ -67,6 +70,15 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     } else {
         Role::Other
     }
+}
+
+/// The unit that the container runs in: podman's own of a Quadlet, `foo.service/libpod-payload-<id>`.
+fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
+    let Attribution::Subject(Subject::Unit { .. }, unit) = place else {
+        return false;
+    };
+    let below = index.path(*unit).and_then(|unit| index.path(own)?.strip_prefix(unit));
+    below.is_some_and(|below| below.starts_with('/'))
 }
 
 fn is_manager(index: &Index, cgroup: CgroupId, place: &Attribution) -> bool {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, CgroupId, Comm, Pid, ProcessExit, ProcessFact, Task};
+use crate::event::{Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Task};
 use crate::termination::{MainExit, MainProcess};
 
 use super::timeline::Timeline;
@@ -99,13 +99,20 @@ impl State {
     }
 
     fn rank(&self, candidate: &Candidate) -> impl Ord + use<> {
-        let (init, outside) = (!candidate.is_ns_init(), !candidate.outside);
-        let level = if candidate.is_ns_init() { candidate.ns_level } else { 0 };
+        let is_init = candidate.is_ns_init() && !self.is_sandbox(candidate);
+        let (init, outside) = (!is_init, !candidate.outside);
+        let level = if is_init { candidate.ns_level } else { 0 };
         let by_start = (candidate.id.start, candidate.id.tgid);
         match self.subject {
             Subject::Container { .. } => (init, level, by_start),
             Subject::Unit { .. } => (outside, 0, by_start),
         }
+    }
+
+    /// Init of a namespace that a container without one of its own (the host's, a pod's shared one) made for itself.
+    fn is_sandbox(&self, init: &Candidate) -> bool {
+        let is_around = |other: &Candidate| other.outside && other.ns_level < init.ns_level && other.id.start < init.id.start;
+        !init.outside && self.candidates.iter().any(is_around)
     }
 
     /// Belongs to a life that is over: the main process that was judged, and what is left of a container after it.
@@ -118,13 +125,17 @@ impl State {
 
     /// What happens to this process may decide: not to another one than the init of a container that is known.
     pub fn concerns(&self, task: &Task) -> bool {
+        self.concerns_process(&ProcessId::of(task))
+    }
+
+    fn concerns_process(&self, id: &ProcessId) -> bool {
         let is_init_known = matches!(self.subject, Subject::Container { .. }) && self.candidates.iter().any(|c| c.is_ns_init());
-        !is_init_known || self.candidates.iter().any(|candidate| candidate.id.is(task))
+        !is_init_known || self.candidates.iter().any(|candidate| candidate.id.same(id))
     }
 
     /// Learns of a process that may be the main one.
     pub fn learn(&mut self, mut candidate: Candidate) {
-        if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) {
+        if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) || !self.may_be_main(&candidate) {
             return;
         }
         // Its end may have come first.
@@ -146,8 +157,15 @@ impl State {
         }
     }
 
+    /// Beside a container's init, whoever comes in (health checks, by the thousand) is no main process: it is not kept, so that
+    /// what is kept of a subject stays small.
+    fn may_be_main(&self, candidate: &Candidate) -> bool {
+        candidate.is_ns_init() || self.concerns_process(&candidate.id)
+    }
+
     /// Takes note of an end. Two threads that race out are one end: the first report counts.
-    pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize) {
+    /// While nothing else is going on, ends are kept for `late`, as long as anything that came before them may be under way.
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize, late: Duration) {
         if self.is_over(&exit.task) {
             return;
         }
@@ -157,6 +175,11 @@ impl State {
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
             known.ended(at, exit);
             return;
+        }
+        if self.timeline.is_none() {
+            while self.exits.front().is_some_and(|(old, _)| old.plus(late) < at) {
+                self.exits.pop_front();
+            }
         }
         if self
             .exits
@@ -170,6 +193,35 @@ impl State {
         while self.exits.len() > cap {
             self.exits.pop_front();
             self.exits_dropped += u64::from(self.timeline.is_some());
+        }
+    }
+
+    /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a
+    /// runtime's own first stage) or after it (`ExecStopPost=`), and no death of the subject. systemd removes the cgroup of a
+    /// unit that is over, so a unit that goes on in the same cgroup was not.
+    pub fn is_step(&self, linger: Duration) -> bool {
+        let Some(main) = self.main() else { return false };
+        let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
+            return false;
+        };
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        if signals.iter().any(|fact| main.id.is(&fact.signal.target) && fact.is_stop()) {
+            return false;
+        }
+        let mut others = self
+            .candidates
+            .iter()
+            .filter(|other| other.outside && !other.id.same(&main.id));
+        match self.subject {
+            // The end of a pid namespace's init ends all in it.
+            Subject::Container { .. } if self.removed.is_none() => {
+                others.any(|other| other.exit.is_none() && (!main.is_ns_init() || other.ns_level < main.ns_level))
+            }
+            Subject::Container { .. } => false,
+            Subject::Unit { .. } if self.removed.is_none() => others.any(|other| other.id.start > exit.at),
+            Subject::Unit { .. } => self
+                .finished
+                .is_some_and(|(_, end)| main.id.start > end && main.id.start.since(end) <= linger),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use tokio::time::Instant;
 
 use crate::cli::SysExit;
 use crate::config::Config;
@@ -56,13 +57,15 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Sends what waits, for `limit` at most each.
+    /// Sends what waits, for `limit` at most: first traces, then the metrics with the final counts of them.
     pub async fn finish(self, limit: Duration) {
+        let deadline = Instant::now() + limit;
         if let Some((_, worker)) = self.traces {
             worker.shutdown(limit).await;
         }
         // The SDK does not look at the limit that it is given.
-        match tokio::time::timeout(limit, self.metrics.shutdown(limit)).await {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, self.metrics.shutdown(left)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the metrics ended with an error"),
             Err(_) => tracing::warn!("shut down before the collector took the last metrics"),

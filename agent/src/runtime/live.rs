@@ -21,6 +21,9 @@ use super::pipeline::Pipeline;
 /// known before the death that it touches is judged.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Batches of records taken before the core is told the time, at most: in a storm the time goes on, too.
+const BATCHES: usize = 64;
+
 /// How often what the kernel armed by itself and no death came of is disarmed.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -70,6 +73,7 @@ impl Live {
             swept: since,
         };
         procfs_facts(&mut live)?;
+        live.pipeline.sinks().alive(clock::now())?;
         Ok(live)
     }
 
@@ -88,7 +92,15 @@ impl Live {
                     ready.map_err(RuntimeError::os("wait for the probes' records"))?;
                     self.drain()?;
                 }
-                _ = ticks.tick() => self.tick()?,
+                _ = ticks.tick() => {
+                    // What waits comes before the time at which it would be too late.
+                    for _ in 0..BATCHES {
+                        if self.drain()? == 0 {
+                            break;
+                        }
+                    }
+                    self.tick()?;
+                }
             }
         }
         // What was there when we were told to end, and no more: under a storm the ring buffer is never empty.
@@ -116,8 +128,8 @@ impl Live {
             self.wall_offset = offset;
             self.pipeline.feed(now, Input::Clock(offset))?;
         }
-        let over = self.pipeline.handle(now, Input::Tick)?;
-        self.pipeline.sinks().alive(now);
+        let over = self.pipeline.tick(now)?;
+        self.pipeline.sinks().alive(now)?;
         self.disarm(over);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;

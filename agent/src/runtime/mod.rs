@@ -37,7 +37,7 @@ use live::Live;
 use pipeline::Pipeline;
 use sinks::Sinks;
 
-/// What every sink may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
+/// What the sinks, all at once, may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why a command ended early, and the code for scripts.
@@ -90,8 +90,7 @@ impl From<LoadError> for RuntimeError {
 pub fn agent(args: &cli::AgentArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let config = Config::load(args.config.as_deref(), env, &args.overrides())?;
     if args.print_config {
-        print!("{}", config.to_toml());
-        return Ok(());
+        return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
     }
     block_on(observe(config, None, None))
 }
@@ -120,8 +119,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
-        export.finish(FLUSH).await;
-        logging.finish(FLUSH).await;
+        tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
     })
 }
@@ -152,7 +150,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         ),
         Listen::Off => None,
     };
-    let file = file.map(create).transpose()?;
+    let file = file.map(Created::new).transpose()?;
     let procfs = Procfs::new(Path::new("/proc"), Path::new("/sys"))?;
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
@@ -160,7 +158,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let kernel = Kernel::load(&config.kernel.options())?;
     let observation = procfs.observation(clock::now(), clock::wall_offset())?;
     let recorder = file
-        .map(|file| Writer::new(BufWriter::new(file), &observation))
+        .map(|file| Writer::new(BufWriter::new(file.begin()), &observation))
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
@@ -195,11 +193,10 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Err(error) => Err(error),
     };
     drop(screen);
-    export.finish(FLUSH).await;
+    tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
     }
-    logging.finish(FLUSH).await;
     observed
 }
 
@@ -225,18 +222,41 @@ fn no_output(error: std::io::Error) -> RuntimeError {
     RuntimeError::os("start the output's thread")(error)
 }
 
-/// A recording is evidence: it is never overwritten.
-fn create(path: &Path) -> Result<File, RuntimeError> {
-    File::create_new(path).map_err(|error| {
-        let remedy = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "; give a name that does not exist yet",
-            _ => "",
-        };
-        RuntimeError::new(
-            SysExit::CantCreat,
-            format!("cannot create recording {}: {error}{remedy}", path.display()),
-        )
-    })
+/// A recording that is not begun yet: gone again where nothing can be recorded, so that the next attempt finds the name free.
+struct Created<'a> {
+    path: &'a Path,
+    file: Option<File>,
+}
+
+impl Created<'_> {
+    /// A recording is evidence: it is never overwritten.
+    fn new(path: &Path) -> Result<Created<'_>, RuntimeError> {
+        match File::create_new(path) {
+            Ok(file) => Ok(Created { path, file: Some(file) }),
+            Err(error) => {
+                let remedy = match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => "; give a name that does not exist yet",
+                    _ => "; give a name in a directory that exists and that you may write to",
+                };
+                Err(RuntimeError::new(
+                    SysExit::CantCreat,
+                    format!("cannot create recording {}: {error}{remedy}", path.display()),
+                ))
+            }
+        }
+    }
+
+    fn begin(mut self) -> File {
+        self.file.take().expect("taken here alone, where self ends")
+    }
+}
+
+impl Drop for Created<'_> {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
 }
 
 /// SIGTERM and SIGINT, and for a recording SIGHUP too (a lost terminal must not lose the tail): the first asks us to end.

@@ -401,9 +401,12 @@ impl Metrics {
     /// that export needs our runtime.
     pub async fn shutdown(self: Arc<Self>, limit: Duration) -> Result<(), OTelSdkError> {
         let over = |e: tokio::task::JoinError| OTelSdkError::InternalFailure(e.to_string());
-        tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit))
-            .await
-            .map_err(over)?
+        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit));
+        // The SDK's reader waits for its exporter whatever the limit says.
+        match tokio::time::timeout(limit, ended).await {
+            Ok(ended) => ended.map_err(over)?,
+            Err(_) => Err(OTelSdkError::Timeout(limit)),
+        }
     }
 
     fn termination(&self, t: &Termination) {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, evidence, sentence, table};
-use crate::attribute::Subject;
+use crate::attribute::{Attribution, Subject};
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
 use crate::termination::{Actor, Kill, MainExit, MainProcess, OomKill, Role, Stop, Traffic};
 
@@ -247,15 +247,29 @@ fn killed(case: &Case<'_>) -> Finding {
                 ..finding(Exit::ForceKilled, Cause::Stopped, Why::Forced, &[Kind::SignalGenerate])
             },
         },
-        Role::Other | Role::Inside => finding(
-            Exit::KilledByOther,
-            cause(case, Cause::External),
-            Why::KilledByOther,
-            &[Kind::SignalGenerate],
-        ),
+        Role::Other | Role::Inside => match case.stop.filter(|stop| asked_and_waited(case, stop, kill)) {
+            Some(stop) => killed_after(case, stop),
+            None => finding(
+                Exit::KilledByOther,
+                cause(case, Cause::External),
+                Why::KilledByOther,
+                &[Kind::SignalGenerate],
+            ),
+        },
         Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), &[]),
         Role::Kernel => kernel_killed(case, kill),
     }
+}
+
+/// A runtime without a daemon (podman) stops a container from wherever its command was typed: the same party on the host asked,
+/// and killed what did not end.
+fn asked_and_waited(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
+    let (asker, killer) = (&stop.sender, &kill.sender);
+    let strangers = [asker, killer].iter().all(|sender| {
+        sender.role == Role::Other && !matches!(sender.place, Attribution::Subject(Subject::Container { .. }, _))
+    });
+    let same = asker.tgid == killer.tgid || asker.parent == killer.parent && asker.parent.0 > 1;
+    matches!(case.subject, Subject::Container { .. }) && strangers && same
 }
 
 /// The runtime asked, waited, and killed.
@@ -409,7 +423,7 @@ fn ended_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     if stop.handler_entered.is_some() || read {
         return finding(
             Exit::Clean,
-            cause,
+            self::cause(case, Cause::Completed),
             Why::StoppedWithSignalCode(stop.signal),
             &[Kind::SignalGenerate],
         );

@@ -1,8 +1,13 @@
 //! Missing evidence gives `unknown`; positive proof stands.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
+use super::script::ZERO;
 use super::{check, container, unit};
+use crate::correlate::{Correlator, Limits};
+use crate::event::{Event, Input};
 
 #[test]
 fn a_lost_signal_makes_a_clean_exit_unknown() {
@@ -508,6 +513,53 @@ fn an_event_of_a_cgroup_that_nobody_names_is_counted() {
         ",
         expect![[r#"
             dropped unattributed: 1
+        "#]],
+    );
+}
+
+/// The loop was held up: the counters of losses are read just after what had waited.
+#[test]
+fn an_end_that_was_told_late_waits_for_what_was_lost() {
+    let mut inputs = super::script::parse(&container("+1 exit main 0\n+4.3 lost signal_generate +0.5 3")).inputs;
+    for (at, input) in &mut inputs {
+        if matches!(
+            input,
+            Input::Kernel {
+                event: Event::ProcessExit(_),
+                ..
+            }
+        ) {
+            *at = at.plus(Duration::from_millis(3_200));
+        }
+    }
+    let mut correlator = Correlator::new(Limits::default());
+    let mut out = Vec::new();
+    for (now, input) in inputs {
+        out.extend(correlator.handle(now, input));
+    }
+    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick));
+    expect![[r#"
+        unknown: Unknown/Unknown/Quiet
+          PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
+          fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+    "#]]
+    .assert_eq(&super::script::show(&out, false));
+}
+
+/// A recording has no ticks: what comes long after an end does not join it.
+#[test]
+fn an_input_long_after_an_end_does_not_join_it() {
+    check(
+        &unit(
+            "
+        proc second in=web.service pid=300 start=+60 parent=systemd comm=web
+        +1 exit main 0
+        +60.001 exec second
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              `web` (pid 200) ended by itself with code 0
         "#]],
     );
 }

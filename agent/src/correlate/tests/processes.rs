@@ -360,17 +360,19 @@ fn times_that_contradict_one_another_come_to_an_end() {
         &unit(
             "
         proc later in=web.service pid=201 start=+5 parent=systemd comm=web
-        +1 exit main 0
+        +1 exit main 1
         +1.1 exec later
-        +1.2 exit later 0
+        +1.2 exit later 1
         +2 end
         ",
         ),
         expect![[r#"
-            clean: Completed/Clean/Quiet
-              `web` (pid 200) ended by itself with code 0
-            clean: Completed/Clean/Quiet
-              `web` (pid 201) ended by itself with code 0
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `web` (pid 200) ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `web` (pid 201) ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
     );
 }

@@ -2,7 +2,8 @@
 //!
 //! One fact per line, `+SECONDS verb …`. Standing cast: `systemd` (PID 1), `shim` and its child `runc` (in containerd.service),
 //! `bash` (a shell of the host's). `proc NAME key=value…` adds to it: `in=CGROUP pid=N ns=PID level=N start=+S comm=TEXT
-//! parent=NAME`. Cgroups: `mkdir NAME` makes a container, `mkdir NAME.service` a unit.
+//! parent=NAME`. Cgroups: `mkdir NAME` makes a container, `mkdir NAME.service` a unit,
+//! `mkdir NAME.service/NAME` a container below one.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -167,9 +168,10 @@ impl Parser {
 
     fn mkdir(&mut self, name: &str) -> Event {
         let cgroup = self.cgroup(name);
-        let path = match name.strip_suffix(".service") {
-            Some(_) => format!("/system.slice/{name}"),
-            None => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
+        let path = match (name.strip_suffix(".service"), name.split_once('/')) {
+            (Some(_), _) => format!("/system.slice/{name}"),
+            (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
+            (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
         };
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,

@@ -73,6 +73,11 @@ impl Background {
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
+    /// Why nothing more can be written, once that is so.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.failed.load(Ordering::Acquire).then(|| self.error())
+    }
+
     fn error(&self) -> io::Error {
         let taken = self.error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         taken.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())

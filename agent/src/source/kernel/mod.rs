@@ -35,6 +35,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
     pub oldest: bool,
+    /// No probe but one at `signal_generate` that does nothing: what `cargo xtask bench` measures the others against.
+    pub empty: bool,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             btf: None,
             ring_bytes: 8 << 20,
             oldest: false,
+            empty: false,
         }
     }
 }
@@ -96,6 +99,12 @@ impl Kernel {
             flush_log: log_reader(&mut ebpf),
             ebpf,
         };
+        if options.empty {
+            let choice = Choice::Program("signal_generate_empty");
+            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, &types);
+            kernel.probes.push((probes::SIGNAL_GENERATE.tracepoint.to_owned(), state));
+            return Ok(kernel);
+        }
         // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
         kernel
             .watch(CgroupId::v2(V2_ROOT), watch::CHILDREN)

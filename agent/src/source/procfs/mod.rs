@@ -149,7 +149,7 @@ impl Procfs {
         };
         let before = clock::now();
         if before < walked.rested {
-            return Err("too many unknown cgroups at once to look for each".to_owned());
+            return Err(CgroupFact::BUSY.to_owned());
         }
         walked.paths.retain(|id, _| id.hierarchy != cgroup.hierarchy);
         hierarchy.walk(|id, path, _| {

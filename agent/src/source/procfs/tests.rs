@@ -262,7 +262,7 @@ fn answers_for_cgroups() {
         procfs.answer(&Question::Cgroup(CgroupId::v2(late))),
         fact(Ok("/late.service"), late)
     );
-    let refused = "too many unknown cgroups at once to look for each";
+    let refused = CgroupFact::BUSY;
     assert_eq!(
         procfs.answer(&Question::Cgroup(CgroupId::v2(1 << 60))),
         fact(Err(refused), 1 << 60)

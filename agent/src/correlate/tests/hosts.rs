@@ -1,0 +1,217 @@
+//! What hosts really do: systemd's steps, runtimes without a daemon, containers without a namespace of their own.
+
+use expect_test::expect;
+
+use super::{check, container};
+
+#[test]
+fn a_units_steps_before_and_after_are_no_deaths() {
+    check(
+        "
+        +0 mkdir web.service
+        proc pre in=web.service pid=190 start=+0 parent=systemd comm=modprobe
+        +0.001 exec pre
+        +0.050 exit pre 0
+        proc main in=web.service pid=200 start=+0.06 parent=systemd comm=web
+        +0.061 exec main
+        +5 TERM systemd -> main handler
+        +5.001 enter main TERM
+        +5.5 exit main 0
+        proc post in=web.service pid=210 start=+5.51 parent=systemd comm=rm
+        +5.511 exec post
+        +5.52 exit post 0
+        +5.53 rmdir web.service
+        ",
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
+        "#]],
+    );
+}
+
+#[test]
+fn a_runtimes_own_stage_is_not_the_main_process() {
+    check(
+        "
+        +0 mkdir app
+        proc stage0 in=app pid=95 start=+0 parent=runc comm=runc
+        +0.001 exec stage0
+        proc main in=app pid=100 start=+0.01 parent=runc comm=app
+        +0.02 exit stage0 0
+        +0.05 exec main
+        +5 TERM runc -> main handler
+        +5.1 enter main TERM
+        +5.2 exit main 1
+        +5.3 rmdir app
+        ",
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached `app` (pid 100), its handler ran, and it exited with code 1, 0.2 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_sandbox_inside_a_container_without_a_namespace_is_not_its_main_process() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0.01 parent=shim comm=app
+        +0.05 exec main
+        proc box in=app pid=110 ns=1 start=+1 parent=main comm=box
+        +1.05 exec box
+        +2 exit box 0
+        +10 TERM runc -> main handler
+        +10.1 enter main TERM
+        +10.2 exit main 1
+        +10.3 rmdir app
+        ",
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached `app` (pid 100), its handler ran, and it exited with code 1, 0.2 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_runtime_without_a_daemon_that_asked_and_waited() {
+    check(
+        "
+        +0 mkdir app
+        proc conmon in=host pid=90 start=+0 parent=systemd comm=conmon
+        proc main in=app pid=100 ns=1 start=+0 parent=conmon comm=sh
+        +0.001 exec main
+        proc podman in=host pid=300 start=+1 parent=bash comm=podman
+        proc crun in=host pid=301 start=+1.01 parent=podman comm=crun
+        proc crun2 in=host pid=302 start=+11.01 parent=podman comm=crun
+        +1.02 TERM crun -> main ignored default
+        +11.02 KILL crun2 -> main
+        +11.03 exit main KILL
+        +11.1 rmdir app
+        ",
+        expect![[r#"
+            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: External/IgnoredStopSignal/Quiet
+              SIGTERM from `crun` (pid 301, on the host, child of `podman`) reached PID 1 `sh`, which has no handler, so the kernel dropped it; `crun` (pid 302, on the host, child of `podman`) sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
+    );
+}
+
+#[test]
+fn a_stop_from_inside_that_was_handled_is_no_crash() {
+    check(
+        &container(
+            "
+        proc hook in=app pid=120 ns=20 start=+1 parent=shim comm=kill
+        +1.001 exec hook
+        +1.01 TERM hook -> main handler
+        +1.02 enter main TERM
+        +1.03 exit hook 0
+        +1.5 exit main 143
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Completed/Clean/Unknown
+              SIGTERM from `kill` (pid 120, container 670000000000, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown; its sockets were not observed
+        "#]],
+    );
+}
+
+#[test]
+fn a_cgroup_that_went_while_records_were_lost_is_unknown() {
+    check(
+        "
+        +0 mkdir app
+        +1 lost sched_process_exec +0 3
+        +1 lost sched_process_exit +0 3
+        +3 rmdir app
+        +6 tick
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              How the main process ended is not known: its cgroup was removed and its end was not seen
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn the_end_of_a_namespace_is_no_step() {
+    check(
+        &container(
+            "
+        proc hook in=app pid=120 ns=20 start=+1 parent=shim comm=hook
+        +1.001 exec hook
+        +1.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              PID 1 `app` ended by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_step_that_fails_is_told() {
+    check(
+        "
+        +0 mkdir web.service
+        proc pre in=web.service pid=190 start=+0 parent=systemd comm=check
+        +0.001 exec pre
+        +0.050 exit pre 1
+        +0.060 rmdir web.service
+        ",
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `check` (pid 190) ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn another_shells_kill_into_the_grace_is_not_the_askers() {
+    check(
+        &container(
+            "
+        proc other in=host pid=75 start=+0 parent=systemd comm=bash
+        +1 TERM bash -> main handler
+        +1.001 enter main TERM
+        +2 KILL other -> main
+        +2.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 75, on the host, child of `systemd`) sent SIGKILL to PID 1 `app`, 1.0 s into the grace after SIGTERM: neither its runtime nor itself
+              fix: find out why `bash` (pid 75, on the host, child of `systemd`) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn the_unit_around_a_container_is_its_runtime() {
+    check(
+        "
+        +0 mkdir web.service
+        +0 mkdir web.service/box
+        proc conmon in=web.service pid=90 start=+0 parent=systemd comm=conmon
+        +0.001 exec conmon
+        proc main in=web.service/box pid=100 ns=1 start=+0.01 parent=conmon comm=app
+        +0.011 exec main
+        proc podman in=web.service pid=300 start=+1 parent=systemd comm=podman
+        proc crun in=web.service pid=301 start=+1.01 parent=podman comm=crun
+        +1.02 TERM crun -> main handler
+        +1.03 enter main TERM
+        +1.5 exit main 0
+        ",
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+        "#]],
+    );
+}
