@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-use epitaph::cli::explain;
-use epitaph::cli::{Cli, Command, SysExit};
+use epitaph::cli::{self, Cli, Command, SysExit, explain};
 use epitaph::config::ProcessEnv;
 use epitaph::runtime;
 
@@ -31,10 +30,13 @@ fn main() -> ExitCode {
 
 fn explain(verdict: Option<&str>) -> SysExit {
     match explain::explain(verdict) {
-        Ok(text) => {
-            print!("{text}");
-            SysExit::Ok
-        }
+        Ok(text) => match cli::print(&text) {
+            Ok(()) => SysExit::Ok,
+            Err(error) => {
+                eprintln!("epitaph: cannot write to standard output: {error}");
+                SysExit::Os
+            }
+        },
         Err(error) => {
             eprintln!("epitaph: {error}");
             SysExit::Usage

@@ -1,9 +1,9 @@
-//! The agent as a process: started, listened to, ended. It is told an output format and, where wanted, a collector: nothing of
-//! what is about to die.
+//! The agent as a process: started, listened to, ended. It is told an output format and, where wanted, a collector and a file
+//! to record to: nothing of what is about to die.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,17 @@ use crate::sys::kill;
 /// Lines of the agent's log that are kept for an error message.
 const LOG_LINES: usize = 60;
 
-/// A running `epitaph watch --output json`. Killed when dropped.
+/// The `epitaph` that tests use: `EPITAPH_BIN`, else the one beside this package's own binaries, which are in `players`.
+pub fn program(players: &Path) -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's own setting: there is no configuration to read it in"
+    )]
+    let named = std::env::var_os("EPITAPH_BIN");
+    named.map_or_else(|| players.join("epitaph"), PathBuf::from)
+}
+
+/// A running `epitaph watch --output json`, or `record`. Killed when dropped.
 pub struct Agent {
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
@@ -30,9 +40,18 @@ impl Agent {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(program: &Path, otlp: Option<&str>, lines: Sender<Option<String>>) -> anyhow::Result<Agent> {
+    pub fn start(
+        program: &Path,
+        record: Option<&Path>,
+        otlp: Option<&str>,
+        lines: Sender<Option<String>>,
+    ) -> anyhow::Result<Agent> {
         let mut command = Command::new(program);
-        command.args(["watch", "--output", "json"]);
+        match record {
+            Some(file) => command.arg("record").arg(file),
+            None => command.arg("watch"),
+        };
+        command.args(["--output", "json"]);
         if let Some(url) = otlp {
             command.args(["--otlp", url]);
         }

@@ -24,6 +24,8 @@ pub struct Options {
     pub players: PathBuf,
     /// Handed to the agent as `--otlp URL`.
     pub otlp: Option<String>,
+    /// The agent is `record FILE`, not `watch`.
+    pub record: Option<PathBuf>,
     /// Names of stories; all where it is empty.
     pub only: Vec<String>,
     /// Stories that play at the same time.
@@ -41,6 +43,7 @@ impl Options {
             agent,
             players,
             otlp: None,
+            record: None,
             only: Vec::new(),
             keep: false,
             at_once: 6,
@@ -88,7 +91,12 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
         }
     }
     let (to, heard) = channel();
-    let mut agent = Agent::start(&options.agent, options.otlp.as_deref(), lines_to(to.clone()))?;
+    let mut agent = Agent::start(
+        &options.agent,
+        options.record.as_deref(),
+        options.otlp.as_deref(),
+        lines_to(to.clone()),
+    )?;
     report.observing = observing(&mut agent, &heard)?;
     tell(&format!(
         "the agent observes (process {}), told nothing; {} stories begin",

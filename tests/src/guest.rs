@@ -21,7 +21,7 @@ const TO_OBSERVE: Duration = Duration::from_secs(180);
 const TO_JUDGE: Duration = Duration::from_secs(60);
 const TO_END: Duration = Duration::from_secs(30);
 
-/// Every tracepoint that the agent stands at, in the order of its first line's names, and the first kernel that has it.
+/// Every tracepoint that the agent stands at, and the first kernel that has it.
 const PROBES: [(&str, (u32, u32)); 11] = [
     ("cgroup_mkdir", (4, 15)),
     ("cgroup_rmdir", (4, 15)),
@@ -70,7 +70,7 @@ pub fn main(args: &[String]) -> i32 {
 /// Judges the state of each probe, then plays what panics kernels whose probes are careless, and asks for a sign of life.
 fn under_danger(program: &Path) -> anyhow::Result<u32> {
     let (to, lines) = channel();
-    let mut agent = Agent::start(program, None, to)?;
+    let mut agent = Agent::start(program, None, None, to)?;
     let observing = match lines.recv_timeout(TO_OBSERVE) {
         Ok(Some(line)) => serde_json::from_str::<Value>(&line).with_context(|| format!("its first line is no JSON: {line}"))?,
         _ => anyhow::bail!("it does not observe; its log:\n{}", agent.log()),

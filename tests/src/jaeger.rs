@@ -1,6 +1,5 @@
 //! A real Jaeger on ports of its own, and its query API.
 
-use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
+
+use crate::http::get;
 
 /// All-in-one with storage in memory, all of it on the loopback; ends with this value.
 pub struct Jaeger {
@@ -135,17 +136,6 @@ impl Drop for Jaeger {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn get(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
-    let mut stream = connect(port)?;
-    // HTTP/1.0: the answer ends with the connection, in no chunks.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the header")?;
-    let status = head.split(' ').nth(1).context("no status")?.parse()?;
-    Ok((status, body.to_string()))
 }
 
 fn connect(port: u16) -> std::io::Result<TcpStream> {

@@ -50,11 +50,17 @@ impl Built {
     }
 
     pub fn bin(&self, name: &str) -> Result<PathBuf> {
-        let found = self
-            .executables
-            .iter()
-            .find(|path| path.file_name().is_some_and(|file| file == name));
-        match found {
+        self.find(name, |file| file == name)
+    }
+
+    /// Cargo appends a hash to a bench target's name.
+    pub fn bench(&self, name: &str) -> Result<PathBuf> {
+        self.find(name, |file| file.rsplit_once('-').is_some_and(|(stem, _)| stem == name))
+    }
+
+    fn find(&self, name: &str, is_it: impl Fn(&str) -> bool) -> Result<PathBuf> {
+        let named = |path: &&PathBuf| path.file_name().and_then(|file| file.to_str()).is_some_and(&is_it);
+        match self.executables.iter().find(named) {
             Some(path) if path.is_file() => Ok(path.clone()),
             found => bail!("cargo build named no executable {name}: {found:?}"),
         }

@@ -3,6 +3,7 @@
 //! *Architecture invariant*: nothing here depends on crate `epitaph`, which embeds the probes that a task must build first.
 
 mod agent;
+mod bench;
 mod bpf;
 mod debian;
 mod demo;
@@ -44,6 +45,12 @@ const TASKS: &[Task] = &[
         flags: "[--print-path] [--ui DIR]",
         about: "build and start a Jaeger on 127.0.0.1 for --otlp; Ctrl-C ends it",
         run: jaeger::task,
+    },
+    Task {
+        name: "bench",
+        flags: "[--only core|signals|agents]",
+        about: "what observing costs, against an empty probe and bpftrace, and how fast the core is, as a table (root)",
+        run: bench::task,
     },
     Task {
         name: "kernels",

@@ -180,7 +180,7 @@ pub struct OtlpArgs {
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
-    /// One service.name for all terminations instead of each subject's own
+    /// service.name of the traces of terminations; without it `epitaph`
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
 }
@@ -203,6 +203,19 @@ impl Cli {
             let _ = error.print();
             if error.use_stderr() { SysExit::Usage } else { SysExit::Ok }
         })
+    }
+}
+
+/// To standard output. A reader that has gone (`| head`) is no error.
+///
+/// # Errors
+/// Any other failure to write.
+pub fn print(text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
     }
 }
 

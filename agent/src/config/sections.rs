@@ -165,7 +165,7 @@ impl Otlp {
 pub struct Export {
     /// Traces of unclean terminations only; metrics count all.
     pub unclean_only: bool,
-    /// One `service.name` for all terminations instead of each subject's own.
+    /// `service.name` of the traces of terminations; without it `epitaph`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
 }

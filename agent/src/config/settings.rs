@@ -69,7 +69,7 @@ pub const ALL: &[Setting] = &[
         about: "traces of unclean terminations only; metrics count all",
         set: |c, v| put_bool(&mut c.export.unclean_only, v) },
     Setting { key: "export.service_name", env: &["EPITAPH_SERVICE_NAME"], flag: Some("--service-name"),
-        about: "one service.name for all terminations instead of each subject's own",
+        about: "service.name of the traces of terminations; without it `epitaph`",
         set: |c, v| put_some(&mut c.export.service_name, v) },
     Setting { key: "kernel.btf", env: &["EPITAPH_BTF"], flag: Some("--btf"),
         about: "file with the running kernel's BTF, where it has no /sys/kernel/btf/vmlinux",

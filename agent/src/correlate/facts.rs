@@ -44,9 +44,9 @@ impl Correlator {
                 });
             }
             Event::ProcessExit(exit) => {
-                let cap = self.limits.facts;
+                let (cap, late) = (self.limits.facts, self.limits.linger);
                 if let Some(state) = self.subjects.get_mut(&own) {
-                    state.ended(at, exit, cap);
+                    state.ended(at, exit, cap, late);
                 }
                 self.reschedule(own);
             }

@@ -125,13 +125,17 @@ impl State {
 
     /// What happens to this process may decide: not to another one than the init of a container that is known.
     pub fn concerns(&self, task: &Task) -> bool {
+        self.concerns_process(&ProcessId::of(task))
+    }
+
+    fn concerns_process(&self, id: &ProcessId) -> bool {
         let is_init_known = matches!(self.subject, Subject::Container { .. }) && self.candidates.iter().any(|c| c.is_ns_init());
-        !is_init_known || self.candidates.iter().any(|candidate| candidate.id.is(task))
+        !is_init_known || self.candidates.iter().any(|candidate| candidate.id.same(id))
     }
 
     /// Learns of a process that may be the main one.
     pub fn learn(&mut self, mut candidate: Candidate) {
-        if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) {
+        if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) || !self.may_be_main(&candidate) {
             return;
         }
         // Its end may have come first.
@@ -153,8 +157,15 @@ impl State {
         }
     }
 
+    /// Beside a container's init, whoever comes in (health checks, by the thousand) is no main process: it is not kept, so that
+    /// what is kept of a subject stays small.
+    fn may_be_main(&self, candidate: &Candidate) -> bool {
+        candidate.is_ns_init() || self.concerns_process(&candidate.id)
+    }
+
     /// Takes note of an end. Two threads that race out are one end: the first report counts.
-    pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize) {
+    /// While nothing else is going on, ends are kept for `late`, as long as anything that came before them may be under way.
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize, late: Duration) {
         if self.is_over(&exit.task) {
             return;
         }
@@ -164,6 +175,11 @@ impl State {
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
             known.ended(at, exit);
             return;
+        }
+        if self.timeline.is_none() {
+            while self.exits.front().is_some_and(|(old, _)| old.plus(late) < at) {
+                self.exits.pop_front();
+            }
         }
         if self
             .exits

@@ -61,6 +61,9 @@ pub fn trace(termination: &Termination, observation: &Observation, options: &Opt
             .map(|stop| signal_span(stop, termination, &at, parent)),
     );
     spans.extend(traffic_spans(&termination.traffic, &at, parent));
+    // The kernel closes the sockets after the process's end was recorded: a parent that ends before its children would be
+    // taken for a skewed clock. `SIGTERM → exit` keeps the exact end.
+    spans[0].end_time = spans.iter().map(|span| span.end_time).max().unwrap_or(spans[0].end_time);
     Trace {
         resource: resource(termination, observation, options),
         spans,

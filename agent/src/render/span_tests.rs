@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::render::attributes::{ATTRIBUTES, On, Type};
-use crate::render::fixtures::{clean, ignored, observation, oom};
+use crate::render::fixtures::{clean, ignored, ms, observation, oom};
 
 /// The whole trace as text: times in ms after the begin.
 fn check(termination: &Termination, expected: Expect) {
@@ -285,4 +285,14 @@ fn options_name_the_service_and_leave_clean_deaths_out() {
         .resource
         .get(&key::SERVICE_NAME.into());
     assert_eq!(name, Some("graveyard".into()));
+}
+
+#[test]
+fn the_root_holds_what_ended_after_the_process_did() {
+    let mut t = ignored(8);
+    t.traffic.cut.last = ms(30_250);
+    let trace = trace(&t, &observation(), &Options::default());
+    let end = |name: &str| trace.spans.iter().find(|s| s.name == name).map(|s| s.end_time);
+    assert_eq!(end("container.stop"), end("cut connections"));
+    assert!(end("SIGTERM → exit") < end("container.stop"));
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use tokio::time::Instant;
 
 use crate::cli::SysExit;
 use crate::config::Config;
+use crate::render::attributes::key;
 use crate::sink::metrics::Metrics;
 use crate::sink::metrics::push::push;
 use crate::sink::otlp;
@@ -31,8 +33,15 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
+        let host = host();
+        // One writer per series: without the instance, the counters of two machines would be one to the collector.
         let resource = Resource::builder()
-            .with_attribute(KeyValue::new("service.name", "epitaph-agent"))
+            .with_attributes([
+                KeyValue::new(key::SERVICE_NAME, "epitaph-agent"),
+                KeyValue::new(key::SERVICE_INSTANCE_ID, host.clone()),
+                KeyValue::new(key::HOST_NAME, host),
+                KeyValue::new(key::OS_TYPE, "linux"),
+            ])
             .build();
         let metrics = Metrics::new(resource, push).map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
@@ -48,18 +57,58 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Sends what waits, for `limit` at most each.
+    /// Sends what waits, for `limit` at most: first traces, then the metrics with the final counts of them.
     pub async fn finish(self, limit: Duration) {
+        let deadline = Instant::now() + limit;
         if let Some((_, worker)) = self.traces {
             worker.shutdown(limit).await;
         }
-        if let Err(error) = self.metrics.shutdown(limit).await {
-            tracing::debug!(%error, "the metrics ended with an error");
+        // The SDK does not look at the limit that it is given.
+        let left = deadline.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, self.metrics.shutdown(left)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the metrics ended with an error"),
+            Err(_) => tracing::warn!("shut down before the collector took the last metrics"),
         }
     }
+}
+
+/// This machine's name, as the kernel has it.
+pub fn host() -> String {
+    nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// A configuration that nothing can be started with.
 pub fn wrong(error: impl std::fmt::Display) -> RuntimeError {
     RuntimeError::new(SysExit::Config, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::sink::otlp::collector::{Collector, Reply};
+
+    #[tokio::test]
+    async fn the_metrics_of_two_machines_are_told_apart() {
+        let collector = Collector::start(|_, _| Reply::Take).await;
+        let mut config = Config::default();
+        config.otlp.endpoint = Some(format!("http://{}", collector.address).parse().unwrap());
+        let export = Export::start(&config).unwrap();
+        export.finish(Duration::from_secs(60)).await;
+
+        let received = collector.received();
+        let pushed = received.iter().find(|r| r.path == "/v1/metrics").expect("a push of metrics");
+        let request = ExportMetricsServiceRequest::decode(pushed.body.clone()).unwrap();
+        let resource = request.resource_metrics[0].resource.as_ref().unwrap();
+        let of = |key: &str| {
+            let found = resource.attributes.iter().find(|a| a.key == key);
+            format!("{:?}", found.and_then(|a| a.value.as_ref()?.value.as_ref()))
+        };
+        assert_eq!(of("service.name"), r#"Some(StringValue("epitaph-agent"))"#);
+        assert_eq!(of("service.instance.id"), format!("Some(StringValue({:?}))", host()));
+        assert_eq!(of("host.name"), of("service.instance.id"));
+    }
 }

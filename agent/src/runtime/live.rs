@@ -11,7 +11,7 @@ use crate::clock;
 use crate::decode::decode;
 use crate::event::{Boot, CgroupId, Event, Input, Observation, WallOffset};
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::Kernel;
+use crate::source::kernel::{Kernel, MapError};
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
@@ -73,6 +73,7 @@ impl Live {
             swept: since,
         };
         procfs_facts(&mut live)?;
+        live.pipeline.sinks().alive(clock::now())?;
         Ok(live)
     }
 
@@ -102,7 +103,14 @@ impl Live {
                 }
             }
         }
-        while self.drain()? > 0 {}
+        // What was there when we were told to end, and no more: under a storm the ring buffer is never empty.
+        let mut left = self.kernel.ring_records();
+        while left > 0 {
+            match self.drain()? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
         self.tick()?;
         self.pipeline.feed(clock::now(), Input::End)?;
         self.pipeline.flush()?;
@@ -120,23 +128,23 @@ impl Live {
             self.wall_offset = offset;
             self.pipeline.feed(now, Input::Clock(offset))?;
         }
-        let over = self.pipeline.handle(now, Input::Tick)?;
-        self.pipeline.sinks().alive(now);
-        self.disarm(over)?;
+        let over = self.pipeline.tick(now)?;
+        self.pipeline.sinks().alive(now)?;
+        self.disarm(over);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
-            self.sweep()?;
+            self.sweep();
         }
         Ok(())
     }
 
     /// The core says when a subject's sockets need no watching any more; of what is no subject it says nothing, and a cgroup that
     /// stays armed costs every TCP event of the machine a look-up.
-    fn sweep(&mut self) -> Result<(), RuntimeError> {
+    fn sweep(&mut self) {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
-        self.disarm(idle)
+        self.disarm(idle);
     }
 
     /// A batch of records; how many.
@@ -156,21 +164,22 @@ impl Live {
         });
         result?;
         for cgroup in chores.made {
-            watch_cgroup(&mut self.kernel, &self.pipeline, cgroup)?;
+            watch_cgroup(&mut self.kernel, &mut self.pipeline, cgroup);
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            self.kernel.watch(cgroup, 0)?;
+            let told = self.kernel.watch(cgroup, 0);
+            not_told(&mut self.pipeline, told);
         }
-        self.disarm(chores.over)?;
+        self.disarm(chores.over);
         Ok(count)
     }
 
-    fn disarm(&mut self, over: Vec<CgroupId>) -> Result<(), RuntimeError> {
+    fn disarm(&mut self, over: Vec<CgroupId>) {
         for cgroup in over.into_iter().filter(|c| c.hierarchy == 0) {
-            self.kernel.disarm(cgroup)?;
+            let told = self.kernel.disarm(cgroup);
+            not_told(&mut self.pipeline, told);
         }
-        Ok(())
     }
 }
 
@@ -183,7 +192,7 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
         };
         live.pipeline.feed(clock::now(), fact)?;
         if let Some(cgroup) = cgroup {
-            watch_cgroup(&mut live.kernel, &live.pipeline, cgroup)?;
+            watch_cgroup(&mut live.kernel, &mut live.pipeline, cgroup);
         }
     }
     Ok(())
@@ -216,12 +225,20 @@ fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut
 /// Whose exits the kernel keeps: a subject's own and those below it; elsewhere only what is made below.
 ///
 /// The kernel has marked a new cgroup with both bits already (nothing is born unseen); here it loses what it does not need.
-fn watch_cgroup(kernel: &mut Kernel, pipeline: &Pipeline, cgroup: CgroupId) -> Result<(), RuntimeError> {
+fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) {
     let bits = match pipeline.core().index().attribute_cgroup(cgroup) {
         Attribution::Subject(..) => bits::SELF | bits::CHILDREN,
         Attribution::Host => bits::CHILDREN,
-        Attribution::Unknown(_) => return Ok(()),
+        Attribution::Unknown(_) => return,
     };
-    kernel.watch(cgroup, bits)?;
-    Ok(())
+    let told = kernel.watch(cgroup, bits);
+    not_told(pipeline, told);
+}
+
+/// One cgroup that the probes could not be told about (a map is full, no memory) is no reason to stop seeing all the others.
+fn not_told(pipeline: &mut Pipeline, told: Result<(), MapError>) {
+    if let Err(error) = told {
+        tracing::warn!(%error, "the probes could not be told about a cgroup; deaths in it may be missed");
+        pipeline.sinks().dropped("probe_map", 1);
+    }
 }

@@ -29,7 +29,7 @@ use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
-use crate::source::kernel::{self, Kernel, LoadError};
+use crate::source::kernel::{Kernel, LoadError};
 use crate::source::procfs::Procfs;
 
 use export::Export;
@@ -37,7 +37,7 @@ use live::Live;
 use pipeline::Pipeline;
 use sinks::Sinks;
 
-/// What every sink may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
+/// What the sinks, all at once, may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why a command ended early, and the code for scripts.
@@ -73,12 +73,6 @@ impl From<crate::source::procfs::ProcfsError> for RuntimeError {
     }
 }
 
-impl From<kernel::MapError> for RuntimeError {
-    fn from(error: kernel::MapError) -> Self {
-        RuntimeError::new(SysExit::Os, error.to_string())
-    }
-}
-
 impl From<LoadError> for RuntimeError {
     fn from(error: LoadError) -> Self {
         let code = match &error {
@@ -96,8 +90,7 @@ impl From<LoadError> for RuntimeError {
 pub fn agent(args: &cli::AgentArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let config = Config::load(args.config.as_deref(), env, &args.overrides())?;
     if args.print_config {
-        print!("{}", config.to_toml());
-        return Ok(());
+        return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
     }
     block_on(observe(config, None, None))
 }
@@ -121,24 +114,28 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     block_on(async {
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
-        let terminal = terminal::Sink::new(output()?, show.stream_form(), show.filter, trace_id);
+        let output = Background::whole(std::io::stdout()).map_err(no_output)?;
+        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter, trace_id);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
-        export.finish(FLUSH).await;
-        logging.finish(FLUSH).await;
+        tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
     })
 }
 
 fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(), RuntimeError> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         // For the sinks; the loop runs on this thread.
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(RuntimeError::os("start the runtime"))?
-        .block_on(command)
+        .map_err(RuntimeError::os("start the runtime"))?;
+    let done = runtime.block_on(command);
+    // Every sink has had its moment. A drop would wait for the threads that block: a look-up of the collector's name takes as
+    // long as the resolver likes.
+    runtime.shutdown_background();
+    done
 }
 
 async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
@@ -153,7 +150,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         ),
         Listen::Off => None,
     };
-    let file = file.map(create).transpose()?;
+    let file = file.map(Created::new).transpose()?;
     let procfs = Procfs::new(Path::new("/proc"), Path::new("/sys"))?;
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
@@ -161,7 +158,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let kernel = Kernel::load(&config.kernel.options())?;
     let observation = procfs.observation(clock::now(), clock::wall_offset())?;
     let recorder = file
-        .map(|file| Writer::new(BufWriter::new(file), &observation))
+        .map(|file| Writer::new(BufWriter::new(file.begin()), &observation))
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
@@ -176,7 +173,8 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let terminal = match show {
         Some(show) => {
             let form = if live_view { show.live_form() } else { show.stream_form() };
-            Some(terminal::Sink::new(output()?, form, show.filter, trace_id))
+            let output = Background::live(std::io::stdout(), FLUSH).map_err(no_output)?;
+            Some(terminal::Sink::new(output, form, show.filter, trace_id))
         }
         None => None,
     };
@@ -195,11 +193,10 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Err(error) => Err(error),
     };
     drop(screen);
-    export.finish(FLUSH).await;
+    tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
     }
-    logging.finish(FLUSH).await;
     observed
 }
 
@@ -221,22 +218,45 @@ fn trace_id(key: &crate::termination::TerminationKey, main: Option<crate::event:
     id::trace_id(key, main).to_string()
 }
 
-fn output() -> Result<Background, RuntimeError> {
-    Background::new(std::io::stdout()).map_err(RuntimeError::os("start the output's thread"))
+fn no_output(error: std::io::Error) -> RuntimeError {
+    RuntimeError::os("start the output's thread")(error)
 }
 
-/// A recording is evidence: it is never overwritten.
-fn create(path: &Path) -> Result<File, RuntimeError> {
-    File::create_new(path).map_err(|error| {
-        let remedy = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "; give a name that does not exist yet",
-            _ => "",
-        };
-        RuntimeError::new(
-            SysExit::CantCreat,
-            format!("cannot create recording {}: {error}{remedy}", path.display()),
-        )
-    })
+/// A recording that is not begun yet: gone again where nothing can be recorded, so that the next attempt finds the name free.
+struct Created<'a> {
+    path: &'a Path,
+    file: Option<File>,
+}
+
+impl Created<'_> {
+    /// A recording is evidence: it is never overwritten.
+    fn new(path: &Path) -> Result<Created<'_>, RuntimeError> {
+        match File::create_new(path) {
+            Ok(file) => Ok(Created { path, file: Some(file) }),
+            Err(error) => {
+                let remedy = match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => "; give a name that does not exist yet",
+                    _ => "; give a name in a directory that exists and that you may write to",
+                };
+                Err(RuntimeError::new(
+                    SysExit::CantCreat,
+                    format!("cannot create recording {}: {error}{remedy}", path.display()),
+                ))
+            }
+        }
+    }
+
+    fn begin(mut self) -> File {
+        self.file.take().expect("taken here alone, where self ends")
+    }
+}
+
+impl Drop for Created<'_> {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
 }
 
 /// SIGTERM and SIGINT, and for a recording SIGHUP too (a lost terminal must not lose the tail): the first asks us to end.

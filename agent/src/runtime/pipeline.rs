@@ -59,9 +59,26 @@ impl Pipeline {
         self.handle(now, input)
     }
 
-    /// Takes an input that need not be written down.
+    /// Time went by. Written down only where the core had something to say about it: replay then says it in the same place.
+    pub fn tick(&mut self, now: Boot) -> Result<Vec<CgroupId>, RuntimeError> {
+        self.before(&Input::Tick)?;
+        let outputs = self.core.handle(now, Input::Tick);
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| !outputs.is_empty()) {
+            recorder.input(now, &Input::Tick).map_err(not_recorded)?;
+        }
+        self.send(outputs)
+    }
+
+    /// Takes an input that is written down already.
     pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
-        match &input {
+        self.before(&input)?;
+        let outputs = self.core.handle(now, input);
+        self.send(outputs)
+    }
+
+    /// What the sinks are to know of an input itself.
+    fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
+        match input {
             Input::Start(observation) => self.observation = observation.clone(),
             Input::Probe { name, state } => match &mut self.probes {
                 Some(probes) => probes.push((name.clone(), state.clone())),
@@ -73,13 +90,17 @@ impl Pipeline {
                 }
             }
         }
-        match &input {
+        match input {
             Input::Clock(offset) => self.observation.wall_offset = *offset,
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}
         }
+        Ok(())
+    }
+
+    fn send(&mut self, outputs: Vec<Output>) -> Result<Vec<CgroupId>, RuntimeError> {
         let mut over = Vec::new();
-        for output in self.core.handle(now, input) {
+        for output in outputs {
             let path = match &output {
                 Output::Forget(cgroup) => {
                     over.push(*cgroup);

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::cli::SysExit;
 use crate::correlate::Correlator;
 use crate::decode::decode;
-use crate::event::{Boot, Input};
+use crate::event::{Boot, Input, Kind};
 use crate::recording::{ReadError, Reader};
 
 use super::RuntimeError;
@@ -42,7 +42,12 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         }
     }
     if !ended {
-        // The recorder was stopped in the middle: what it had seen is judged by what it had seen.
+        // The recorder was stopped in the middle, or its tail is gone: nobody knows what followed, so what was still under way
+        // is judged as one that may have lost something.
+        for kind in Kind::ALL {
+            let (since, count) = (last, 1);
+            pipeline.handle(last, Input::Lost { kind, since, count })?;
+        }
         pipeline.handle(last, Input::End)?;
     }
     pipeline.sinks().finish()?;

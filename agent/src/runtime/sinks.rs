@@ -56,11 +56,12 @@ impl Sinks {
     }
 
     /// The loop went round.
-    pub fn alive(&mut self, now: Boot) {
+    pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
         }
+        self.show(|terminal| terminal.written())
     }
 
     pub fn resize(&mut self, columns: u16) -> Result<(), RuntimeError> {

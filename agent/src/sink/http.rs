@@ -53,7 +53,11 @@ impl Health {
         }
     }
 
+    /// The loop goes round, with the probes that nothing is seen without.
     fn is_ready(&self) -> bool {
+        if self.alive_at.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
         let probes = self.probes();
         ESSENTIAL
             .iter()
@@ -252,6 +256,8 @@ mod tests {
         expect![[r#"{"ready":false,"probes":[{"name":"signal_generate","state":"active"},{"name":"sched_process_exit","state":"failed","reason":"it was \\u{1b}refused"},{"name":"tcp_send_reset","state":"unsupported","reason":"no such tracepoint"}]}"#]]
             .assert_eq(body.trim_end());
         health.probe("sched_process_exit", ProbeState::Active);
+        assert_eq!(ask(address, "GET", "/readyz").await.0, 503, "the scan of what exists goes on");
+        health.alive(NOW);
         assert_eq!(ask(address, "GET", "/readyz").await.0, 200);
     }
 

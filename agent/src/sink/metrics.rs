@@ -117,7 +117,7 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, index_cap, unattributed, and those of decoding",
+        "timeline_cap, fact_cap, index_cap, unattributed, undecodable, probe_map, terminal_queue_full",
     )],
     about: "What the agent itself did not keep",
 };
@@ -325,6 +325,9 @@ impl Metrics {
         ] {
             self.dropped(reason.name(), 0);
         }
+        for reason in ["undecodable", "probe_map", "terminal_queue_full"] {
+            self.dropped(reason, 0);
+        }
     }
 
     /// Counts what the core said.
@@ -398,9 +401,12 @@ impl Metrics {
     /// that export needs our runtime.
     pub async fn shutdown(self: Arc<Self>, limit: Duration) -> Result<(), OTelSdkError> {
         let over = |e: tokio::task::JoinError| OTelSdkError::InternalFailure(e.to_string());
-        tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit))
-            .await
-            .map_err(over)?
+        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit));
+        // The SDK's reader waits for its exporter whatever the limit says.
+        match tokio::time::timeout(limit, ended).await {
+            Ok(ended) => ended.map_err(over)?,
+            Err(_) => Err(OTelSdkError::Timeout(limit)),
+        }
     }
 
     fn termination(&self, t: &Termination) {

@@ -110,10 +110,6 @@ fn built(arguments: &[&str]) -> Result<Vec<PathBuf>> {
     let cargo = || {
         let mut cargo = shell::cargo();
         cargo.args(arguments);
-        // Reading the kernel's types unoptimised, in an emulated machine, takes longer than anything that is tested.
-        for package in ["btf-rs", "aya", "aya-obj"] {
-            cargo.args(["--config", &format!("profile.dev.package.{package}.opt-level=2")]);
-        }
         cargo
     };
     shell::run(

@@ -40,7 +40,9 @@ pub fn boot(
 ) -> Result<Run> {
     let started = now();
     let mut machine = Machine(
-        Command::new("qemu-system-x86_64")
+        // Killed with whoever started it, also where that is killed itself: a hung guest would spin for ever.
+        Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
             // Software emulation also where KVM exists: the same machine for everybody.
             .args(["-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", "2", "-m", "1024"])
             .args([

@@ -2,41 +2,66 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Blocks that wait for a slow reader before the next are counted out.
 const QUEUE: usize = 1024;
 
-/// A [`Write`] whose every `write` queues one block for a thread of its own. Where the queue is full the block is dropped and
-/// counted; where the reader has gone, the next `write` says `BrokenPipe`.
+/// A [`Write`] whose every `write` queues one block for a thread of its own. Where the reader has gone, the next `write` says
+/// `BrokenPipe`.
 pub struct Background {
     queue: Option<SyncSender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
+    /// How long the end waits for a reader that takes nothing; None: for ever, and nothing is dropped before it either.
+    patience: Option<Duration>,
+    written: Arc<AtomicU64>,
+    /// Disconnected once the thread has ended.
+    ended: mpsc::Receiver<()>,
     failed: Arc<AtomicBool>,
     error: Arc<Mutex<Option<io::Error>>>,
     dropped: AtomicU64,
 }
 
 impl Background {
-    pub fn new(mut out: impl Write + Send + 'static) -> io::Result<Background> {
+    /// For what is observed as it happens: a block that finds the queue full is dropped and counted, and a reader that stands
+    /// still for `patience` does not hold up the end.
+    pub fn live(out: impl Write + Send + 'static, patience: Duration) -> io::Result<Background> {
+        Background::start(out, Some(patience))
+    }
+
+    /// For what can wait (a replay): nothing is dropped, a full queue is waited for.
+    pub fn whole(out: impl Write + Send + 'static) -> io::Result<Background> {
+        Background::start(out, None)
+    }
+
+    fn start(mut out: impl Write + Send + 'static, patience: Option<Duration>) -> io::Result<Background> {
         let (queue, blocks) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
+        let (ends, ended) = mpsc::channel::<()>();
+        let written = Arc::new(AtomicU64::new(0));
+        let count = written.clone();
         let failed = Arc::new(AtomicBool::new(false));
         let error = Arc::new(Mutex::new(None));
         let (flag, slot) = (failed.clone(), error.clone());
         let thread = std::thread::Builder::new().name("output".into()).spawn(move || {
+            let _ends = ends;
             for block in blocks {
                 if let Err(e) = out.write_all(&block).and_then(|()| out.flush()) {
                     *slot.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(e);
                     flag.store(true, Ordering::Release);
                     return;
                 }
+                count.fetch_add(1, Ordering::Relaxed);
             }
         })?;
         Ok(Background {
             queue: Some(queue),
             thread: Some(thread),
+            patience,
+            written,
+            ended,
             failed,
             error,
             dropped: AtomicU64::new(0),
@@ -46,6 +71,11 @@ impl Background {
     /// Blocks not shown since the last call, because the reader was too slow.
     pub fn dropped(&self) -> u64 {
         self.dropped.swap(0, Ordering::Relaxed)
+    }
+
+    /// Why nothing more can be written, once that is so.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.failed.load(Ordering::Acquire).then(|| self.error())
     }
 
     fn error(&self) -> io::Error {
@@ -62,6 +92,12 @@ impl Write for Background {
         let Some(queue) = &self.queue else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
+        if self.patience.is_none() {
+            return match queue.send(block.to_vec()) {
+                Ok(()) => Ok(block.len()),
+                Err(_) => Err(self.error()),
+            };
+        }
         match queue.try_send(block.to_vec()) {
             Ok(()) => Ok(block.len()),
             Err(TrySendError::Full(_)) => {
@@ -77,10 +113,22 @@ impl Write for Background {
     }
 }
 
-/// Waits until what was queued is written: the end of the output is not cut off.
+/// Waits until what was queued is written, so that the end of the output is not cut off; but, live, not for a reader that takes
+/// nothing more: whoever was told to end must end. Its thread is left to the end of the process.
 impl Drop for Background {
     fn drop(&mut self) {
         drop(self.queue.take());
+        if let Some(patience) = self.patience {
+            let mut before = self.written.load(Ordering::Relaxed);
+            while let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(patience) {
+                let now = self.written.load(Ordering::Relaxed);
+                if now == before {
+                    tracing::warn!("the end of the output is lost: its reader stands still");
+                    return;
+                }
+                before = now;
+            }
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -90,6 +138,8 @@ impl Drop for Background {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
 
     /// Passes on what it is given when the other side asks for it.
     struct Gate {
@@ -112,7 +162,7 @@ mod tests {
     fn a_reader_that_stands_still_blocks_nobody_and_every_block_is_shown_or_counted() {
         let (open, gate) = mpsc::channel();
         let (seen, shown) = mpsc::channel();
-        let mut out = Background::new(Gate { open: gate, seen }).unwrap();
+        let mut out = Background::live(Gate { open: gate, seen }, LONG).unwrap();
         let blocks = QUEUE * 3;
         for n in 0..blocks {
             out.write_all(&n.to_le_bytes()).unwrap();
@@ -132,7 +182,7 @@ mod tests {
     fn a_reader_that_has_gone_is_a_broken_pipe() {
         let (open, gate) = mpsc::channel();
         let (seen, _shown) = mpsc::channel();
-        let mut out = Background::new(Gate { open: gate, seen }).unwrap();
+        let mut out = Background::live(Gate { open: gate, seen }, LONG).unwrap();
         drop(open);
         let error = loop {
             if let Err(e) = out.write_all(b"x") {
@@ -141,5 +191,35 @@ mod tests {
             std::thread::yield_now();
         };
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_does_not_hold_up_the_end() {
+        let (_open, gate) = mpsc::channel();
+        let (seen, shown) = mpsc::channel();
+        let mut out = Background::live(Gate { open: gate, seen }, Duration::from_millis(10)).unwrap();
+        out.write_all(b"x").unwrap();
+        // Would wait for ever: the gate stays shut.
+        drop(out);
+        assert!(shown.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_replay_waits_for_its_reader_and_drops_nothing() {
+        let (open, gate) = mpsc::channel();
+        let (seen, shown) = mpsc::channel();
+        let mut out = Background::whole(Gate { open: gate, seen }).unwrap();
+        let blocks = QUEUE * 3;
+        let writer = std::thread::spawn(move || {
+            for n in 0..blocks {
+                out.write_all(&n.to_le_bytes()).unwrap();
+            }
+            out.dropped()
+        });
+        for _ in 0..blocks {
+            open.send(()).unwrap();
+        }
+        assert_eq!(writer.join().unwrap(), 0);
+        assert_eq!(shown.iter().count(), blocks);
     }
 }

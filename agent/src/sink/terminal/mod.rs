@@ -184,6 +184,17 @@ impl<W: Write> Sink<W> {
     }
 }
 
+impl Sink<Background> {
+    /// Whether what was shown so far came through, without waiting for the next thing to show.
+    pub fn written(&self) -> io::Result<Flow> {
+        match self.out.failure() {
+            None => Ok(Flow::Continue),
+            Some(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::ReaderGone),
+            Some(e) => Err(e),
+        }
+    }
+}
+
 impl Status {
     /// A terminal that became narrower has wrapped the line: it then stands on several rows, the cursor on the last.
     fn erase(&mut self, out: &mut Vec<u8>, columns: u16) -> io::Result<()> {

@@ -134,12 +134,37 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
             text.push_str(&cause);
         }
     }
-    text
+    brief(&text)
+}
+
+/// Without its middle where it is long: the verifier writes up to 16 MiB, and says why in its last lines.
+fn brief(text: &str) -> String {
+    const HEAD: usize = 512;
+    const TAIL: usize = 1536;
+    let length = text.chars().count();
+    if length <= HEAD + TAIL {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(HEAD).collect();
+    let tail: String = text.chars().skip(length - TAIL).collect();
+    format!("{head} [...] {tail}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_verifiers_log_is_cut_to_its_ends() {
+        let error = |log: &str| chain(&io::Error::other(format!("load: {log}")));
+        assert_eq!(error("short"), "load: short");
+        let text = error(&format!("first {} R1 invalid mem access", "é".repeat(1 << 20)));
+        assert!(
+            text.starts_with("load: first é") && text.ends_with("é R1 invalid mem access"),
+            "{text}"
+        );
+        assert!(text.chars().count() < 2100, "{}", text.len());
+    }
 
     #[test]
     fn a_missing_capability_is_named() {

@@ -15,7 +15,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{Kind, armed_count, watch};
+use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, watch};
 
 use crate::event::{CgroupId, ProbeState};
 use btf::Layout;
@@ -35,6 +35,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
     pub oldest: bool,
+    /// No probe but one at `signal_generate` that does nothing: what `cargo xtask bench` measures the others against.
+    pub empty: bool,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             btf: None,
             ring_bytes: 8 << 20,
             oldest: false,
+            empty: false,
         }
     }
 }
@@ -50,6 +53,7 @@ impl Default for Options {
 /// The loaded probes. Dropping it detaches them.
 pub struct Kernel {
     ring: Ring,
+    ring_bytes: u32,
     watched: HashMap<MapData, u64, u32>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
@@ -78,9 +82,11 @@ impl Kernel {
         let types =
             Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
         error::raise_memlock();
-        let mut ebpf = load_object(options, &layout, &types)?;
+        let ring_bytes = ring_bytes(options)?;
+        let mut ebpf = load_object(options, ring_bytes, &layout, &types)?;
 
         let mut kernel = Kernel {
+            ring_bytes,
             ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
@@ -93,6 +99,12 @@ impl Kernel {
             flush_log: log_reader(&mut ebpf),
             ebpf,
         };
+        if options.empty {
+            let choice = Choice::Program("signal_generate_empty");
+            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, &types);
+            kernel.probes.push((probes::SIGNAL_GENERATE.tracepoint.to_owned(), state));
+            return Ok(kernel);
+        }
         // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
         kernel
             .watch(CgroupId::v2(V2_ROOT), watch::CHILDREN)
@@ -161,6 +173,7 @@ impl Kernel {
         if !forget(&mut self.armed, id)? {
             return Ok(());
         }
+        self.count_armed(-1)?;
         let ports: Vec<u64> = self
             .closed_ports
             .iter()
@@ -171,7 +184,7 @@ impl Kernel {
         for port in ports {
             forget(&mut self.closed_ports, port)?;
         }
-        self.count_armed(-1)
+        Ok(())
     }
 
     /// The cgroups that are armed, by whomever. Each costs something per TCP event of the whole machine: whoever judges deaths
@@ -231,15 +244,25 @@ impl Kernel {
     pub fn drain(&mut self, each: impl FnMut(&[u8])) -> usize {
         self.ring.drain(each)
     }
+
+    /// Most records that the ring buffer can hold: whoever has drained so many has seen all that was there when it began.
+    pub fn ring_records(&self) -> usize {
+        // The kernel's own header of each (BPF_RINGBUF_HDR_SZ), and the smallest record.
+        const LEAST: usize = 8 + size_of::<CgroupRmdir>();
+        self.ring_bytes as usize / LEAST
+    }
 }
 
-fn load_object(options: &Options, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
+fn ring_bytes(options: &Options) -> Result<u32, LoadError> {
     let page = 4096;
-    let ring_bytes = options
+    options
         .ring_bytes
         .max(page)
         .checked_next_power_of_two()
-        .ok_or(LoadError::RingSize(options.ring_bytes))?;
+        .ok_or(LoadError::RingSize(options.ring_bytes))
+}
+
+fn load_object(options: &Options, ring_bytes: u32, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();

@@ -99,6 +99,16 @@ const fn one(program: &'static str, arguments: &'static [Argument], needs: &'sta
     }
 }
 
+pub const SIGNAL_GENERATE: Probe = Probe {
+    tracepoint: "signal_generate",
+    kind: Kind::SignalGenerate,
+    variants: &[one(
+        "signal_generate",
+        &[Value, Pointer, Pointer, Value, Value],
+        &[TASK, TARGET],
+    )],
+};
+
 /// In the order in which they are attached: the kernel must mark new cgroups before anything else is seen. Of a probe's
 /// variants, the first that fits is taken.
 pub const PROBES: &[Probe] = &[
@@ -142,15 +152,7 @@ pub const PROBES: &[Probe] = &[
             &[TASK, &[SigactionHandler, SiginfoCode]],
         )],
     },
-    Probe {
-        tracepoint: "signal_generate",
-        kind: Kind::SignalGenerate,
-        variants: &[one(
-            "signal_generate",
-            &[Value, Pointer, Pointer, Value, Value],
-            &[TASK, TARGET],
-        )],
-    },
+    SIGNAL_GENERATE,
     Probe {
         tracepoint: "inet_sock_set_state",
         kind: Kind::Tcp,

@@ -1,0 +1,42 @@
+//! What observing costs, as ratios in one run: `cargo xtask bench`.
+//!
+//! No number here fails anything: a goal that was missed is marked, and the exit code says only whether it could be measured.
+
+mod agents;
+mod pure;
+mod signals;
+mod stats;
+mod table;
+mod target;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+
+use table::Table;
+
+fn main() -> anyhow::Result<()> {
+    let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
+    let epitaph = args
+        .next()
+        .map(PathBuf::from)
+        .context("usage: cost EPITAPH [core | signals | agents]")?;
+    let only = args.next();
+    let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "the measurements load probes and make cgroups: they need root"
+    );
+
+    let mut table = Table::new()?;
+    if wanted("core") {
+        pure::measure(&mut table)?;
+    }
+    if wanted("signals") {
+        signals::measure(&epitaph, &mut table)?;
+    }
+    if wanted("agents") {
+        agents::measure(&epitaph, &mut table)?;
+    }
+    table.print()
+}

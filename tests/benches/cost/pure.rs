@@ -1,0 +1,162 @@
+//! The core's speed: wire bytes in, decoded, attributed, correlated, judged; on one core, no I/O.
+
+mod machine;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use anyhow::ensure;
+use epitaph::correlate::{Correlator, Limits};
+use epitaph::decode::decode;
+use epitaph::event::{Boot, Input, Observation, ProbeState, WallOffset};
+use epitaph::termination::Output;
+
+use crate::stats::{median, median_of_pairs, now};
+use crate::table::Table;
+use machine::Machine;
+
+const FEW: usize = 10;
+const MANY: usize = 10_000;
+const BLOCKS: usize = 30;
+/// Records of a block.
+const BLOCK: usize = 50_000;
+const TRACEPOINTS: [&str; 11] = [
+    "cgroup_mkdir",
+    "cgroup_rmdir",
+    "sched_process_exit",
+    "sched_process_exec",
+    "mark_victim",
+    "signal_deliver",
+    "signal_generate",
+    "inet_sock_set_state",
+    "tcp_send_reset",
+    "tcp_receive_reset",
+    "inet_sk_error_report",
+];
+/// As the runtime tells the core the time.
+const TICK: Duration = Duration::from_millis(200);
+
+pub fn measure(table: &mut Table) -> anyhow::Result<()> {
+    eprintln!("bench: the core, with {FEW} and with {MANY} live subjects ({BLOCKS} blocks of {BLOCK} records each)");
+    let (mut few, mut many) = (Core::new(FEW)?, Core::new(MANY)?);
+    // The first blocks grow what grows once.
+    for core in [&mut few, &mut many] {
+        core.block()?;
+        core.block()?;
+    }
+    let (mut few_ns, mut many_ns) = (Vec::new(), Vec::new());
+    for _ in 0..BLOCKS {
+        few_ns.push(few.block()?);
+        many_ns.push(many.block()?);
+    }
+    for (live, ns) in [(FEW, &few_ns), (MANY, &many_ns)] {
+        let rate = 1e9 / median(ns);
+        table.goal(
+            &format!("decode + attribute + correlate, {live} live subjects"),
+            ">= 1 M/s",
+            format!("{:.2} M/s", rate / 1e6),
+            rate >= 1e6,
+        );
+    }
+    let ratio = median_of_pairs(&many_ns, &few_ns, |many, few| many / few);
+    let what = format!("time per record, {MANY} live subjects / {FEW}");
+    table.goal(&what, "<= 1.3x", format!("{ratio:.2}x"), ratio <= 1.3);
+    table.note(format!(
+        "The core judged {} deaths of {} while it was timed, and dropped {} facts.",
+        few.judged + many.judged,
+        few.machine.deaths + many.machine.deaths,
+        few.dropped + many.dropped
+    ));
+    for core in [few, many] {
+        core.end()?;
+    }
+    Ok(())
+}
+
+struct Core {
+    machine: Machine,
+    correlator: Correlator,
+    tick: Boot,
+    judged: u64,
+    dropped: u64,
+}
+
+impl Core {
+    fn new(live: usize) -> anyhow::Result<Core> {
+        let mut core = Core {
+            machine: Machine::new(live),
+            correlator: Correlator::new(Limits::default()),
+            tick: Boot(0),
+            judged: 0,
+            dropped: 0,
+        };
+        let since = core.machine.now();
+        let observation = Observation {
+            boot_id: "5a3c2f0e-0000-4000-8000-000000000001".to_owned(),
+            host: "bench".to_owned(),
+            kernel: "6.18.0".to_owned(),
+            wall_offset: WallOffset(1_700_000_000_000_000_000),
+            since,
+            hybrid: false,
+        };
+        core.correlator.handle(since, Input::Start(observation));
+        for name in TRACEPOINTS {
+            let (name, state) = (name.to_owned(), ProbeState::Active);
+            core.correlator.handle(since, Input::Probe { name, state });
+        }
+        core.machine.boot();
+        core.run()?;
+        let (known, _) = core.correlator.sizes();
+        ensure!(known >= live, "the core knows {known} of {live} subjects");
+        Ok(core)
+    }
+
+    /// Nanoseconds per record of another block.
+    fn block(&mut self) -> anyhow::Result<f64> {
+        self.machine.play(BLOCK);
+        self.run()
+    }
+
+    fn run(&mut self) -> anyhow::Result<f64> {
+        let begin = now();
+        let mut count = 0_u32;
+        for record in self.machine.records() {
+            let (at, event) = decode(record)?;
+            if at.since(self.tick) >= TICK {
+                self.tick = at;
+                let out = self.correlator.handle(at, Input::Tick);
+                count_outputs(&out, &mut self.judged, &mut self.dropped);
+            }
+            let input = Input::Kernel { at, event };
+            let questions = self.correlator.questions(&input);
+            ensure!(
+                questions.is_empty(),
+                "the core asks {questions:?} of a machine that told it all"
+            );
+            let out = self.correlator.handle(at, input);
+            count_outputs(&out, &mut self.judged, &mut self.dropped);
+            black_box(&out);
+            count += 1;
+        }
+        Ok((now() - begin) as f64 / f64::from(count))
+    }
+
+    /// That it was the real work: every death was judged.
+    fn end(mut self) -> anyhow::Result<()> {
+        let out = self.correlator.handle(self.machine.now(), Input::End);
+        count_outputs(&out, &mut self.judged, &mut self.dropped);
+        let (judged, deaths) = (self.judged, self.machine.deaths);
+        ensure!(judged == deaths, "the core judged {judged} deaths of {deaths}");
+        Ok(())
+    }
+}
+
+fn count_outputs(out: &[Output], judged: &mut u64, dropped: &mut u64) {
+    for output in out {
+        match output {
+            Output::Terminated(_) => *judged += 1,
+            Output::Dropped { count, .. } => *dropped += count,
+            _ => {}
+        }
+    }
+}

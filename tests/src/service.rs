@@ -1,0 +1,120 @@
+//! `epitaph agent` as a running service: its endpoints, its log, its end.
+
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use nix::libc::{SIGKILL, SIGTERM};
+
+use crate::epitaph::Epitaph;
+use crate::http::{free_port, get};
+use crate::sys::kill;
+
+/// Killed when dropped.
+pub struct Service {
+    child: Child,
+    pub port: u16,
+    log: std::path::PathBuf,
+}
+
+const STEP: Duration = Duration::from_millis(50);
+
+impl Service {
+    /// Returns once it is ready.
+    ///
+    /// # Errors
+    /// It ends, or does not get ready.
+    pub fn start(epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+        let port = free_port()?;
+        let log = directory.join(format!("agent-{port}.log"));
+        let file = std::fs::File::create(&log)?;
+        let child = epitaph
+            .command()
+            .args(["agent", "--listen", &format!("127.0.0.1:{port}")])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()?;
+        let mut service = Service { child, port, log };
+        for _ in 0..1200 {
+            if let Some(status) = service.child.try_wait()? {
+                bail!("the agent ended with {status}: {}", service.log());
+            }
+            if get(port, "/readyz").is_ok_and(|(status, _)| status == 200) {
+                return Ok(service);
+            }
+            sleep(STEP);
+        }
+        bail!("the agent did not get ready: {}", service.log())
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The sum of a metric's series that have all of `labels` (as in `verdict="clean"`).
+    ///
+    /// # Errors
+    /// /metrics does not answer, or not with numbers.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> anyhow::Result<f64> {
+        let (status, body) = get(self.port, "/metrics")?;
+        anyhow::ensure!(status == 200, "/metrics answered {status}");
+        let series = |line: &&str| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && labels.iter().all(|l| line.contains(l))
+        };
+        let lines: Vec<&str> = body.lines().filter(series).collect();
+        anyhow::ensure!(!lines.is_empty(), "no series {name} with {labels:?} on /metrics");
+        lines
+            .iter()
+            .map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<f64>().context("a number"))
+            .sum()
+    }
+
+    /// Waits until the metric is at least `least`.
+    ///
+    /// # Errors
+    /// It does not come to be.
+    pub fn until(&self, name: &str, labels: &[&str], least: f64) -> anyhow::Result<()> {
+        let mut value = 0.0;
+        for _ in 0..400 {
+            value = self.metric(name, labels)?;
+            if value >= least {
+                return Ok(());
+            }
+            sleep(STEP);
+        }
+        bail!(
+            "{name} with {labels:?} is {value}, not {least}; the agent's log: {}",
+            self.log()
+        )
+    }
+
+    /// SIGTERM, then SIGKILL where it does not end within `patience`.
+    ///
+    /// # Errors
+    /// It cannot be signalled or waited for.
+    pub fn end(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+        let pid = self.child.id().cast_signed();
+        kill(pid, SIGTERM)?;
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if waited >= patience {
+                kill(pid, SIGKILL)?;
+            }
+            sleep(STEP);
+            waited += STEP;
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

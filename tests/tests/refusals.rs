@@ -1,0 +1,312 @@
+//! Bad days at the start: each ends with its own code and says what to do.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::epitaph::{Epitaph, Said, run};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::skip::skip;
+use tempfile::TempDir;
+
+struct Stage {
+    directory: TempDir,
+    epitaph: Epitaph,
+}
+
+impl Stage {
+    fn new() -> anyhow::Result<Stage> {
+        let players = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+        let directory = tempfile::tempdir()?;
+        let epitaph = Epitaph::copied(&program(players.parent().context("no directory")?), directory.path())?;
+        Ok(Stage { directory, epitaph })
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
+        let path = self.directory.path().join(name);
+        fs::write(&path, content)?;
+        Ok(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn says(&self, args: &[&str]) -> anyhow::Result<Said> {
+        run(self.epitaph.command(), args)
+    }
+}
+
+/// The code, each of the words on standard error in one short message of ours, and nothing on standard output.
+#[track_caller]
+fn refuses(said: &Said, code: i32, words: &[&str]) {
+    assert_eq!(said.code, Some(code), "{said:?}");
+    assert_eq!(said.out, "", "{said:?}");
+    for word in words {
+        assert!(said.err.contains(word), "no `{word}`: {said:?}");
+    }
+    assert!(!said.err.contains("panicked"), "{said:?}");
+}
+
+/// Whether the caller, a test of that name, is to go on.
+fn root(test: &str) -> bool {
+    if !is_root() {
+        skip(test, "only root can become somebody else");
+    }
+    is_root()
+}
+
+#[test]
+fn who_may_not_observe_is_told_what_is_missing() -> anyhow::Result<()> {
+    if !root("who_may_not_observe_is_told_what_is_missing") {
+        return Ok(());
+    }
+    let stage = Stage::new()?;
+    let remedy = "run as root, or grant it";
+    let nobody = run(stage.epitaph.as_nobody(""), ["watch"])?;
+    refuses(&nobody, 77, &["CAP_BPF and CAP_PERFMON", remedy]);
+    let one = run(stage.epitaph.as_nobody("+bpf"), ["agent", "--listen", "off"])?;
+    refuses(&one, 77, &["needs CAP_PERFMON", remedy]);
+    let other = run(stage.epitaph.as_nobody("+perfmon"), ["watch"])?;
+    refuses(&other, 77, &["needs CAP_BPF:", remedy]);
+    Ok(())
+}
+
+#[test]
+fn a_recording_that_could_not_begin_is_not_in_the_way_of_the_next() -> anyhow::Result<()> {
+    if !root("a_recording_that_could_not_begin_is_not_in_the_way_of_the_next") {
+        return Ok(());
+    }
+    let stage = Stage::new()?;
+    let own = stage.directory.path().join("own");
+    fs::create_dir(&own)?;
+    std::os::unix::fs::chown(&own, Some(65534), None)?;
+    let file = own.join("deaths");
+    let said = run(
+        stage.epitaph.as_nobody(""),
+        [
+            std::ffi::OsStr::new("record"),
+            file.as_os_str(),
+            "--output".as_ref(),
+            "json".as_ref(),
+        ],
+    )?;
+    refuses(&said, 77, &["CAP_BPF"]);
+    assert!(!file.exists());
+    Ok(())
+}
+
+#[test]
+fn a_kernel_without_usable_btf_is_told_how_to_bring_it() -> anyhow::Result<()> {
+    if !root("a_kernel_without_usable_btf_is_told_how_to_bring_it") {
+        return Ok(());
+    }
+    let stage = Stage::new()?;
+    let missing = stage.path("no-such-btf");
+    refuses(
+        &stage.says(&["watch", "--btf", &missing])?,
+        69,
+        &[&missing, "--btf FILE", "/sys/kernel/btf/vmlinux"],
+    );
+    for (name, content) in [
+        ("garbage", &b"this is no BTF"[..]),
+        ("empty", b""),
+        ("torn", b"\x9f\xeb\x01\x00\x18\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"),
+    ] {
+        stage.file(name, content)?;
+        let path = stage.path(name);
+        refuses(&stage.says(&["watch", "--btf", &path])?, 69, &[&path, "--btf FILE"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_port_in_use_is_named() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let said = stage.says(&["agent", "--listen", &address])?;
+    refuses(&said, 69, &[&address, "another process uses this port", "--listen"]);
+    Ok(())
+}
+
+#[test]
+fn a_wrong_setting_is_named_with_its_place_and_remedy() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    stage.file("typo.toml", b"[otlp]\nendpiont = \"http://collector:4317\"\n")?;
+    let typo = stage.path("typo.toml");
+    let said = stage.says(&["agent", "--config", &typo])?;
+    refuses(&said, 78, &["otlp.endpiont", "did you mean `otlp.endpoint`?", &typo]);
+    stage.file("torn.toml", b"listen = \"127.0.0.1:1\"\n[otlp\n")?;
+    let torn = stage.path("torn.toml");
+    refuses(&stage.says(&["agent", "--config", &torn])?, 78, &[&torn, "line 2"]);
+    let none = stage.path("none.toml");
+    refuses(&stage.says(&["agent", "--config", &none])?, 78, &[&none, "--config FILE"]);
+
+    for (name, value, words) in [
+        ("EPITAPH_LIMITS_LINGER", "soon", ["limits.linger", "write for example"]),
+        ("EPITAPH_LISTEN", "everywhere", ["listen", "write ADDRESS:PORT"]),
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "ftp://c:1",
+            ["otlp.endpoint", "write http://HOST:PORT"],
+        ),
+    ] {
+        let mut command = stage.epitaph.command();
+        command.env(name, value);
+        let said = run(command, ["agent"])?;
+        refuses(&said, 78, &[name, words[0], words[1]]);
+    }
+    let said = stage.says(&["agent", "--otlp", "http://user:passw0rd@collector:4317"])?;
+    refuses(&said, 78, &["otlp.endpoint", "put them into a header"]);
+    assert!(!said.err.contains("passw0rd"), "{said:?}");
+    let said = stage.says(&["agent", "--set", "limits.timeline=1"])?;
+    refuses(&said, 78, &["--set", "did you mean `limits.timelines`?"]);
+    Ok(())
+}
+
+#[test]
+fn the_printed_configuration_has_no_secret_and_is_one() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let mut command = stage.epitaph.command();
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cret,x-tenant=t3nant");
+    let printed = run(
+        command,
+        [
+            "agent",
+            "--print-config",
+            "--otlp",
+            "http://collector:4317",
+            "--set",
+            "limits.linger=3s",
+        ],
+    )?;
+    assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{printed:?}");
+    for secret in ["s3cret", "t3nant"] {
+        assert!(!printed.out.contains(secret), "{}", printed.out);
+    }
+    for kept in ["authorization", "collector:4317", "linger = \"3s\""] {
+        assert!(printed.out.contains(kept), "{}", printed.out);
+    }
+    stage.file("printed.toml", printed.out.as_bytes())?;
+    let again = stage.says(&["agent", "--print-config", "--config", &stage.path("printed.toml")])?;
+    assert_eq!(again.out, printed.out, "{}", again.err);
+    Ok(())
+}
+
+#[test]
+fn a_word_that_does_not_exist_is_wrong_usage() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let said = stage.says(&["explain", "ignored-stop-singal"])?;
+    refuses(&said, 64, &["ignored-stop-singal", "did you mean `ignored-stop-signal`?"]);
+    refuses(
+        &stage.says(&["explain", "\u{1b}[31m"])?,
+        64,
+        &["`epitaph explain` lists them all"],
+    );
+    refuses(&stage.says(&["wacth"])?, 64, &["wacth", "watch"]);
+    Ok(())
+}
+
+#[test]
+fn what_is_no_recording_is_not_replayed() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let newer = [b"EPITAPH\n".as_slice(), &7_u32.to_le_bytes(), b"whatever a later one writes"].concat();
+    stage.file("newer", &newer)?;
+    stage.file("text", b"not a recording at all")?;
+    stage.file("empty", b"")?;
+    stage.file("header", b"EPITAPH\n\x01\x00\x00\x00\x10\x00\x00\x00")?;
+    let replay = |name: &str| stage.says(&["replay", &stage.path(name), "--output", "json"]);
+    refuses(
+        &replay("newer")?,
+        65,
+        &[&stage.path("newer"), "version 7", "up to 1", "or a newer one"],
+    );
+    for name in ["text", "empty"] {
+        refuses(&replay(name)?, 65, &[&stage.path(name), "`epitaph record`"]);
+    }
+    refuses(&replay("header")?, 65, &[&stage.path("header"), "record again"]);
+    refuses(&replay("none")?, 66, &[&stage.path("none"), "`epitaph record`"]);
+    refuses(&stage.says(&["replay", &stage.path("")])?, 66, &[]);
+    Ok(())
+}
+
+#[test]
+fn evidence_is_never_overwritten() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let path = stage.file("deaths", b"evidence")?;
+    let said = stage.says(&["record", &stage.path("deaths")])?;
+    refuses(&said, 73, &[&stage.path("deaths"), "a name that does not exist yet"]);
+    assert_eq!(fs::read(path)?, b"evidence");
+    refuses(
+        &stage.says(&["record", &stage.path("no/such/place")])?,
+        73,
+        &["no/such/place"],
+    );
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let mut calls = vec![
+        vec!["explain"],
+        vec!["explain", "crashed"],
+        vec!["agent", "--print-config"],
+        vec!["--help"],
+    ];
+    if is_root() {
+        calls.push(vec!["watch", "--output", "json"]);
+        calls.push(vec!["watch", "--output", "text"]);
+    } else {
+        skip("a_reader_that_has_gone_is_no_error", "observing needs root");
+    }
+    for args in calls {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let mut command = stage.epitaph.command();
+        let output = command
+            .args(&args)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()?
+            .wait_with_output()?;
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+    Ok(())
+}
+
+/// The two capabilities are all that it needs: no root, no tracefs, no debugfs.
+#[test]
+fn two_capabilities_and_no_tracefs_are_enough() -> anyhow::Result<()> {
+    if !root("two_capabilities_and_no_tracefs_are_enough") {
+        return Ok(());
+    }
+    let stage = Stage::new()?;
+    let script = "umount -l /sys/kernel/tracing /sys/kernel/debug/tracing /sys/kernel/debug 2>/dev/null\n\
+                  grep -qE ' (tracefs|debugfs) ' /proc/self/mounts && exit 99\n\
+                  exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +bpf,+perfmon \
+                  --ambient-caps +bpf,+perfmon -- \"$0\" watch --output json";
+    let mut child = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        .arg(stage.path("epitaph"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().context("no stdout")?);
+    std::io::BufRead::read_line(&mut out, &mut line)?;
+    epitaph_tests::sys::kill(child.id().cast_signed(), nix::libc::SIGTERM)?;
+    let ended = child.wait_with_output()?;
+    let err = String::from_utf8_lossy(&ended.stderr);
+    ensure!(ended.status.success(), "{:?}: {err}", ended.status);
+    let observing: serde_json::Value = serde_json::from_str(&line).with_context(|| err.into_owned())?;
+    let probes = observing["probes"].as_array().context("no probes")?;
+    assert!(probes.iter().all(|p| p["state"] == "active"), "{probes:?}");
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! A recording that is not whole, given to the agent's binary: judged as far as it goes, and the person is told.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use epitaph::event::{Boot, Input, Observation, WallOffset};
+use epitaph::recording::Writer;
+
+/// `EPITAPH_BIN`, else the `epitaph` beside this package's own binaries.
+fn agent() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's own setting: there is no configuration to read it in"
+    )]
+    let named = std::env::var_os("EPITAPH_BIN").map(PathBuf::from);
+    named.unwrap_or_else(|| Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("epitaph"))
+}
+
+fn recording() -> Vec<u8> {
+    let observation = Observation {
+        boot_id: "5c2b0c9e-0000-4000-8000-000000000001".into(),
+        host: "node-7".into(),
+        kernel: "6.18.0".into(),
+        wall_offset: WallOffset(1_790_000_000_000_000_000),
+        since: Boot(1_000_000_000),
+        hybrid: false,
+    };
+    let mut writer = Writer::new(Vec::new(), &observation).unwrap();
+    for input in [Input::Start(observation), Input::Tick, Input::End] {
+        writer.input(Boot(2_000_000_000), &input).unwrap();
+    }
+    writer.into_inner()
+}
+
+/// What it says on standard error; it must succeed.
+fn replayed(bytes: &[u8]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("evidence.epitaph");
+    std::fs::write(&file, bytes).unwrap();
+    let output = Command::new(agent()).arg("replay").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_truncated_recording_is_replayed_and_said_to_be_truncated() {
+    let whole = recording();
+    assert_eq!(replayed(&whole), "");
+    let told = replayed(&whole[..whole.len() - 3]);
+    assert!(told.contains("is not whole") && told.contains("tail_bytes="), "{told}");
+}

@@ -1,0 +1,265 @@
+//! The agent as it runs for weeks: its endpoints, collectors that are down, silent or refusing, its end, and its restart in the
+//! middle of a death.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::demo::{Options, run};
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::{free_port, get};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::play::Players;
+use epitaph_tests::runtime::Stop;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use epitaph_tests::story::Story;
+use epitaph_tests::sys::kill;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The sinks get two seconds, all at once; the rest is for a loaded machine.
+const TO_END: Duration = Duration::from_secs(6);
+
+struct Stage {
+    players: Players,
+    directory: TempDir,
+    epitaph: Epitaph,
+}
+
+impl Stage {
+    /// None, said, where the caller (a test of that name) cannot be played.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        if !is_root() {
+            skip(test, "observing needs root");
+            return Ok(None);
+        }
+        let directory = tempfile::tempdir()?;
+        Ok(Some(Stage {
+            players: Players::new(&beside())?,
+            epitaph: Epitaph::copied(&program(&beside()), directory.path())?,
+            directory,
+        }))
+    }
+
+    fn agent(&self, args: &[&str]) -> anyhow::Result<Service> {
+        Service::start(&self.epitaph, self.directory.path(), args)
+    }
+
+    /// Plays it as it is told.
+    fn play(&self, story: &'static Story) -> anyhow::Result<()> {
+        let role = self.players.cast(story)?;
+        let differs = self.players.play(&role)?.differs(&role);
+        ensure!(differs.is_empty(), "{}: {}", story.name, differs.join("\n"));
+        Ok(())
+    }
+}
+
+fn beside() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+fn story(name: &str) -> &'static Story {
+    stories().find(|s| s.name == name).expect("a story of that name")
+}
+
+#[test]
+fn the_endpoints_tell_of_probes_and_deaths() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("the_endpoints_tell_of_probes_and_deaths")? else {
+        return Ok(());
+    };
+    let mut agent = stage.agent(&[])?;
+    let (status, body) = get(agent.port, "/healthz")?;
+    assert_eq!((status, body.as_str()), (200, "ok\n"));
+    let (status, body) = get(agent.port, "/readyz")?;
+    let ready: Value = serde_json::from_str(&body)?;
+    assert_eq!((status, &ready["ready"]), (200, &Value::Bool(true)));
+    let probes = ready["probes"].as_array().context("no probes")?;
+    let named = |name: &str| probes.iter().any(|p| p["name"] == name && p["state"].is_string());
+    for probe in [
+        "signal_generate",
+        "signal_deliver",
+        "sched_process_exit",
+        "sched_process_exec",
+        "mark_victim",
+        "cgroup_mkdir",
+        "cgroup_rmdir",
+        "inet_sock_set_state",
+        "tcp_send_reset",
+    ] {
+        assert!(named(probe), "no {probe} in {body}");
+        agent.metric("epitaph_probe_state", &[&format!("probe=\"{probe}\"")])?;
+    }
+
+    let labels = [r#"verdict="crashed""#, r#"runtime="containerd""#, r#"unclean="true""#];
+    let before = agent.metric("epitaph_terminations_total", &labels)?;
+    stage.play(story("abort"))?;
+    agent.until("epitaph_terminations_total", &labels, before + 1.0)?;
+    assert_eq!(get(agent.port, "/")?.0, 404);
+    let status = agent.end(TO_END)?;
+    assert!(status.success(), "{status}: {}", agent.log());
+    Ok(())
+}
+
+/// Accepts and reads, and never answers.
+fn silent_collector() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut sink = [0; 4096];
+                while stream.read(&mut sink).is_ok_and(|n| n > 0) {}
+            });
+        }
+    });
+    Ok(port)
+}
+
+/// Reads each request's head, and answers with `status`.
+fn refusing_collector(status: &'static str) -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+                let mut request = [0; 65536];
+                while stream.read(&mut request).is_ok_and(|n| n > 0) {}
+                let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            });
+        }
+    });
+    Ok(port)
+}
+
+/// One death waits at most: of five, some must go, counted; and the agent observes all of them, and ends when it is told to.
+fn counts_what_it_cannot_send(test: &str, port: u16) -> anyhow::Result<()> {
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    let url = format!("http://127.0.0.1:{port}");
+    let mut agent = stage.agent(&["--otlp", &url, "--set", "limits.export_queue=1"])?;
+    let deaths = ["epitaph_terminations_total"];
+    let before = agent.metric(deaths[0], &[])?;
+    for _ in 0..5 {
+        stage.play(story("completed"))?;
+    }
+    agent.until(deaths[0], &[], before + 5.0)?;
+    agent.until("epitaph_export_spans_total", &[r#"outcome="queue_full""#], 1.0)?;
+    assert_eq!(agent.metric("epitaph_export_spans_total", &[r#"outcome="exported""#])?, 0.0);
+    assert_eq!(get(agent.port, "/healthz")?.0, 200);
+    let status = agent.end(TO_END)?;
+    assert!(status.success(), "{status}: {}", agent.log());
+    assert!(!agent.log().contains("panicked"), "{}", agent.log());
+    Ok(())
+}
+
+#[test]
+fn a_silent_collector_holds_nothing_up() -> anyhow::Result<()> {
+    counts_what_it_cannot_send("a_silent_collector_holds_nothing_up", silent_collector()?)
+}
+
+#[test]
+fn a_collector_that_is_down_holds_nothing_up() -> anyhow::Result<()> {
+    counts_what_it_cannot_send("a_collector_that_is_down_holds_nothing_up", free_port()?)
+}
+
+#[test]
+fn a_collector_that_is_overloaded_holds_nothing_up() -> anyhow::Result<()> {
+    let port = refusing_collector("503 Service Unavailable")?;
+    counts_what_it_cannot_send("a_collector_that_is_overloaded_holds_nothing_up", port)
+}
+
+#[test]
+fn what_a_collector_refuses_for_good_is_counted() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("what_a_collector_refuses_for_good_is_counted")? else {
+        return Ok(());
+    };
+    let url = format!("http://127.0.0.1:{}", refusing_collector("400 Bad Request")?);
+    let mut agent = stage.agent(&["--otlp", &url])?;
+    stage.play(story("completed"))?;
+    agent.until("epitaph_export_spans_total", &[r#"outcome="rejected""#], 1.0)?;
+    let status = agent.end(TO_END)?;
+    assert!(status.success(), "{status}: {}", agent.log());
+    assert!(agent.log().contains("refused spans for good"), "{}", agent.log());
+    Ok(())
+}
+
+/// Whatever the collector does, the verdicts come out.
+#[test]
+fn verdicts_do_not_wait_for_a_collector() -> anyhow::Result<()> {
+    if !is_root() {
+        skip("verdicts_do_not_wait_for_a_collector", "observing needs root");
+        return Ok(());
+    }
+    let mut options = Options::new(program(&beside()), beside());
+    options.only = ["completed", "default-action", "handler-exits-0", "exits-1-by-itself"]
+        .map(str::to_owned)
+        .into();
+    options.otlp = Some(format!("http://127.0.0.1:{}", silent_collector()?));
+    let report = run(&options, &mut |_| {})?;
+    ensure!(report.passed(), "{report}");
+    Ok(())
+}
+
+/// The first agent hears the stop signal and is killed, the second hears the SIGKILL: it must not make up what it did not see,
+/// and both must mean the same trace.
+#[test]
+fn a_restart_in_the_middle_of_a_death_claims_nothing_and_keeps_the_trace() -> anyhow::Result<()> {
+    let test = "a_restart_in_the_middle_of_a_death_claims_nothing_and_keeps_the_trace";
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    // A grace in which even a loaded machine starts an agent.
+    let mut long = *story("ignored-without-handler");
+    if let Stop::Signal { grace, .. } = &mut long.stop {
+        *grace = Duration::from_secs(6);
+    }
+    let role = stage.players.cast(Box::leak(Box::new(long)))?;
+    let (to, first) = channel();
+    let mut agent = Agent::start(&program(&beside()), None, None, to)?;
+    next(&first, &agent, |line| line["type"] == "observing")?;
+    std::thread::scope(|scope| {
+        let played = scope.spawn(|| stage.players.play(&role));
+        let ours = |line: &Value| line["subject"]["id"] == role.subject.as_str();
+        let early = next(&first, &agent, |line| ours(line) && line["type"] == "stop-signal-ignored")?;
+        kill(agent.pid().cast_signed(), nix::libc::SIGKILL)?;
+        agent.end(Duration::ZERO)?;
+
+        let (to, second) = channel();
+        let mut agent = Agent::start(&program(&beside()), None, None, to)?;
+        next(&second, &agent, |line| line["type"] == "observing")?;
+        ensure!(!played.is_finished(), "the second agent came too late to prove anything");
+        let death = next(&second, &agent, |line| ours(line) && line["type"] == "termination")?;
+        assert_eq!(death["trace_id"], early["trace_id"], "{death}");
+        assert_eq!(death["gaps"]["late_start"], true, "{death}");
+        assert_eq!(death["stop"], Value::Null, "{death}");
+        assert_eq!(death["kill"]["sender"]["role"], "runtime", "{death}");
+        // It cannot know whether anybody had asked before: a forced kill is not proven, clean is not true.
+        assert_eq!(death["verdict"], "unknown", "{death}");
+        assert!(agent.end(TO_END)?.success(), "{}", agent.log());
+        let played = played.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
+        let differs = played.differs(&role);
+        ensure!(differs.is_empty(), "{}", differs.join("\n"));
+        Ok(())
+    })
+}
+
+/// The first line that is `wanted`.
+fn next(lines: &Receiver<Option<String>>, agent: &Agent, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    loop {
+        let line = lines.recv_timeout(Duration::from_secs(60)).with_context(|| agent.log())?;
+        let line: Value = serde_json::from_str(&line.with_context(|| format!("it ended: {}", agent.log()))?)?;
+        if wanted(&line) {
+            return Ok(line);
+        }
+    }
+}

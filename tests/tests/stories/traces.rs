@@ -1,0 +1,71 @@
+//! The stories in Jaeger.
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+use epitaph_tests::skip::skip;
+use epitaph_tests::traces::{differs, expected_spans};
+use libtest_mimic::Failed;
+use serde_json::Value;
+
+use crate::Shared;
+
+/// Every death that the agent told of has one trace, and Jaeger has no other: no orphan, nothing twice.
+pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
+    let ran = shared.ran()?;
+    let Some(jaeger) = &ran.jaeger else {
+        let reason = "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one";
+        skip("jaeger-has-each-death-once", reason);
+        return Ok(());
+    };
+    let deaths = terminations(&ran.report.lines)?;
+    if deaths.len() < ran.report.cases.len() {
+        return Err(format!("{} deaths of {} stories", deaths.len(), ran.report.cases.len()).into());
+    }
+    let spans: u64 = deaths.iter().map(|d| expected_spans(d).len() as u64).sum();
+    // Jaeger takes a request before it has stored it.
+    for _ in 0..200 {
+        if jaeger.spans_saved("epitaph").map_err(text)? >= spans {
+            break;
+        }
+        sleep(Duration::from_millis(50));
+    }
+    let saved = jaeger.spans_saved("epitaph").map_err(text)?;
+    let mut problems = Vec::new();
+    if saved != spans {
+        problems.push(format!("Jaeger stored {saved} spans, the deaths have {spans}"));
+    }
+    let mut traces: BTreeMap<String, Value> = BTreeMap::new();
+    for trace in jaeger.traces_of("epitaph").map_err(text)? {
+        traces.insert(trace["traceID"].as_str().unwrap_or_default().to_owned(), trace);
+    }
+    for death in &deaths {
+        let id = death["trace_id"].as_str().unwrap_or_default();
+        let found = match traces.remove(id) {
+            Some(trace) => differs(death, &trace).map_err(text)?,
+            None => vec!["Jaeger has no trace of it, or one for two deaths".into()],
+        };
+        problems.extend(found.iter().map(|line| format!("{} {id}: {line}", death["subject"])));
+    }
+    problems.extend(
+        traces
+            .keys()
+            .map(|id| format!("trace {id} is of no death that the agent told of")),
+    );
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(problems.join("\n").into())
+}
+
+/// Those of the stories, and of whatever else died meanwhile on this machine.
+pub fn terminations(lines: &[String]) -> Result<Vec<Value>, Failed> {
+    let values = lines.iter().map(|l| serde_json::from_str::<Value>(l));
+    let values: Vec<Value> = values.collect::<Result<_, _>>()?;
+    Ok(values.into_iter().filter(|v| v["type"] == "termination").collect())
+}
+
+fn text(error: anyhow::Error) -> String {
+    format!("{error:#}")
+}

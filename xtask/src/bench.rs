@@ -1,0 +1,52 @@
+//! The measurements: builds the agent and the measuring program optimised, and has it measure on this machine.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use pico_args::Arguments;
+
+use crate::{agent::Built, bpf, debian, done, shell};
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let only: Option<String> = args.opt_value_from_str("--only")?;
+    done(args)?;
+    if let Some(part) = only.as_deref()
+        && !["core", "signals", "agents"].contains(&part)
+    {
+        bail!("no part `{part}`: core, signals or agents");
+    }
+    if !shell::is_root() {
+        bail!("the measurements load probes and make cgroups: they need root");
+    }
+    if shell::which("bpftrace").is_none()
+        && let Err(error) = debian::ensure(&["bpftrace"], "comparing with bpftrace")
+    {
+        shell::say(format_args!("going on without bpftrace: {error:#}"));
+    }
+    bpf::build()?;
+    let selection = [
+        "--release",
+        "--package",
+        "epitaph",
+        "--bin",
+        "epitaph",
+        "--package",
+        "epitaph-tests",
+        "--bench",
+        "cost",
+    ];
+    let built = Built::of(&selection, "building the agent and the measurements, optimised")?;
+    let (epitaph, cost) = (built.bin("epitaph")?, built.bench("cost")?);
+    shell::say("measuring: some minutes, best on a machine with nothing else to do");
+    let status = Command::new(&cost)
+        .arg(&epitaph)
+        .args(only)
+        .env("PATH", shell::path())
+        .status()
+        .with_context(|| format!("running {}", cost.display()))?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
