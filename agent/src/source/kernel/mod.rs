@@ -110,6 +110,8 @@ impl Kernel {
             let state = kernel.attach(probe.choose(&layout, options.oldest), probe, &types);
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
+        drop((layout, types));
+        give_back();
         Ok(kernel)
     }
 
@@ -239,6 +241,16 @@ impl Kernel {
     /// makes the next [`Kernel::readable`] return at once. Order is that of reservation, which is not strictly that of time.
     pub fn drain(&mut self, each: impl FnMut(&[u8])) -> usize {
         self.ring.drain(each)
+    }
+}
+
+/// Reading the kernel's types takes tens of MiB for a moment, which the allocator would keep for good.
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "no safe crate of ours offers malloc_trim")]
+    // SAFETY: takes an integer, touches only free memory of the allocator's own.
+    unsafe {
+        nix::libc::malloc_trim(0);
     }
 }
 
