@@ -184,6 +184,7 @@ impl Live {
 }
 
 /// What existed before the probes did.
+#[tracing::instrument(skip_all)]
 fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
     for fact in live.procfs.scan()? {
         let cgroup = match &fact {

@@ -22,6 +22,7 @@ use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{self, Config, Env, Listen};
 use crate::correlate::Correlator;
+use crate::event::ProbeState;
 use crate::recording::Writer;
 use crate::render::id;
 use crate::render::span::Options;
@@ -162,6 +163,20 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
+    if show.is_none() {
+        let active = kernel
+            .probes()
+            .iter()
+            .filter(|(_, state)| *state == ProbeState::Active)
+            .count();
+        tracing::info!(
+            probes = %format_args!("{active} of {} active", kernel.probes().len()),
+            listen = %config.listen,
+            traces = if export.traces().is_some() { "to the collector" } else { "nowhere: no OTLP endpoint is set" },
+            "observing"
+        );
+    }
+
     // Taken last: an error before it is shown on the terminal as it was.
     let live_view = show.as_ref().is_some_and(Show::is_live);
     let (screen, acts) = if live_view {
@@ -193,6 +208,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Err(error) => Err(error),
     };
     drop(screen);
+    tracing::debug!("ending: what waits is sent");
     tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();

@@ -75,6 +75,7 @@ impl Kernel {
     ///
     /// # Errors
     /// What is missing, and the remedy. A single probe that fails is no error: see [`Kernel::probes`].
+    #[tracing::instrument(name = "load_probes", skip_all)]
     pub fn load(options: &Options) -> Result<Kernel, LoadError> {
         error::check_capabilities()?;
         let path = options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into());
