@@ -59,7 +59,12 @@ fn memory(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
         mib(idle.now),
         idle.now <= 32 << 20,
     );
-    table.goal("resident, after the storm", "<= 32 MiB", mib(after.now), after.now <= 32 << 20);
+    table.goal(
+        "resident, after the storm",
+        "<= 32 MiB",
+        mib(after.now),
+        after.now <= 32 << 20,
+    );
     // Of one moment: while the kernel's type information is read.
     table.fact("the most it ever held (at its start)", mib(after.most));
     table.note(format!(
