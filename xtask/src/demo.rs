@@ -33,6 +33,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     command
         .arg(&epitaph)
         .args(keep.then_some("--keep"))
+        .args(&stories)
         .env("PATH", shell::path());
     if let Some(url) = otlp {
         command.args(["--otlp", &url]);

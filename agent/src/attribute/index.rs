@@ -213,7 +213,9 @@ impl Index {
 
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
         self.ask_cgroup(task.cgroup, questions);
-        if task.tgid.0 == 0 || self.is_final(task.cgroup, &self.attribute_cgroup(task.cgroup)) {
+        // Where v2 is all there is, its id is enough, whatever it says: not even the entry is touched.
+        let is_enough = !self.hybrid && task.cgroup.is_known();
+        if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.attribute_cgroup(task.cgroup)) {
             return;
         }
         if (moved || self.processes.of(task).is_none()) && !self.processes.is_over(task) {

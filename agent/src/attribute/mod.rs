@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::CgroupId;
 
+pub(crate) use ids::Map;
 pub use index::{Index, Question};
 
 /// A container id as its runtime gave it: 64 hex digits, lower case. Shared text: an attribution is cloned for every event.

@@ -138,7 +138,7 @@ mod tests {
                 ! force-killed         The runtime killed the main process without asking it to stop first.
                 ! blocked-stop-signal  The stop signal was never read: the process was frozen or stopped, had it masked, or never came to its handler.
                 ! ignored-stop-signal  The kernel dropped the stop signal, so that the process never knew: it ran on until the runtime killed it.
-                ! default-action       The stop signal itself ended the process: no handler ran, work in flight was dropped.
+                ! default-action       The stop signal itself ended the process: no handler ran, and any work in flight was dropped.
                 ! nonzero-exit         The main process ended by itself with a code other than 0.
                 ! cut-connections      It ended cleanly, but connections that were in use were open at its end and closed by it.
                 ! reset-connections    It ended cleanly, but clients had their connections reset.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::explain;
 use crate::attribute::Subject;
 use crate::termination::{StopSignalIgnored, Termination};
 
@@ -19,7 +20,7 @@ pub struct Filter {
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<String>,
     /// Terminations with this verdict; `epitaph explain` lists them
-    #[arg(long, value_name = "VERDICT")]
+    #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
     /// Unclean terminations only
     #[arg(long)]
@@ -48,6 +49,13 @@ impl Filter {
         };
         named && (self.cgroup.is_empty() || path.is_some_and(|p| self.cgroup.iter().any(|prefix| is_below(p, prefix))))
     }
+}
+
+/// A verdict that does not exist would show nothing for ever.
+fn verdict(name: &str) -> Result<String, String> {
+    explain::explain(Some(name))
+        .map(|_| name.to_owned())
+        .map_err(|unknown| unknown.to_string())
 }
 
 fn container_prefix(text: &str) -> Result<String, String> {

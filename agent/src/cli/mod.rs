@@ -124,7 +124,7 @@ pub struct ShowArgs {
     /// Form of the output; docs/json.md describes the objects of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
-    /// Colour in text [NO_COLOR turns "auto" off]
+    /// Colour in text; NO_COLOR in the environment turns "auto" off
     #[arg(long, value_enum, default_value_t)]
     pub color: Color,
     #[command(flatten)]
@@ -163,6 +163,7 @@ impl Color {
 }
 
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Probes")]
 pub struct KernelArgs {
     /// The running kernel's BTF, where it has no /sys/kernel/btf/vmlinux
     #[arg(long, value_name = "FILE")]
@@ -173,6 +174,7 @@ pub struct KernelArgs {
 }
 
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
     /// Send traces to this collector, such as http://localhost:4317
     #[arg(long, value_name = "URL")]
@@ -186,6 +188,7 @@ pub struct OtlpArgs {
 }
 
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Messages")]
 pub struct LogArgs {
     /// Which of our own messages go to standard error, such as debug or epitaph::source=debug [default: info]
     #[arg(long, value_name = "FILTER")]

@@ -82,6 +82,8 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         && !sockets_lost
         && !holes.gap
         && timeline.sockets.over_cap() == 0
+        // The kernel knows a socket by its cgroup v2 only.
+        && own.hierarchy == 0
         && watched(stop.as_ref(), fatal.as_ref(), main.as_ref());
     let traffic: Traffic = if timeline.sockets.is_empty() {
         traffic::nothing(observed)

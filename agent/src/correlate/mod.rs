@@ -18,10 +18,10 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::attribute::{Attribution, Index, Question};
+use crate::attribute::{Attribution, Index, Map, Question};
 use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
 use crate::termination::{DropReason, Output};
 
@@ -84,7 +84,7 @@ pub struct Correlator {
     sight: Sight,
     now: Boot,
     boot_id: String,
-    subjects: HashMap<CgroupId, State>,
+    subjects: Map<CgroupId, State>,
     /// When which subject must be looked at.
     due: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with a timeline, the longest idle first.
@@ -112,7 +112,7 @@ impl Correlator {
             sight: Sight::default(),
             now: Boot(0),
             boot_id: String::new(),
-            subjects: HashMap::new(),
+            subjects: Map::default(),
             due: BTreeSet::new(),
             touched: BTreeSet::new(),
             pending: VecDeque::new(),

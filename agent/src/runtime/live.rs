@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
-use crate::event::{Boot, CgroupId, Event, Input, Observation, WallOffset};
+use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, WallOffset};
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Kernel, MapError};
 use crate::source::procfs::Procfs;
@@ -205,6 +205,10 @@ fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut
         Err(error) => {
             tracing::warn!(%error, "a record of the probes was not understood");
             pipeline.sinks().dropped("undecodable", 1);
+            // As at a replay: the deaths that it may have touched say so.
+            if let Some(lost) = lost_in(bytes, clock::now()) {
+                chores.over.extend(pipeline.feed(clock::now(), lost)?);
+            }
             return Ok(());
         }
     };
@@ -240,5 +244,34 @@ fn not_told(pipeline: &mut Pipeline, told: Result<(), MapError>) {
     if let Err(error) = told {
         tracing::warn!(%error, "the probes could not be told about a cgroup; deaths in it may be missed");
         pipeline.sinks().dropped("probe_map", 1);
+    }
+}
+
+/// What an undecodable record means to the core, as far as its header says what it was.
+fn lost_in(bytes: &[u8], now: Boot) -> Option<Input> {
+    let kind = Kind::from_u16(u16::from_le_bytes(*bytes.first_chunk()?))?;
+    let at = bytes.get(8..16).and_then(|at| at.first_chunk());
+    let since = at.map_or(now, |at| Boot(u64::from_le_bytes(*at)).min(now));
+    Some(Input::Lost { kind, since, count: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_undecodable_record_is_a_loss_of_its_kind_from_its_own_time_on() {
+        let now = Boot(500);
+        let lost = |since| {
+            let (kind, since) = (Kind::ProcessExit, Boot(since));
+            Some(Input::Lost { kind, since, count: 1 })
+        };
+        let record = |at: u64| [&[3, 0, 99, 0, 0, 0, 0, 0][..], &at.to_le_bytes(), &[0; 4]].concat();
+        assert!(decode(&record(400)).is_err());
+        assert_eq!(lost_in(&record(400), now), lost(400));
+        assert_eq!(lost_in(&record(900), now), lost(500));
+        assert_eq!(lost_in(&[3, 0], now), lost(500));
+        assert_eq!(lost_in(&[200, 0, 1, 0], now), None);
+        assert_eq!(lost_in(&[], now), None);
     }
 }

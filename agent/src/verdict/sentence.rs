@@ -193,7 +193,7 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
         _ => format!(" from {}", actor(sender)),
     };
     format!(
-        "{signal}{by} itself ended {who}{}: it has no handler, so work in flight was dropped",
+        "{signal}{by} itself ended {who}{}: it has no handler, so any work in flight was dropped",
         core(case)
     )
 }

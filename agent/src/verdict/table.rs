@@ -132,7 +132,7 @@ pub const TABLE: [Row; 16] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 80,
-        meaning: "The stop signal itself ended the process: no handler ran, work in flight was dropped.",
+        meaning: "The stop signal itself ended the process: no handler ran, and any work in flight was dropped.",
         proof: "The exit status names the stop signal, and signal_deliver shows no handler for it.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },
@@ -189,7 +189,7 @@ pub const TABLE: [Row; 16] = [
         precedence: 20,
         meaning: "It ended cleanly; what its clients saw was not observed.",
         proof: "The exit status; the TCP probes were not active, or lost records.",
-        remedy: "Nothing to change in the program; `epitaph doctor` tells why sockets were not observed.",
+        remedy: "Nothing to change in the program; `/readyz`, and the first line of `epitaph watch`, name the TCP probes that are not active and why.",
     },
     Row {
         headline: "clean",

@@ -30,7 +30,7 @@ pub struct Watch(Agent);
 impl Watch {
     pub fn start(epitaph: &Path) -> anyhow::Result<Watch> {
         let (lines, heard) = channel();
-        let agent = Agent::start(epitaph, None, lines)?;
+        let agent = Agent::start(epitaph, None, None, lines)?;
         match heard.recv_timeout(PATIENCE) {
             // Later lines go nowhere: the sender does not mind.
             Ok(Some(line)) if line.contains("\"observing\"") => Ok(Watch(agent)),

@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
+use super::script::{self, ZERO};
 use super::{check, container};
+use crate::correlate::{Correlator, Limits};
+use crate::event::Input;
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -214,4 +217,32 @@ fn the_unit_around_a_container_is_its_runtime() {
               SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
         "#]],
     );
+}
+
+/// A container that only cgroup v1 knows: the kernel arms sockets by their v2 cgroup, so these were not watched.
+#[test]
+fn the_sockets_of_a_v1_container_are_not_observed() {
+    let script = "
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+        +0.5 found main
+        +700 TERM runc -> main handler
+        +700.1 enter main TERM
+        +700.5 exit main 0
+        +703 tick
+    ";
+    let mut correlator = Correlator::new(Limits::default());
+    let mut out = Vec::new();
+    for (now, mut input) in script::parse(script).inputs {
+        match &mut input {
+            Input::Start(observation) => observation.hybrid = true,
+            Input::Process(fact) => fact.cgroups[0].0.hierarchy = 3,
+            _ => {}
+        }
+        out.extend(correlator.handle(now.max(ZERO), input));
+    }
+    expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+    "#]]
+    .assert_eq(&script::show(&out, false));
 }

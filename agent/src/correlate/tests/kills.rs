@@ -127,7 +127,7 @@ fn an_operators_term_by_default_action() {
         ),
         expect![[r#"
             default-action: External/DefaultAction/Quiet
-              SIGTERM from `bash` (pid 70, on the host) itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              SIGTERM from `bash` (pid 70, on the host) itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -443,7 +443,7 @@ fn systemds_watchdog_is_a_stop_signal() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              SIGABRT itself ended `web` (pid 200) and dumped core: it has no handler, so work in flight was dropped
+              SIGABRT itself ended `web` (pid 200) and dumped core: it has no handler, so any work in flight was dropped
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -562,7 +562,7 @@ fn a_terminals_interrupt() {
         ),
         expect![[r#"
             default-action: External/DefaultAction/Quiet
-              SIGINT from its terminal itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              SIGINT from its terminal itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );

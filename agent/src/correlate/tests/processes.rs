@@ -80,7 +80,7 @@ fn without_a_namespace_the_first_from_outside_is_main() {
         ",
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              SIGTERM itself ended `app` (pid 100): it has no handler, so work in flight was dropped
+              SIGTERM itself ended `app` (pid 100): it has no handler, so any work in flight was dropped
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -289,7 +289,7 @@ fn an_orphan_shares_pid_1_with_half_of_the_machine() {
         ),
         expect![[r#"
             default-action: External/DefaultAction/Quiet
-              SIGTERM from `cron` (pid 90, on the host, child of `systemd`) itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              SIGTERM from `cron` (pid 90, on the host, child of `systemd`) itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );

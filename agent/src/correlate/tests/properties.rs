@@ -37,6 +37,14 @@ fn deaths() -> Vec<String> {
             +1 SEGV main -> main fault\n+1.001 exit main SEGV core\n+1.06 exec second
             +1.1 TERM systemd -> second handler\n+1.11 enter second TERM\n+1.15 exit second 0\n+1.16 rmdir web.service",
         ),
+        unit(
+            "proc second in=web.service pid=201 start=+1.1 parent=systemd comm=web\n+1 exit main 0\n+1.101 exec second
+            +4 TERM systemd -> second default\n+4.01 exit second TERM\n+4.02 rmdir web.service",
+        ),
+        container(
+            "proc box in=app pid=110 ns=1 level=2 start=+0.5 parent=main comm=box\n+0.51 exec box\n+1 exit box 0
+            +4 TERM runc -> main default\n+4.01 exit main TERM\n+4.02 rmdir app",
+        ),
         container(
             "+1 TERM runc -> main handler\n+1.01 enter main TERM\n+1.02 tcp app closed 80\n+1.03 tcp app accepted 80 5001
             +1.1 tcp app refused 80 5002\n+1.11 tcp app client-refused 80 5002\n+1.2 tcp app reset 80 5001
@@ -80,7 +88,7 @@ proptest! {
 
     #[test]
     fn any_order_within_the_window_gives_the_verdict_of_the_true_order(
-        which in 0..17_usize,
+        which in 0..19_usize,
         delays in prop::collection::vec(any::<u64>(), 60),
     ) {
         let script = &deaths()[which];

@@ -86,7 +86,7 @@ fn ended_by_15_is_not_exit_143() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              SIGTERM itself ended `web` (pid 200): it has no handler, so work in flight was dropped
+              SIGTERM itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );

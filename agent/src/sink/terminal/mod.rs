@@ -211,7 +211,7 @@ impl Status {
 
     /// Never reaches the last column, where terminals differ on when they wrap.
     fn draw(&mut self, out: &mut Vec<u8>, columns: u16) {
-        let mut line = self.summary() + " | q ends";
+        let mut line = format!("q ends | {}", self.summary());
         line.truncate(usize::from(columns).saturating_sub(1));
         self.drawn = line.len();
         out.extend_from_slice(line.as_bytes());
@@ -223,10 +223,7 @@ impl Status {
         let mut verdicts: Vec<_> = self.verdicts.iter().collect();
         verdicts.sort_by_key(|&(name, count)| (std::cmp::Reverse(*count), *name));
         let verdicts: Vec<String> = verdicts.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        let mut line = format!("{total} terminations");
-        if !verdicts.is_empty() {
-            line += &format!(": {}", verdicts.join(", "));
-        }
+        let mut line = format!("{} of {} probes", self.probes_active, self.probes);
         for (count, what) in [
             (self.hidden, "not shown"),
             (self.lost, "records LOST"),
@@ -236,7 +233,12 @@ impl Status {
                 line += &format!(" | {count} {what}");
             }
         }
-        line + &format!(" | {} of {} probes", self.probes_active, self.probes)
+        // What may be cut off by a narrow terminal comes last.
+        line += &format!(" | {total} termination{}", if total == 1 { "" } else { "s" });
+        if !verdicts.is_empty() {
+            line += &format!(": {}", verdicts.join(", "));
+        }
+        line
     }
 }
 

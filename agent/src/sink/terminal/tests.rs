@@ -162,19 +162,19 @@ fn the_live_view_scrolls_above_its_status_line() {
     check_screen(
         &terminal,
         expect![[r#"
-        2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1
-         of 2 probes active
-          tcp_send_reset unsupported: the kernel has no such tracepo
-        int
-        2026-01-02T03:04:06.500Z unit nginx.service  unknown
-          it ended, and how is not known: it was running before obse
-        rvation began
-            gaps: it ran before observation began; 3 signal_generate
-         records lost; not observed: tcp_send_reset
-        1 terminations: 1 unknown | 1 not shown | 3 records LOST | 2
-         facts dropped | 1 of 2 probes
+            2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1
+             of 2 probes active
+              tcp_send_reset unsupported: the kernel has no such tracepo
+            int
+            2026-01-02T03:04:06.500Z unit nginx.service  unknown
+              it ended, and how is not known: it was running before obse
+            rvation began
+                gaps: it ran before observation began; 3 signal_generate
+             records lost; not observed: tcp_send_reset
+            1 of 2 probes | 1 not shown | 3 records LOST | 2 facts dropp
+            ed | 1 termination: 1 unknown
 
-    "#]],
+        "#]],
     );
 }
 
@@ -199,10 +199,10 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
     check_screen(
         &terminal,
         expect![[r#"
-        2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
-         of 0 probes active
-        0 terminations | 1 not shown | 0 of 0 probes | q ends
-    "#]],
+            2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
+             of 0 probes active
+            q ends | 0 of 0 probes | 1 not shown | 0 terminations
+        "#]],
     );
     terminal.narrow(20);
     let _ = sink.resize(20).unwrap();
@@ -210,10 +210,10 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
     check_screen(
         &terminal,
         expect![[r#"
-        2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
-         of 0 probes active
-        0 terminations | 1 
-    "#]],
+            2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
+             of 0 probes active
+            q ends | 0 of 0 pro
+        "#]],
     );
     for columns in [1, 0] {
         assert_eq!(sink.resize(columns).unwrap(), Flow::Continue);

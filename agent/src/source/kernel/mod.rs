@@ -113,6 +113,8 @@ impl Kernel {
             let state = kernel.attach(probe.choose(&layout, options.oldest), probe, &types);
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
+        drop((layout, types));
+        give_back();
         Ok(kernel)
     }
 
@@ -250,6 +252,16 @@ impl Kernel {
         // The kernel's own header of each (BPF_RINGBUF_HDR_SZ), and the smallest record.
         const LEAST: usize = 8 + size_of::<CgroupRmdir>();
         self.ring_bytes as usize / LEAST
+    }
+}
+
+/// Reading the kernel's types takes tens of MiB for a moment, which the allocator would keep for good.
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "no safe crate of ours offers malloc_trim")]
+    // SAFETY: takes an integer, touches only free memory of the allocator's own.
+    unsafe {
+        nix::libc::malloc_trim(0);
     }
 }
 
