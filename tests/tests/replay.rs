@@ -1,20 +1,11 @@
 //! A recording that is not whole, given to the agent's binary: judged as far as it goes, and the person is told.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use epitaph::event::{Boot, Input, Observation, WallOffset};
 use epitaph::recording::Writer;
-
-/// `EPITAPH_BIN`, else the `epitaph` beside this package's own binaries.
-fn agent() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test's own setting: there is no configuration to read it in"
-    )]
-    let named = std::env::var_os("EPITAPH_BIN").map(PathBuf::from);
-    named.unwrap_or_else(|| Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("epitaph"))
-}
+use epitaph_tests::agent::program;
 
 fn recording() -> Vec<u8> {
     let observation = Observation {
@@ -34,10 +25,11 @@ fn recording() -> Vec<u8> {
 
 /// What it says on standard error; it must succeed.
 fn replayed(bytes: &[u8]) -> String {
+    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("evidence.epitaph");
     std::fs::write(&file, bytes).unwrap();
-    let output = Command::new(agent()).arg("replay").arg(&file).output().unwrap();
+    let output = Command::new(program(beside)).arg("replay").arg(&file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }

@@ -58,8 +58,9 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
             format!("cannot read all of {shown}: {error}"),
         ));
     }
-    if report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
+    if !ended || report.tail_bytes + report.damaged + report.unknown_inputs + report.undecodable > 0 {
         tracing::warn!(
+            ended,
             tail_bytes = report.tail_bytes,
             damaged = report.damaged,
             damaged_bytes = report.damaged_bytes,
