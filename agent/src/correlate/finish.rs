@@ -80,6 +80,8 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let observed = context.sight.sees_sockets()
         && !sockets_lost
+        // Told to end before the clients had their say.
+        && until <= now
         && !holes.gap
         && timeline.sockets.over_cap() == 0
         // The kernel knows a socket by its cgroup v2 only.

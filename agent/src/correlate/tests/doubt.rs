@@ -466,7 +466,7 @@ fn the_observation_ends_during_a_stop() {
         ",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Quiet
+            unknown: Stopped/Unknown/Unknown
               How PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
               fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
         "#]],
@@ -497,8 +497,8 @@ fn the_observation_ends_just_after_the_end() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+            clean-exit: Stopped/Clean/Unknown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
         "#]],
     );
 }

@@ -367,10 +367,10 @@ fn times_that_contradict_one_another_come_to_an_end() {
         ",
         ),
         expect![[r#"
-            nonzero-exit: Crash/NonzeroExit/Quiet
+            nonzero-exit: Crash/NonzeroExit/Unknown
               `web` (pid 200) ended by itself with code 1
               fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
-            nonzero-exit: Crash/NonzeroExit/Quiet
+            nonzero-exit: Crash/NonzeroExit/Unknown
               `web` (pid 201) ended by itself with code 1
               fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
         "#]],
