@@ -478,3 +478,47 @@ fn an_init_that_comes_in_later_does_not_replace_the_dead() {
         "#]],
     );
 }
+
+#[test]
+fn an_end_that_is_told_late_is_still_the_earlier_one() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=server
+        proc init in=app pid=150 ns=1 start=+1.101 parent=shim comm=sleep
+        +0.001 exec main
+        +1 KILL bash -> main
+        +1.102 exec init
+        +1.001 exit main KILL
+        +1.2 exit init 3
+        ",
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `sleep` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_stage_that_ends_before_its_init_begins_is_no_death() {
+    check(
+        "
+        +0 mkdir app
+        proc stage in=app pid=100 start=+0 parent=shim comm=runc
+        proc init in=app pid=150 ns=1 start=+0.101 parent=shim comm=app
+        +0.001 exec stage
+        +0.1 exit stage 0
+        +0.102 exec init
+        +0.5 exit init 3
+        ",
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
