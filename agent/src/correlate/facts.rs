@@ -11,6 +11,9 @@ use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, is_request};
 use super::{Correlator, KERNEL_KILLS, TOUCH, role, task_of};
 
+/// The first process of the machine: whoever lost its parent is its child.
+const INIT: Pid = Pid(1);
+
 impl Correlator {
     /// False where the event's cgroup is not known (yet).
     pub(super) fn fact(&mut self, at: Boot, event: &Event, out: &mut Vec<Output>) -> bool {
@@ -95,6 +98,7 @@ impl Correlator {
         }
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
+        state.seen(target);
         if state.is_over(target) || matches!(signal.signal.number(), 18 | 19) {
             return;
         }
@@ -173,12 +177,23 @@ impl Correlator {
         let parent = self.index.attribute_parent(exec);
         let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
         let Some(state) = self.subjects.get_mut(&own) else { return };
+        // A child of PID 1 may be an orphan of the last life: its start tells, for systemd forks a unit's process when it is due.
+        let is_unit = matches!(state.subject, Subject::Unit { .. });
+        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
         let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
         if let Some(known) = known {
-            known.outside |= outside;
+            // `/proc` alone does not tell where it came from.
+            known.outside = outside || known.id.exact && known.outside;
+            known.came_in(came);
             known.named(exec.task.comm, at);
+            state.seen(&exec.task);
+            if !outside && !exec.task.is_ns_init() {
+                state.candidates.retain(|known| known.outside || !known.id.is(&exec.task));
+            }
         } else if outside || exec.task.is_ns_init() {
-            state.learn(Candidate::of(&exec.task, at, outside));
+            let mut candidate = Candidate::of(&exec.task, at, outside);
+            candidate.came_in(came);
+            state.learn(candidate);
         }
         self.reschedule(own);
     }
@@ -230,8 +245,13 @@ impl Correlator {
         if let Some((subject, own)) = found
             && self.know(own, subject)
         {
-            if let Some(state) = self.subjects.get_mut(&own) {
-                state.learn(Candidate::of_fact(fact));
+            let parent = self.index.attribute_process(fact.ppid);
+            let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
+            let candidate = Candidate::of_fact(fact, outside);
+            if let Some(state) = self.subjects.get_mut(&own)
+                && (outside || candidate.is_ns_init())
+            {
+                state.learn(candidate);
             }
             self.reschedule(own);
         }

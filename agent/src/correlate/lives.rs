@@ -107,7 +107,7 @@ impl Correlator {
         if state.removed.is_some() {
             return self.begin_again(own, state, end);
         }
-        let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.id.start > end);
+        let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
         state.candidates.retain(goes_on);
         if state.timeline.is_some() {
             state.touched = Some(self.now);
@@ -121,13 +121,17 @@ impl Correlator {
     fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot) {
         let main = state.main().map(|main| main.id);
         // Times that contradict one another (a recording can hold any) must not keep the dead among the living.
-        let is_next = |id: &ProcessId| id.start > end && !main.is_some_and(|main| main.same(id));
-        state.candidates.retain(|candidate| is_next(&candidate.id));
+        let is_main = |id: &ProcessId| main.is_some_and(|main| main.same(id));
+        state
+            .candidates
+            .retain(|candidate| candidate.is_after(end) && !is_main(&candidate.id));
+        let known: Vec<ProcessId> = state.candidates.iter().map(|candidate| candidate.id).collect();
+        let is_next = |id: &ProcessId| id.is_after(end) && !is_main(id) || known.iter().any(|next| next.same(id));
         state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
         state.exits_dropped = 0;
         state.finished = main.map(|id| (id, end));
         state.cgroups = vec![own];
-        let next = state.candidates.iter().map(|candidate| candidate.id.start).min();
+        let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
         if let Some(mut timeline) = state.timeline.take() {
             timeline.signals.retain(|fact| is_next(&ProcessId::of(&fact.signal.target)));
             timeline

@@ -59,6 +59,8 @@ pub(super) struct Candidate {
     pub comm: Comm,
     /// When it had that name: an exec changes it.
     pub comm_at: Boot,
+    /// When it executed as one that came in, where its start does not tell: it may have been forked long before.
+    pub came: Option<Boot>,
     pub exit: Option<MainExit>,
 }
 
@@ -81,9 +83,46 @@ impl State {
 
     /// The main process: a container's is init of its pid namespace (the outermost one seen), else the first that came in
     /// from outside. A unit's is the first that came in: a namespace inside a unit is mostly a sandbox of its own.
+    ///
+    /// Whoever came in after a main process had ended is the next one, however well it ranks.
     pub fn main(&self) -> Option<Candidate> {
-        let best = self.candidates.iter().min_by_key(|candidate| self.rank(candidate)).copied();
-        best.or_else(|| self.asked_process())
+        let best = |before: Option<Boot>| {
+            let in_time = |candidate: &&Candidate| before.is_none_or(|end| !candidate.is_after(end));
+            self.candidates
+                .iter()
+                .filter(in_time)
+                .min_by_key(|candidate| self.rank(candidate))
+        };
+        let Some(mut main) = best(None) else {
+            return self.asked_process();
+        };
+        // Each round looks at an earlier end, for what remains did not come after the last.
+        while let Some(end) = self.end_before(main) {
+            let Some(earlier) = best(Some(end)) else { break };
+            main = earlier;
+        }
+        Some(*main)
+    }
+
+    /// The first end of another one that `next` came in after.
+    fn end_before(&self, next: &Candidate) -> Option<Boot> {
+        let others = self.candidates.iter().filter(|other| other.outside || other.is_ns_init());
+        let ends = others
+            .filter(|other| !self.is_stage(other, next))
+            .filter_map(Candidate::exit_at);
+        ends.filter(|end| next.is_after(*end)).min()
+    }
+
+    /// A runtime's own process that ended well before the init that it made: no main process.
+    fn is_stage(&self, ended: &Candidate, next: &Candidate) -> bool {
+        let is_container = matches!(self.subject, Subject::Container { .. });
+        let ended_well = ended.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&ended.id);
+        is_container && ended_well && !ended.is_ns_init() && next.is_ns_init()
+    }
+
+    fn was_asked(&self, id: &ProcessId) -> bool {
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        signals.iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())
     }
 
     /// Where no main process is known: the target of the first stop signal of the runtime's.
@@ -135,7 +174,7 @@ impl State {
 
     /// Learns of a process that may be the main one.
     pub fn learn(&mut self, mut candidate: Candidate) {
-        if self.finished.is_some_and(|(_, end)| candidate.id.start <= end) || !self.may_be_main(&candidate) {
+        if self.is_left_over(&candidate) || !self.may_be_main(&candidate) {
             return;
         }
         // Its end may have come first.
@@ -157,6 +196,26 @@ impl State {
         }
     }
 
+    /// A process of the life that is over.
+    fn is_left_over(&self, candidate: &Candidate) -> bool {
+        self.finished
+            .is_some_and(|(main, end)| main.same(&candidate.id) || !candidate.is_after(end))
+    }
+
+    /// A kernel record of a process: its start is exact, where `/proc` gave a tick. One that proves to be of the last life goes.
+    pub fn seen(&mut self, task: &Task) {
+        let Some(i) = self.candidates.iter().position(|known| known.id.is(task)) else {
+            return;
+        };
+        if self.candidates[i].id.exact {
+            return;
+        }
+        self.candidates[i].id = ProcessId::of(task);
+        if self.is_left_over(&self.candidates[i]) {
+            self.candidates.swap_remove(i);
+        }
+    }
+
     /// Beside a container's init, whoever comes in (health checks, by the thousand) is no main process: it is not kept, so that
     /// what is kept of a subject stays small.
     fn may_be_main(&self, candidate: &Candidate) -> bool {
@@ -169,6 +228,7 @@ impl State {
         if self.is_over(&exit.task) {
             return;
         }
+        self.seen(&exit.task);
         if exit.task.is_ns_init() {
             self.learn(Candidate::of(&exit.task, at, false));
         }
@@ -204,8 +264,7 @@ impl State {
         let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
             return false;
         };
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
-        if signals.iter().any(|fact| main.id.is(&fact.signal.target) && fact.is_stop()) {
+        if self.was_asked(&main.id) {
             return false;
         }
         let mut others = self
@@ -218,10 +277,10 @@ impl State {
                 others.any(|other| other.exit.is_none() && (!main.is_ns_init() || other.ns_level < main.ns_level))
             }
             Subject::Container { .. } => false,
-            Subject::Unit { .. } if self.removed.is_none() => others.any(|other| other.id.start > exit.at),
+            Subject::Unit { .. } if self.removed.is_none() => others.any(|other| other.is_after(exit.at)),
             Subject::Unit { .. } => self
                 .finished
-                .is_some_and(|(_, end)| main.id.start > end && main.id.start.since(end) <= linger),
+                .is_some_and(|(_, end)| main.is_after(end) && main.id.start.since(end) <= linger),
         }
     }
 
@@ -249,6 +308,12 @@ impl ProcessId {
         self.same(&ProcessId::of(task))
     }
 
+    /// Began after that; what `/proc` says is rounded down.
+    pub fn is_after(&self, end: Boot) -> bool {
+        let slack = if self.exact { Duration::ZERO } else { START_SLACK };
+        self.start.plus(slack) > end
+    }
+
     pub fn same(&self, other: &ProcessId) -> bool {
         let apart = self.start.0.abs_diff(other.start.0);
         let exact = self.exact && other.exact;
@@ -265,11 +330,12 @@ impl Candidate {
             outside,
             comm: task.comm,
             comm_at: at,
+            came: None,
             exit: None,
         }
     }
 
-    pub fn of_fact(fact: &ProcessFact) -> Candidate {
+    pub fn of_fact(fact: &ProcessFact, outside: bool) -> Candidate {
         Candidate {
             id: ProcessId {
                 tgid: fact.tgid,
@@ -278,9 +344,10 @@ impl Candidate {
             },
             ns_level: fact.ns_level,
             ns_pid: fact.ns_pid,
-            outside: true,
+            outside,
             comm: Comm::new(&fact.comm),
             comm_at: fact.start,
+            came: None,
             exit: None,
         }
     }
@@ -297,6 +364,16 @@ impl Candidate {
             comm: self.comm,
             start: self.id.start,
         }
+    }
+
+    /// Of a later life than the one that ended then.
+    pub fn is_after(&self, end: Boot) -> bool {
+        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+    }
+
+    /// A candidate may execute again: the first time counts.
+    pub fn came_in(&mut self, at: Option<Boot>) {
+        self.came = [self.came, at].into_iter().flatten().min();
     }
 
     pub fn exit_at(&self) -> Option<Boot> {
@@ -325,6 +402,7 @@ impl Candidate {
             (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
         }
         self.outside |= other.outside;
+        self.came_in(other.came);
         self.named(other.comm, other.comm_at);
         if let Some(exit) = other.exit
             && self.exit.is_none_or(|known| known.at > exit.at)

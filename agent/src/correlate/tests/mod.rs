@@ -8,6 +8,7 @@ mod properties;
 mod script;
 mod sockets;
 mod stops;
+mod successors;
 
 use expect_test::Expect;
 

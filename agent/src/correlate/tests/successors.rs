@@ -1,0 +1,151 @@
+//! Which of two main processes of one cgroup is the next one, and that the last one's end stays.
+
+use expect_test::expect;
+
+use super::{check, unit};
+
+#[test]
+fn the_next_main_process_begins_within_a_tick_of_the_last_ones_end() {
+    check(
+        "
+        +0 mkdir web.service
+        proc first in=web.service pid=200 start=+0.001 parent=bash comm=sleep
+        proc second in=web.service pid=210 start=+0.309 parent=bash comm=sh
+        proc child in=web.service pid=211 start=+0.312 parent=second comm=sleep
+        proc third in=web.service pid=212 start=+0.62 parent=second comm=sleep
+        +0.002 found first
+        +0.002 exec first
+        +0.306 exit first 0
+        +0.311 found second
+        +0.311 exec second
+        +0.313 found child
+        +0.313 exec child
+        +0.613 exit child 0
+        +0.621 found third
+        +0.621 exec third
+        +0.92 exit third 0
+        +0.922 exit second 7
+        ",
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `sh` (pid 210) ended by itself with code 7
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn the_next_main_process_was_forked_before_the_last_ones_end() {
+    check(
+        &unit(
+            "
+        proc next in=web.service pid=190 start=-1 parent=bash comm=sh
+        proc child in=web.service pid=300 start=+1.2 parent=next comm=sleep
+        +1 KILL bash -> main
+        +1.001 exit main KILL
+        +1.1 exec next
+        +1.201 exec child
+        +4 exit child 0
+        +4.1 exit next 7
+        ",
+        ),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `sh` (pid 190) ended by itself with code 7
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn an_orphan_of_the_last_life_is_no_main_process() {
+    check(
+        &unit(
+            "
+        proc orphan in=web.service pid=201 start=+0.999 parent=systemd comm=worker
+        +1 exit main 1
+        +3.5 tick
+        +4 found orphan
+        +4 exec orphan
+        +4.1 exit orphan 0
+        ",
+        ),
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `web` (pid 200) ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn an_init_that_comes_in_later_does_not_replace_the_dead() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=server
+        proc init in=app pid=150 ns=1 start=+1.101 parent=shim comm=sleep
+        +0.001 exec main
+        +1 KILL bash -> main
+        +1.001 exit main KILL
+        +1.102 found init
+        +1.102 exec init
+        +5 exit init 3
+        ",
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `sleep` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn an_end_that_is_told_late_is_still_the_earlier_one() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=server
+        proc init in=app pid=150 ns=1 start=+1.101 parent=shim comm=sleep
+        +0.001 exec main
+        +1 KILL bash -> main
+        +1.102 exec init
+        +1.001 exit main KILL
+        +1.2 exit init 3
+        ",
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100): neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `sleep` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_stage_that_ends_before_its_init_begins_is_no_death() {
+    check(
+        "
+        +0 mkdir app
+        proc stage in=app pid=100 start=+0 parent=shim comm=runc
+        proc init in=app pid=150 ns=1 start=+0.101 parent=shim comm=app
+        +0.001 exec stage
+        +0.1 exit stage 0
+        +0.102 exec init
+        +0.5 exit init 3
+        ",
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 3
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
