@@ -31,7 +31,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "demo",
         flags: "[--otlp URL] [--keep] [STORY...]",
-        about: "over forty deaths, played by real processes, explained as they happen (root)",
+        about: "over forty deaths, played by real processes, explained as they happen; --keep leaves the agent's output in a file (root)",
         run: demo::task,
     },
     Task {

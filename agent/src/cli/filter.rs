@@ -14,10 +14,10 @@ pub struct Filter {
     #[arg(long, value_name = "ID", value_parser = container_prefix)]
     pub container: Vec<String>,
     /// systemd units with this name; * and ? match; ".service" is added where the name has no suffix
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = unit_pattern)]
     pub unit: Vec<String>,
-    /// Subjects in this cgroup or below, path from the hierarchy's root
-    #[arg(long, value_name = "PATH")]
+    /// Subjects in this cgroup or below; path from the hierarchy's root, or as it is below /sys/fs/cgroup
+    #[arg(long, value_name = "PATH", value_parser = cgroup_prefix)]
     pub cgroup: Vec<String>,
     /// Terminations with this verdict; `epitaph explain` lists them
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
@@ -64,6 +64,35 @@ fn container_prefix(text: &str) -> Result<String, String> {
         return Err("not the beginning of a container id: 1 to 64 hex digits".to_owned());
     }
     Ok(prefix)
+}
+
+fn unit_pattern(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("no unit has an empty name; write a name such as nginx, or '*' for all units".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn cgroup_prefix(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("an empty path; write one such as /system.slice, or / for all".to_owned());
+    }
+    Ok(below_the_mount(text).to_owned())
+}
+
+/// A path that was pasted from the file system, from the hierarchy's root on. The version 2 hierarchy is mounted at the
+/// second place where version 1 has the first.
+fn below_the_mount(path: &str) -> &str {
+    let rests = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(|mount| path.strip_prefix(mount));
+    match rests
+        .into_iter()
+        .flatten()
+        .find(|rest| rest.is_empty() || rest.starts_with('/'))
+    {
+        Some("") => "/",
+        Some(rest) => rest,
+        None => path,
+    }
 }
 
 /// systemctl's habit: a name without a suffix means the service.
@@ -176,6 +205,32 @@ mod tests {
         }
         t.cgroup_path = None;
         assert!(!filter(|f| f.cgroup = vec!["/system.slice".into()]).matches(&t));
+    }
+
+    #[test]
+    fn cgroups_as_the_file_system_has_them() {
+        for (pasted, path) in [
+            ("/sys/fs/cgroup/system.slice/nginx.service", "/system.slice/nginx.service"),
+            ("/sys/fs/cgroup/unified/system.slice/", "/system.slice/"),
+            ("/sys/fs/cgroup/unifiedly", "/unifiedly"),
+            ("/sys/fs/cgroup", "/"),
+            ("/sys/fs/cgroup/", "/"),
+            ("/sys/fs/cgroup/unified", "/"),
+            ("/sys/fs/cgroups/a", "/sys/fs/cgroups/a"),
+            ("/a/sys/fs/cgroup/b", "/a/sys/fs/cgroup/b"),
+            ("system.slice", "system.slice"),
+            ("/", "/"),
+        ] {
+            assert_eq!(cgroup_prefix(pasted).as_deref(), Ok(path), "{pasted}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_neither_a_unit_nor_a_cgroup() {
+        for empty in ["", " "] {
+            assert!(unit_pattern(empty).is_err() && cgroup_prefix(empty).is_err());
+        }
+        assert_eq!(unit_pattern("ngin?").as_deref(), Ok("ngin?"));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Config {
             let found = setting
                 .env
                 .iter()
-                .find_map(|&name| Some((name, env.get(name).filter(|v| !v.is_empty())?)));
+                .find_map(|&name| Some((name, env.get(name).filter(|v| !v.trim().is_empty())?)));
             if let Some((name, value)) = found {
                 (setting.set)(self, &value).map_err(|problem| ConfigError::Value {
                     source_name: format!("environment variable {name}"),
@@ -230,6 +230,12 @@ impl Config {
         if self.otlp.client_certificate.is_some() != self.otlp.client_key.is_some() {
             return invalid("otlp.client_certificate", "needs otlp.client_key, and the other way round");
         }
+        if self.export.agent_service_name.is_empty() {
+            return invalid("export.agent_service_name", "must not be empty");
+        }
+        if self.export.resource_attributes.contains_key("") {
+            return invalid("export.resource_attributes", "an attribute must have a name");
+        }
         // Their errors quote the endpoint, which may hold a password.
         for (key, result) in [
             ("otlp.endpoint", self.otlp.traces(limits.export_queue)),
@@ -238,6 +244,7 @@ impl Config {
             match result {
                 Ok(_) => {}
                 Err(otlp::ConfigError::Endpoint { why, .. }) => return invalid(key, &why),
+                Err(header @ otlp::ConfigError::Header { .. }) => return invalid("otlp.headers", &header.to_string()),
                 Err(other) => return invalid(key, &other.to_string()),
             }
         }

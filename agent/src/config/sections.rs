@@ -160,7 +160,7 @@ impl Otlp {
 }
 
 /// What is sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Export {
     /// Traces of unclean terminations only; metrics count all.
@@ -168,6 +168,35 @@ pub struct Export {
     /// `service.name` of the traces of terminations; without it `epitaph`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
+    /// `service.name` of the agent's own spans and metrics.
+    pub agent_service_name: String,
+    /// Of the resource of all that is sent; what the agent says of itself and of the dead wins over these.
+    #[serde(deserialize_with = "texts")]
+    pub resource_attributes: BTreeMap<String, String>,
+}
+
+impl Default for Export {
+    fn default() -> Self {
+        Export {
+            unclean_only: false,
+            service_name: None,
+            agent_service_name: "epitaph-agent".to_owned(),
+            resource_attributes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Without quotes `deployment.environment.name` is three tables to TOML, which nobody means.
+fn texts<'de, D: serde::Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let wrong = |name: String, remedy| serde::de::Error::custom(format!("attribute `{name}` is not text: {remedy}"));
+    BTreeMap::<String, toml::Value>::deserialize(d)?
+        .into_iter()
+        .map(|(name, value)| match value {
+            toml::Value::String(value) => Ok((name, value)),
+            toml::Value::Table(_) => Err(wrong(name, "put the whole name in quotes, as in \"a.b\" = \"value\"")),
+            _ => Err(wrong(name, "put the value in quotes")),
+        })
+        .collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -71,6 +71,12 @@ pub const ALL: &[Setting] = &[
     Setting { key: "export.service_name", env: &["EPITAPH_SERVICE_NAME"], flag: Some("--service-name"),
         about: "service.name of the traces of terminations; without it `epitaph`",
         set: |c, v| put_some(&mut c.export.service_name, v) },
+    Setting { key: "export.agent_service_name", env: &["OTEL_SERVICE_NAME"], flag: None,
+        about: "service.name of the agent's own spans and metrics",
+        set: |c, v| put(&mut c.export.agent_service_name, v) },
+    Setting { key: "export.resource_attributes", env: &["OTEL_RESOURCE_ATTRIBUTES"], flag: None,
+        about: "resource attributes of all traces and metrics, `name=value,name=value` percent-encoded; a table of names (in quotes) and values in the file; the agent's own attributes, service.name among them, win over these",
+        set: |c, v| { c.export.resource_attributes = resource_attributes(v)?; Ok(()) } },
     Setting { key: "kernel.btf", env: &["EPITAPH_BTF"], flag: Some("--btf"),
         about: "file with the running kernel's BTF, where it has no /sys/kernel/btf/vmlinux",
         set: |c, v| put_some(&mut c.kernel.btf, v) },
@@ -230,12 +236,36 @@ fn headers(text: &str) -> Result<BTreeMap<String, Secret>, String> {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
             return Err("a header's name has letters, digits, `-`, `_` and `.` only".to_owned());
         }
-        let value = percent_decode(value.trim()).ok_or_else(|| format!("the value of `{name}` is badly percent-encoded"))?;
+        let value = percent_decode(value.trim())
+            .filter(|value| !value.contains(char::is_control))
+            .ok_or_else(|| format!("the value of `{name}` is badly percent-encoded"))?;
         headers.insert(name.to_ascii_lowercase(), Secret::new(value));
     }
     Ok(headers)
 }
 
+/// <https://opentelemetry.io/docs/specs/otel/resource/sdk/#specifying-resource-information-via-an-environment-variable>:
+/// names and values are percent-encoded, a mistake spoils the whole, values are strings.
+fn resource_attributes(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut attributes = BTreeMap::new();
+    for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("`{pair}` is not `name=value`; a comma within a value is %2C"))?;
+        let decode = |text: &str| {
+            percent_decode(text.trim())
+                .ok_or_else(|| format!("`{pair}` is badly percent-encoded; a percent sign itself is %25"))
+        };
+        let name = decode(name)?;
+        if name.is_empty() {
+            return Err(format!("`{pair}` has no name before its `=`"));
+        }
+        attributes.insert(name, decode(value)?);
+    }
+    Ok(attributes)
+}
+
+/// None where a percent sign has no two hex digits after it, or the bytes are not UTF-8.
 fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
@@ -247,5 +277,5 @@ fn percent_decode(text: &str) -> Option<String> {
         let digit = |b: Option<u8>| char::from(b?).to_digit(16);
         out.push((digit(bytes.next())? * 16 + digit(bytes.next())?) as u8);
     }
-    String::from_utf8(out).ok().filter(|s| !s.contains(char::is_control))
+    String::from_utf8(out).ok()
 }

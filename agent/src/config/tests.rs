@@ -1,10 +1,10 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use expect_test::{expect, expect_file};
 
 use super::*;
-use crate::sink::otlp::Protocol;
+use crate::sink::otlp::{Compression, Protocol};
 
 struct Vars(HashMap<&'static str, &'static str>);
 
@@ -138,7 +138,7 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "otlp.endpoint" | "otlp.traces_endpoint" | "otlp.metrics_endpoint" => "http://collector:1",
             "otlp.protocol" => "http/protobuf",
             "otlp.traces" | "otlp.metrics" => "none",
-            "otlp.headers" => "a=b",
+            "otlp.headers" | "export.resource_attributes" => "a=b",
             "export.unclean_only" => "true",
             "log.format" => "json",
             "otlp.insecure" => "true",
@@ -157,6 +157,106 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
                 .unwrap_or_else(|| panic!("{} is not the path of its field", setting.key));
         }
     }
+}
+
+#[test]
+fn variables_of_traces_win_over_the_general_ones() {
+    let env = vars([
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://traces/in"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "HTTP/protobuf"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x%2Cy, tenant = blue"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"),
+        ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "/me.pem"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/me.key"),
+        // Unset, as OpenTelemetry has it.
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", ""),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", " "),
+    ]);
+    let otlp = load("", &env, &flags([])).unwrap().otlp;
+    let settings = otlp.traces(1).unwrap().unwrap();
+    assert_eq!(settings.url, "https://traces/in");
+    assert_eq!(otlp.metrics().unwrap().unwrap().url, "http://all:4318/v1/metrics");
+    assert_eq!(settings.protocol, Protocol::HttpProtobuf);
+    assert_eq!(settings.headers["authorization"], "Bearer x,y");
+    assert_eq!(settings.headers["tenant"], "blue");
+    assert_eq!(settings.timeout, Duration::from_millis(2500));
+    assert_eq!(settings.compression, Compression::None);
+    assert_eq!(settings.authorities, Some("/ca.pem".into()));
+    let identity = settings.identity.unwrap();
+    assert_eq!((identity.certificate, identity.key), ("/me.pem".into(), "/me.key".into()));
+}
+
+#[test]
+fn mistakes_in_opentelemetrys_variables_are_named() {
+    let error = |name, value| load("", &vars([(name, value)]), &flags([])).unwrap_err();
+    expect!["bad value of environment variable OTEL_EXPORTER_OTLP_PROTOCOL (setting `otlp.protocol`): not one of grpc, http/protobuf"]
+        .assert_eq(&error("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"));
+    expect!["bad value of environment variable OTEL_EXPORTER_OTLP_TRACES_COMPRESSION (setting `otlp.compression`): not one of none, gzip"]
+        .assert_eq(&error("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "zstd"));
+    expect!["bad value of environment variable OTEL_EXPORTER_OTLP_TIMEOUT (setting `otlp.timeout`): expected number at 0: write for example 10s, 500ms, or a number of milliseconds"]
+        .assert_eq(&error("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"));
+    expect!["bad setting `otlp.timeout`: must be more than zero"].assert_eq(&error("OTEL_EXPORTER_OTLP_TIMEOUT", "0"));
+    expect![
+        "bad value of environment variable OTEL_EXPORTER_OTLP_HEADERS (setting `otlp.headers`): not `name=value,name=value`"
+    ]
+    .assert_eq(&error("OTEL_EXPORTER_OTLP_HEADERS", "a=1,t0psecret"));
+    expect!["bad value of environment variable OTEL_RESOURCE_ATTRIBUTES (setting `export.resource_attributes`): `b` is not `name=value`; a comma within a value is %2C"]
+        .assert_eq(&error("OTEL_RESOURCE_ATTRIBUTES", "a=1,b"));
+    expect!["bad value of environment variable OTEL_RESOURCE_ATTRIBUTES (setting `export.resource_attributes`): `a=100%` is badly percent-encoded; a percent sign itself is %25"]
+        .assert_eq(&error("OTEL_RESOURCE_ATTRIBUTES", "a=100%"));
+    expect!["bad value of environment variable OTEL_RESOURCE_ATTRIBUTES (setting `export.resource_attributes`): `a=%ff` is badly percent-encoded; a percent sign itself is %25"]
+        .assert_eq(&error("OTEL_RESOURCE_ATTRIBUTES", "a=%ff"));
+    expect!["bad value of environment variable OTEL_RESOURCE_ATTRIBUTES (setting `export.resource_attributes`): `=1` has no name before its `=`"]
+        .assert_eq(&error("OTEL_RESOURCE_ATTRIBUTES", " =1"));
+}
+
+#[test]
+fn resource_attributes_from_the_variable_or_a_table() {
+    let of = |pairs: &[(&str, &str)]| {
+        let owned = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        owned.collect::<BTreeMap<_, _>>()
+    };
+    let file = "[export.resource_attributes]\n\"deployment.environment.name\" = \"test\"\nteam = \"blue, green\"\n";
+    let config = load(file, &vars([]), &flags([])).unwrap();
+    let from_file = of(&[("deployment.environment.name", "test"), ("team", "blue, green")]);
+    assert_eq!(config.export.resource_attributes, from_file);
+    assert_eq!(load(&config.to_toml(), &vars([]), &flags([])).unwrap(), config);
+
+    let env = vars([
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "team=a%2Cb%3Dc, k%3D8s = n%C3%A4he,empty=,eq=a=b,plus=a+b,",
+        ),
+        ("OTEL_SERVICE_NAME", "sexton"),
+    ]);
+    let export = load(file, &env, &flags([])).unwrap().export;
+    let from_env = [
+        ("team", "a,b=c"),
+        ("k=8s", "n\u{e4}he"),
+        ("empty", ""),
+        ("eq", "a=b"),
+        ("plus", "a+b"),
+    ];
+    assert_eq!(export.resource_attributes, of(&from_env));
+    assert_eq!((export.agent_service_name.as_str(), export.service_name), ("sexton", None));
+
+    expect![[r#"cannot parse the configuration epitaph.toml, line 1: attribute `deployment` is not text: put the whole name in quotes, as in "a.b" = "value""#]]
+        .assert_eq(&error("[export.resource_attributes]\ndeployment.environment.name = \"test\""));
+    expect!["cannot parse the configuration epitaph.toml, line 1: attribute `replicas` is not text: put the value in quotes"]
+        .assert_eq(&error("[export.resource_attributes]\nreplicas = 3"));
+    expect!["bad setting `export.resource_attributes`: an attribute must have a name"]
+        .assert_eq(&error("[export.resource_attributes]\n\"\" = \"a\""));
+    expect!["bad setting `export.agent_service_name`: must not be empty"]
+        .assert_eq(&error("[export]\nagent_service_name = \"\""));
+    expect!["bad setting `otlp.headers`: `two words` is not the name of a header, or its value has a character that no header may have"]
+        .assert_eq(&error(
+        "[otlp]\nendpoint = \"http://c\"\n[otlp.headers]\n\"two words\" = \"t0psecret\"",
+    ));
 }
 
 #[test]

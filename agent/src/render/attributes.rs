@@ -55,7 +55,7 @@ macro_rules! table {
 }
 
 table! {
-    SERVICE_NAME "service.name" Resource String "" "`epitaph`, unless configured; the agent's own spans: `epitaph-agent`."
+    SERVICE_NAME "service.name" Resource String "" "`epitaph`, unless configured; the agent's own spans: `epitaph-agent`, unless configured."
     SERVICE_INSTANCE_ID "service.instance.id" Resource String "" "What died: the container's id, or the unit's name."
     HOST_NAME "host.name" Resource String "" "The machine's host name."
     OS_TYPE "os.type" Resource String "" "`linux`."

@@ -4,6 +4,7 @@
 //! and the options, on nothing else: rendering again gives the same spans, and a retry the same bytes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::{Event, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
@@ -25,6 +26,8 @@ const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
 pub struct Options {
     /// In place of `epitaph`.
     pub service_name: Option<String>,
+    /// Of the resource, under those that this room knows better.
+    pub resource_attributes: BTreeMap<String, String>,
     /// Only unclean deaths become traces: ask [`Options::wants`].
     pub unclean_only: bool,
 }
@@ -75,6 +78,8 @@ fn resource(termination: &Termination, observation: &Observation, options: &Opti
         Subject::Container { id, .. } => id.0.clone(),
         Subject::Unit { name } => name.clone(),
     };
+    let configured = options.resource_attributes.iter();
+    let configured = configured.map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
     let ours = [
         KeyValue::new(
             key::SERVICE_NAME,
@@ -87,8 +92,9 @@ fn resource(termination: &Termination, observation: &Observation, options: &Opti
     ];
     let sdk = TelemetryResourceDetector.detect();
     let sdk = sdk.iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
+    // Of two with the same key the last one stays.
     Resource::builder_empty()
-        .with_schema_url(ours.into_iter().chain(sdk), SCHEMA_URL)
+        .with_schema_url(configured.chain(ours).chain(sdk), SCHEMA_URL)
         .build()
 }
 

@@ -266,6 +266,27 @@ fn rendering_again_gives_the_same() {
 }
 
 #[test]
+fn configured_attributes_stand_under_ours() {
+    let configured = [
+        ("deployment.environment.name", "prod"),
+        ("service.name", "shop"),
+        ("service.instance.id", "1"),
+        ("host.name", "elsewhere"),
+    ];
+    let options = Options {
+        resource_attributes: configured.map(|(k, v)| (k.into(), v.into())).into(),
+        ..Options::default()
+    };
+    let resource = trace(&clean(7), &observation(), &options).resource;
+    let of = |key: &'static str| resource.get(&key.into()).map(|v| v.to_string());
+    assert_eq!(of("deployment.environment.name").as_deref(), Some("prod"));
+    let plain = trace(&clean(7), &observation(), &Options::default()).resource;
+    assert_eq!(resource.len(), plain.len() + 1);
+    assert!(plain.iter().all(|(k, v)| resource.get_ref(k) == Some(v)));
+    assert_eq!(resource.schema_url(), Some(SCHEMA_URL));
+}
+
+#[test]
 fn a_span_never_ends_before_it_begins() {
     let mut t = clean(7);
     t.end = t.begin.minus(Duration::from_millis(5));
@@ -278,6 +299,7 @@ fn options_name_the_service_and_leave_clean_deaths_out() {
     let options = Options {
         service_name: Some("graveyard".into()),
         unclean_only: true,
+        ..Options::default()
     };
     assert!(options.wants(&ignored(1)) && !options.wants(&clean(1)));
     assert!(Options::default().wants(&clean(1)));

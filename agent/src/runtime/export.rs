@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use tokio::time::Instant;
 
 use crate::cli::SysExit;
@@ -33,17 +34,7 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
-        let host = host();
-        // One writer per series: without the instance, the counters of two machines would be one to the collector.
-        let resource = Resource::builder()
-            .with_attributes([
-                KeyValue::new(key::SERVICE_NAME, "epitaph-agent"),
-                KeyValue::new(key::SERVICE_INSTANCE_ID, host.clone()),
-                KeyValue::new(key::HOST_NAME, host),
-                KeyValue::new(key::OS_TYPE, "linux"),
-            ])
-            .build();
-        let metrics = Metrics::new(resource, push).map_err(RuntimeError::os("start the metrics"))?;
+        let metrics = Metrics::new(own_resource(config), push).map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
             metrics.follow_export(sink.clone());
         }
@@ -73,6 +64,23 @@ impl Export {
     }
 }
 
+/// Of the agent's own spans and metrics. Not from `Resource::builder`, which reads the environment on its own.
+pub fn own_resource(config: &Config) -> Resource {
+    let host = host();
+    let configured = config.export.resource_attributes.iter();
+    Resource::builder_empty()
+        .with_attributes(configured.map(|(k, v)| KeyValue::new(k.clone(), v.clone())))
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_attributes([
+            KeyValue::new(key::SERVICE_NAME, config.export.agent_service_name.clone()),
+            // One writer per series: without the instance, the counters of two machines would be one to the collector.
+            KeyValue::new(key::SERVICE_INSTANCE_ID, host.clone()),
+            KeyValue::new(key::HOST_NAME, host),
+            KeyValue::new(key::OS_TYPE, "linux"),
+        ])
+        .build()
+}
+
 /// This machine's name, as the kernel has it.
 pub fn host() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
@@ -96,6 +104,8 @@ mod tests {
         let collector = Collector::start(|_, _| Reply::Take).await;
         let mut config = Config::default();
         config.otlp.endpoint = Some(format!("http://{}", collector.address).parse().unwrap());
+        let attributes = [("deployment.environment.name", "test"), ("host.name", "elsewhere")];
+        config.export.resource_attributes = attributes.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let export = Export::start(&config).unwrap();
         export.finish(Duration::from_secs(60)).await;
 
@@ -109,6 +119,23 @@ mod tests {
         };
         assert_eq!(of("service.name"), r#"Some(StringValue("epitaph-agent"))"#);
         assert_eq!(of("service.instance.id"), format!("Some(StringValue({:?}))", host()));
-        assert_eq!(of("host.name"), of("service.instance.id"));
+        assert_eq!(
+            of("host.name"),
+            of("service.instance.id"),
+            "ours wins over what is configured"
+        );
+        assert_eq!(of("deployment.environment.name"), r#"Some(StringValue("test"))"#);
+        assert_eq!(of("telemetry.sdk.name"), r#"Some(StringValue("opentelemetry"))"#);
+    }
+
+    #[test]
+    fn the_agents_own_service_has_a_name_of_its_own() {
+        let mut config = Config::default();
+        config.export.service_name = Some("graveyard".to_owned());
+        config.export.resource_attributes = [("service.name".to_owned(), "shop".to_owned())].into();
+        let name = |config: &Config| own_resource(config).get(&key::SERVICE_NAME.into()).map(|v| v.to_string());
+        assert_eq!(name(&config).as_deref(), Some("epitaph-agent"));
+        config.export.agent_service_name = "sexton".to_owned();
+        assert_eq!(name(&config).as_deref(), Some("sexton"));
     }
 }

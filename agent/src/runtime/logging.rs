@@ -12,7 +12,7 @@ use crate::config::{Config, LogFormat};
 use crate::sink::own_spans;
 
 use super::RuntimeError;
-use super::export::{host, wrong};
+use super::export::{own_resource, wrong};
 
 pub struct Logging {
     spans: Option<own_spans::Guard>,
@@ -31,7 +31,7 @@ pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
     };
     let (layer, spans) = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
         Some(settings) => {
-            let (layer, guard) = own_spans::start(settings, &host()).map_err(wrong)?;
+            let (layer, guard) = own_spans::start(settings, own_resource(config)).map_err(wrong)?;
             (Some(layer), Some(guard))
         }
         None => (None, None),

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
+use opentelemetry::Context;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -16,30 +15,20 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::otlp::{BuildError, Settings, Sink, Stats, Worker, start as start_sink};
-use crate::render::attributes::key;
 use crate::render::span::Trace;
 
-/// A layer that sends the agent's spans, and the guard that flushes them.
+/// A layer that sends the agent's spans under `resource`, and the guard that flushes them.
 ///
 /// # Errors
 /// As for [`super::otlp::start`].
 ///
 /// # Panics
 /// Outside a Tokio runtime.
-pub fn start<S>(settings: Settings, host: &str) -> Result<(impl Layer<S> + use<S>, Guard), BuildError>
+pub fn start<S>(settings: Settings, resource: Resource) -> Result<(impl Layer<S> + use<S>, Guard), BuildError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     let (sink, worker) = start_sink(settings)?;
-    let resource = Resource::builder_empty()
-        .with_detector(Box::new(TelemetryResourceDetector))
-        .with_attributes([
-            KeyValue::new(key::SERVICE_NAME, "epitaph-agent"),
-            KeyValue::new(key::SERVICE_INSTANCE_ID, host.to_string()),
-            KeyValue::new(key::HOST_NAME, host.to_string()),
-            KeyValue::new(key::OS_TYPE, "linux"),
-        ])
-        .build();
     let to_sink = ToSink {
         sink: sink.clone(),
         resource: resource.clone(),
@@ -129,7 +118,8 @@ mod tests {
             ..OtlpConfig::default()
         };
         let settings = config.settings().expect("settings").expect("an endpoint");
-        let (layer, guard) = start(settings, "node-7").expect("a layer");
+        let resource = Resource::builder_empty().with_service_name("epitaph-agent").build();
+        let (layer, guard) = start(settings, resource).expect("a layer");
 
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {

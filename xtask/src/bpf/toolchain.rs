@@ -37,13 +37,12 @@ enum Compiler {
     Debian,
 }
 
-/// A nightly with rust-src, if its LLVM can be had for the linker; else Debian's packages; else both remedies.
+/// A nightly with rust-src, if it runs and its LLVM can be had for the linker; else Debian's packages; else both remedies.
 pub fn choose() -> Result<Toolchain> {
     let mut refused = Vec::new();
     for name in nightlies_with_source() {
-        let version = shell::read(rustup_run(&name, "rustc").arg("-vV"))?;
-        match linker::ready(llvm_major(&version)?) {
-            Ok(linker) => {
+        match nightly_compiler(&name) {
+            Ok((version, linker)) => {
                 return Ok(Toolchain {
                     compiler: Compiler::Nightly(name),
                     version,
@@ -168,6 +167,13 @@ fn nightlies_with_source() -> Vec<String> {
         sysroot.is_ok_and(|dir| Path::new(&dir).join("lib/rustlib/src/rust/library/Cargo.lock").is_file())
     });
     with_source.map(str::to_owned).collect()
+}
+
+/// What it says of its version, and a linker for it.
+fn nightly_compiler(name: &str) -> Result<(String, PathBuf)> {
+    let version = shell::read(rustup_run(name, "rustc").arg("-vV"))?;
+    let linker = linker::ready(llvm_major(&version)?)?;
+    Ok((version, linker))
 }
 
 fn rustup_run(toolchain: &str, program: &str) -> Command {

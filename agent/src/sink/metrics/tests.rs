@@ -149,8 +149,11 @@ async fn the_table_is_what_is_exported_by_both_ways() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
     let metrics = Metrics::new(Resource::builder_empty().build(), push).unwrap();
-    let env = |name: &str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://127.0.0.1:9".to_owned());
-    let settings = otlp::OtlpConfig::from_env(&env).unwrap().settings().unwrap().unwrap();
+    let config = otlp::OtlpConfig {
+        endpoint: Some("http://127.0.0.1:9".to_owned()),
+        ..otlp::OtlpConfig::default()
+    };
+    let settings = config.settings().unwrap().unwrap();
     let (sink, _worker) = otlp::start(settings).unwrap();
     metrics.follow_export(sink);
     play(&metrics);

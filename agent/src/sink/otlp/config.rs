@@ -1,4 +1,4 @@
-//! Where traces go: OpenTelemetry's standard variables, and fields of our own configuration that win over them.
+//! Where traces go, as [`crate::config`] has it, and what follows from that.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,16 +26,9 @@ pub enum Compression {
     Gzip,
 }
 
-/// Request headers. Values are secrets (tokens): neither `Debug` nor serialisation shows them.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "std::collections::BTreeMap<String, String>")]
+/// Request headers. Values are secrets (tokens): `Debug` does not show them.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, String)>);
-
-impl From<std::collections::BTreeMap<String, String>> for Headers {
-    fn from(map: std::collections::BTreeMap<String, String>) -> Self {
-        Headers(map.into_iter().collect())
-    }
-}
 
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,19 +38,12 @@ impl fmt::Debug for Headers {
     }
 }
 
-impl Serialize for Headers {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_map(self.0.iter().map(|(name, _)| (name, "(not shown)")))
-    }
-}
-
 /// What was configured; a field that is absent is not configured. [`OtlpConfig::settings`] fills in the defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtlpConfig {
     /// Base URL for every signal: by http/protobuf traces go to `<endpoint>/v1/traces`.
     pub endpoint: Option<String>,
-    /// URL for traces, used as it is; wins over `endpoint` of the same origin.
+    /// URL for traces, used as it is; wins over `endpoint`.
     pub traces_endpoint: Option<String>,
     /// Default: grpc where the endpoint's port is 4317, else http/protobuf.
     pub protocol: Option<Protocol>,
@@ -78,15 +64,9 @@ pub struct OtlpConfig {
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
-    #[error("read {name}: `{value}` is not {expected}")]
-    Value {
-        name: String,
-        value: String,
-        expected: &'static str,
-    },
     /// Does not show the value, which may be a secret.
-    #[error("read {name}: entry {entry} is not `name=value` with a valid header name and value; separate entries by commas")]
-    Header { name: String, entry: usize },
+    #[error("`{name}` is not the name of a header, or its value has a character that no header may have")]
+    Header { name: String },
     #[error("parse OTLP endpoint `{value}`: {why}")]
     Endpoint { value: String, why: String },
     #[error("client certificate and client key go together: {missing} is missing")]
@@ -94,62 +74,6 @@ pub enum ConfigError {
 }
 
 impl OtlpConfig {
-    /// The standard variables: `OTEL_EXPORTER_OTLP_TRACES_*`, else `OTEL_EXPORTER_OTLP_*`. An empty one is an absent one.
-    pub fn from_env(env: &dyn Fn(&str) -> Option<String>) -> Result<OtlpConfig, ConfigError> {
-        let get = |name: &str| {
-            [
-                format!("OTEL_EXPORTER_OTLP_TRACES_{name}"),
-                format!("OTEL_EXPORTER_OTLP_{name}"),
-            ]
-            .into_iter()
-            .find_map(|full| Some((env(&full).map(|v| v.trim().to_string()).filter(|v| !v.is_empty())?, full)))
-        };
-        let path = |name| get(name).map(|(value, _)| PathBuf::from(value));
-        let endpoint_of = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-        Ok(OtlpConfig {
-            endpoint: endpoint_of("OTEL_EXPORTER_OTLP_ENDPOINT"),
-            traces_endpoint: endpoint_of("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
-            protocol: get("PROTOCOL").map(|(value, name)| protocol(&name, value)).transpose()?,
-            headers: get("HEADERS").map_or(Ok(Headers::default()), |(value, name)| headers(&name, &value))?,
-            timeout_ms: get("TIMEOUT").map(|(value, name)| number(&name, value)).transpose()?,
-            compression: get("COMPRESSION")
-                .map(|(value, name)| compression(&name, value))
-                .transpose()?,
-            certificate: path("CERTIFICATE"),
-            client_certificate: path("CLIENT_CERTIFICATE"),
-            client_key: path("CLIENT_KEY"),
-            insecure: get("INSECURE").map(|(value, _)| value.eq_ignore_ascii_case("true")),
-            queue: None,
-        })
-    }
-
-    /// These fields, and `other`'s where these are absent.
-    pub fn or(self, other: OtlpConfig) -> OtlpConfig {
-        let ours = self.endpoint.is_some() || self.traces_endpoint.is_some();
-        let (endpoint, traces_endpoint) = if ours {
-            (self.endpoint, self.traces_endpoint)
-        } else {
-            (other.endpoint, other.traces_endpoint)
-        };
-        OtlpConfig {
-            endpoint,
-            traces_endpoint,
-            protocol: self.protocol.or(other.protocol),
-            headers: if self.headers.0.is_empty() {
-                other.headers
-            } else {
-                self.headers
-            },
-            timeout_ms: self.timeout_ms.or(other.timeout_ms),
-            compression: self.compression.or(other.compression),
-            certificate: self.certificate.or(other.certificate),
-            client_certificate: self.client_certificate.or(other.client_certificate),
-            client_key: self.client_key.or(other.client_key),
-            insecure: self.insecure.or(other.insecure),
-            queue: self.queue.or(other.queue),
-        }
-    }
-
     /// What to start a sink with; `None` where no endpoint is configured: nobody asked for traces.
     pub fn settings(&self) -> Result<Option<Settings>, ConfigError> {
         let Some(value) = self.traces_endpoint.as_ref().or(self.endpoint.as_ref()) else {
@@ -265,86 +189,10 @@ pub struct Backoff {
     pub most: Duration,
 }
 
-fn protocol(name: &str, value: String) -> Result<Protocol, ConfigError> {
-    match value.to_ascii_lowercase().as_str() {
-        "grpc" => Ok(Protocol::Grpc),
-        "http/protobuf" => Ok(Protocol::HttpProtobuf),
-        _ => Err(ConfigError::Value {
-            name: name.into(),
-            value,
-            expected: "`grpc` or `http/protobuf`",
-        }),
-    }
-}
-
-fn compression(name: &str, value: String) -> Result<Compression, ConfigError> {
-    match value.to_ascii_lowercase().as_str() {
-        "none" => Ok(Compression::None),
-        "gzip" => Ok(Compression::Gzip),
-        _ => Err(ConfigError::Value {
-            name: name.into(),
-            value,
-            expected: "`gzip` or `none`",
-        }),
-    }
-}
-
-fn number(name: &str, value: String) -> Result<u64, ConfigError> {
-    match value.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err(ConfigError::Value {
-            name: name.into(),
-            value,
-            expected: "a positive number of milliseconds",
-        }),
-    }
-}
-
-/// `k1=v1,k2=v2`, values percent-encoded as W3C baggage has them.
-fn headers(name: &str, text: &str) -> Result<Headers, ConfigError> {
-    let mut headers = Vec::new();
-    for (i, entry) in text.split(',').enumerate().filter(|(_, entry)| !entry.trim().is_empty()) {
-        let bad = || ConfigError::Header {
-            name: name.into(),
-            entry: i + 1,
-        };
-        let (key, value) = entry.split_once('=').ok_or_else(bad)?;
-        let value = percent_decoded(value.trim()).ok_or_else(bad)?;
-        headers.push((key.trim().to_ascii_lowercase(), value));
-    }
-    let headers = Headers(headers);
-    header_map(&headers).map_err(|e| match e {
-        ConfigError::Header { entry, .. } => ConfigError::Header {
-            name: name.into(),
-            entry,
-        },
-        other => other,
-    })?;
-    Ok(headers)
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                u8::try_from(digit()? * 16 + digit()?).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok()
-}
-
 fn header_map(headers: &Headers) -> Result<HeaderMap, ConfigError> {
     let mut map = HeaderMap::new();
-    for (i, (name, value)) in headers.0.iter().enumerate() {
-        let bad = || ConfigError::Header {
-            name: "headers".into(),
-            entry: i + 1,
-        };
+    for (name, value) in &headers.0 {
+        let bad = || ConfigError::Header { name: name.clone() };
         let name = HeaderName::try_from(name.as_str()).map_err(|_| bad())?;
         let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| bad())?;
         value.set_sensitive(true);

@@ -94,6 +94,11 @@ async fn a_retry_is_the_same_byte_by_byte() {
 /// Another process, or this one after a restart, makes the same request of the same death.
 #[test]
 fn encoding_again_gives_the_same_bytes() {
+    let options = Options {
+        resource_attributes: (0..8).map(|n| (format!("team.{n}"), "blue".to_owned())).collect(),
+        ..Options::default()
+    };
+    let death = |n| trace(&ignored(n), &observation(), &options);
     let first = worker::encode(&[death(1), death(2)]);
     for _ in 0..50 {
         assert_eq!(worker::encode(&[death(1), death(2)]), first);
