@@ -253,6 +253,8 @@ pub mod tcp_flags {
     pub const CURRENT_EXITING: u32 = 1 << 2;
     /// The byte counts and the last send and receive times were read.
     pub const COUNTS: u32 = 1 << 3;
+    /// The end of a process of `cgroup` closed a connection whose socket belongs to another cgroup (one handed over).
+    pub const FOREIGN_SOCKET: u32 = 1 << 4;
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed.
@@ -260,7 +262,7 @@ pub mod tcp_flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     pub header: Header,
-    /// The socket's own cgroup (never the current task's); 0 unknown.
+    /// The socket's own cgroup (the current task's only with `FOREIGN_SOCKET`); 0 unknown.
     pub cgroup: u64,
     /// The socket's network namespace, inode number; 0 unknown.
     pub netns: u32,

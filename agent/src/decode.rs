@@ -245,6 +245,7 @@ fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
         remote: Tcp::address(remote, remote_port),
         has_socket: flags & tcp_flags::NO_SOCKET == 0,
         by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
+        foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
         sk_err: error,
         tgid,
         counts: (flags & tcp_flags::COUNTS != 0).then_some(TcpCounts {

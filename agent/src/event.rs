@@ -322,7 +322,7 @@ pub struct TcpCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     pub op: TcpOp,
-    /// The socket's own cgroup, or that of the closed listener where no socket stood behind the event; None unknown.
+    /// The socket's own cgroup (where `foreign`, that of the process that ended), or that of the closed listener where no socket stood behind the event; None unknown.
     pub cgroup: Option<CgroupId>,
     pub netns: u32,
     pub local: SocketAddr,
@@ -331,6 +331,8 @@ pub struct Tcp {
     pub has_socket: bool,
     /// The socket was closed by the end of its process, not by a close(2) of its own.
     pub by_exit: bool,
+    /// A process of `cgroup` ended and closed a connection whose socket belongs to another cgroup, one handed over.
+    pub foreign: bool,
     /// `sk_err` at the event; 0 none.
     pub sk_err: u32,
     /// Process that was current.

@@ -667,6 +667,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
             && tcp.remote.port() == client_port(1)
     });
     assert_eq!((cut.cgroup, cut.by_exit, cut.local.port()), (Some(cgroup.id()), true, v6));
+    assert_eq!((reset.foreign, cut.foreign), (false, false));
     assert_eq!(cut.remote.ip().to_string(), "::1");
     server.wait();
 
@@ -680,6 +681,67 @@ fn refused_reset_and_cut_connections_are_the_servers() {
         probes.count(|event| matches!(event, Event::Tcp(tcp) if tcp.local.port() == v4)),
         0
     );
+}
+
+#[test]
+fn connections_of_a_listener_handed_over_are_told_to_the_cgroup_that_ends() {
+    let mut probes = need!(Probes::load(), "not root");
+    let maker = need!(Cgroup::v2(), "no cgroup v2");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let [made_in, served_in] = [&maker, &cgroup].map(|cgroup| cgroup.0.to_str().expect("utf-8"));
+    // Armed or not, the cgroup that made the listener is not the one whose end this is.
+    for both in [false, true] {
+        let (mut server, ports) = Player::ready(&["--cgroup", made_in, "serve", served_in]);
+        let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+        let mut clients = [("127.0.0.1", ports[0]), ("::1", ports[1])].map(|to| TcpStream::connect(to).expect("connect"));
+        assert_eq!(server.line(), "accepted\n");
+        // Unread bytes: the end of the server resets this one; the other it closes with a FIN.
+        clients[0].write_all(b"never read").expect("write");
+        // Arrived, and not only sent: a busy machine takes its time.
+        let server_end = format!("0100007F:{:04X}", ports[0]);
+        wait_for(|| {
+            let table = fs::read_to_string("/proc/net/tcp").expect("/proc/net/tcp");
+            let arrived = |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words[1] == server_end && words[3] == "01" && words[4].ends_with(":0000000A")
+            };
+            table.lines().any(arrived).then_some(())
+        });
+        probes.kernel.arm(cgroup.id()).expect("arm");
+        if both {
+            probes.kernel.arm(maker.id()).expect("arm");
+        }
+        server.kill(signal::Signal::SIGKILL);
+        server.wait();
+        let old = TcpState::Established;
+        let client_port = |i: usize| clients[i].local_addr().expect("address").port();
+        for (i, what, new) in [(0, "reset", TcpState::Close), (1, "cut", TcpState::FinWait1)] {
+            let seen = probes.tcp(what, |tcp| {
+                tcp.foreign && tcp.op == TcpOp::State { old, new } && tcp.remote.port() == client_port(i)
+            });
+            assert_eq!(
+                (seen.cgroup, seen.by_exit, seen.has_socket, seen.local.port()),
+                (Some(cgroup.id()), true, true, ports[i]),
+                "{what}"
+            );
+        }
+        let sent = probes.tcp("reset sent", |tcp| {
+            tcp.foreign && matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
+        });
+        assert_eq!((sent.cgroup, sent.local.port()), (Some(cgroup.id()), ports[0]));
+        probes.settle();
+        // Its own facts go on being told to the maker, where that is armed; the clients' sockets are nobody's here.
+        let of_maker =
+            |event: &Event| matches!(event, Event::Tcp(t) if t.cgroup == Some(maker.id()) && ports.contains(&t.local.port()));
+        assert_eq!(probes.count(of_maker) > 0, both);
+        let of_clients = |event: &Event| matches!(event, Event::Tcp(t) if t.foreign && !ports.contains(&t.local.port()));
+        assert_eq!(probes.count(of_clients), 0);
+        for armed in [&maker, &cgroup] {
+            probes.kernel.disarm(armed.id()).expect("disarm");
+        }
+        probes.drain();
+        probes.seen.clear();
+    }
 }
 
 #[test]

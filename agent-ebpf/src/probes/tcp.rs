@@ -20,7 +20,9 @@ use super::maps;
 #[unsafe(no_mangle)]
 static REFUSED_BY_CLIENT: Global<u32> = Global::new(0);
 
+const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
+const FIN_WAIT1: u8 = 4;
 const TIME_WAIT: u8 = 6;
 const CLOSE: u8 = 7;
 const LISTEN: u8 = 10;
@@ -51,6 +53,10 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
                 maps::close_port(closed_port(netns, local_port(tcp)), cgroup);
             }
             record(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
+        }
+        // With an error it was the other side that ended it, its packet handled in the time of whoever ends here.
+        if old == ESTABLISHED && (new == FIN_WAIT1 || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) == 0) {
+            foreign(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
         if REFUSED_BY_CLIENT.load() != 0
             && old == SYN_SENT
@@ -121,6 +127,10 @@ unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
         let cgroup = socket_cgroup(sk);
         if maps::is_armed(cgroup) {
             record(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
+        }
+        // One that answers a packet is sent in anybody's time.
+        if skb.is_null() {
+            foreign(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
         }
     }
 }
@@ -252,12 +262,49 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
     }
 }
 
+/// A connection that the end of the current task closes, of an armed cgroup that is not the socket's own: a listener handed over
+/// leaves its connections to the cgroup that made it. What else becomes of those is not seen, so this says only that they exist.
+#[inline(always)]
+unsafe fn foreign(sk: Ptr, tcp: Ptr, own: u64, op: u8, (old, new): (u8, u8), reason: u32) {
+    unsafe {
+        let cgroup = with_current(|t| exiting_in::<Direct>(t), |t| exiting_in::<Probed>(t));
+        if cgroup == 0 || cgroup == own || !maps::is_armed(cgroup) {
+            return;
+        }
+        let Some(mut entry) = blank(op, cgroup, netns(sk)) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        (*record).old_state = old;
+        (*record).new_state = new;
+        (*record).local_port = local_port(tcp);
+        (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
+        (*record).error = Direct::get(sk, Field::SockErr);
+        (*record).reason = reason;
+        (*record).flags = tcp_flags::FULL_SOCKET | tcp_flags::CURRENT_EXITING | tcp_flags::FOREIGN_SOCKET;
+        entry.submit(0);
+    }
+}
+
 /// Whether the current task is one of this cgroup and is exiting. One of another cgroup (a client that dies on the same machine,
 /// its packets handled in its own time) is not why this socket closes.
 #[inline(always)]
 unsafe fn ends_in<R: Read>(current: Ptr, cgroup: u64) -> bool {
+    unsafe { cgroup != 0 && exiting_in::<R>(current) == cgroup }
+}
+
+/// cgroup of the current task where it is exiting, else 0.
+#[inline(always)]
+unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
     const PF_EXITING: u32 = 4;
-    unsafe { R::get::<u32>(current, Field::TaskFlags) & PF_EXITING != 0 && task_cgroup::<R>(current) == cgroup }
+    unsafe {
+        if R::get::<u32>(current, Field::TaskFlags) & PF_EXITING != 0 {
+            task_cgroup::<R>(current)
+        } else {
+            0
+        }
+    }
 }
 
 /// A record of which only these, the header and `tgid` are not 0.

@@ -2,7 +2,8 @@
 
 use crate::attribute::{Attribution, Subject};
 use crate::event::{
-    Boot, CgroupId, Event, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task, Tcp, si_code,
+    Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task,
+    Tcp, si_code,
 };
 use crate::termination::{Output, Role, StopSignalIgnored, TerminationKey};
 use crate::verdict;
@@ -37,6 +38,7 @@ impl Correlator {
         if !self.know(own, subject) {
             return true;
         }
+        self.armed(own, event);
         match event {
             Event::SignalGenerate(signal) => self.signal(at, own, signal, out),
             Event::SignalDeliver(deliver) => {
@@ -59,6 +61,34 @@ impl Correlator {
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) => {}
         }
         true
+    }
+
+    /// Takes note where the kernel begins to watch sockets by itself (the probes' `may_end` and `is_main`).
+    fn armed(&mut self, own: CgroupId, event: &Event) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let cgroup = match event {
+            Event::SignalGenerate(signal) => {
+                let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
+                (from_outside && signal.signal.number() != 18).then_some(signal.target.cgroup)
+            }
+            Event::ProcessExit(exit) => {
+                let task = &exit.task;
+                let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
+                // The parent's cgroup is not told; the commonest parent inside is known.
+                let is_mains = state.candidates.iter().any(|parent| parent.id.tgid == task.ppid);
+                (may_be && !is_mains).then_some(task.cgroup)
+            }
+            _ => None,
+        };
+        let Some(cgroup) = cgroup else { return };
+        state.arm(cgroup);
+        let now = self.now;
+        if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
+            if let Some(armed) = state.armed.replace(now) {
+                self.armed.remove(&(armed, own));
+            }
+            self.armed.insert((now, own));
+        }
     }
 
     /// Makes room for a subject. False where it is over, or where there is no room.

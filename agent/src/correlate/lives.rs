@@ -6,7 +6,7 @@ use crate::verdict::judge::Open;
 
 use super::finish::Context;
 use super::subject::{Candidate, ProcessId, State};
-use super::{Correlator, GONE, KEEP_GONE, Limits, finish, traffic};
+use super::{Correlator, GONE, KEEP_GONE, Limits, WATCH, finish, traffic};
 
 impl Correlator {
     pub(super) fn reschedule(&mut self, own: CgroupId) {
@@ -37,6 +37,13 @@ impl Correlator {
                 break;
             }
             self.expire(touched, own, out);
+        }
+        while let Some(&(armed, own)) = self.armed.first() {
+            if armed.plus(WATCH.min(self.limits.idle)) > self.now {
+                break;
+            }
+            self.armed.remove(&(armed, own));
+            self.let_go(own, out);
         }
         while self.touched.len() > self.limits.timelines {
             let Some(&(_, own)) = self.touched.first() else { break };
@@ -90,8 +97,7 @@ impl Correlator {
             (Open::CgroupRemoved, None) => self.forget(own),
             (Open::TimelineCap, None) => {
                 state.timeline = None;
-                self.subjects.insert(own, state);
-                self.reschedule(own);
+                self.relist(own, state);
             }
         }
     }
@@ -113,8 +119,7 @@ impl Correlator {
             state.touched = Some(self.now);
             self.touched.insert((self.now, own));
         }
-        self.subjects.insert(own, state);
-        self.reschedule(own);
+        self.relist(own, state);
     }
 
     /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
@@ -158,8 +163,7 @@ impl Correlator {
             state.touched = Some(self.now);
             self.touched.insert((self.now, own));
         }
-        self.subjects.insert(own, state);
-        self.reschedule(own);
+        self.relist(own, state);
     }
 
     fn forget(&mut self, own: CgroupId) {
@@ -175,6 +179,33 @@ impl Correlator {
         }
         if let Some(touched) = state.touched.take() {
             self.touched.remove(&(touched, own));
+        }
+        if let Some(armed) = state.armed {
+            self.armed.remove(&(armed, own));
+        }
+    }
+
+    /// Puts a subject back that was taken out to be judged.
+    fn relist(&mut self, own: CgroupId, state: State) {
+        if let Some(armed) = state.armed {
+            self.armed.insert((armed, own));
+        }
+        self.subjects.insert(own, state);
+        self.reschedule(own);
+    }
+
+    /// What made the kernel watch its sockets (a health check that failed or was killed, a worker that was) is a while ago: the
+    /// facts stay, the sockets of a healthy subject are let go. Those of one that is being stopped are not.
+    fn let_go(&mut self, own: CgroupId, out: &mut Vec<Output>) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        state.armed = None;
+        if end_due(state, &self.limits).is_some() {
+            // The judgement says so, unless it finds a step: then this does.
+            state.armed = Some(self.now);
+            self.armed.insert((self.now, own));
+        } else if !state.is_stopping() {
+            out.extend(state.cgroups.drain(..).map(Output::Forget));
+            state.cgroups.push(own);
         }
     }
 

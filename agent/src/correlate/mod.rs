@@ -71,6 +71,8 @@ impl Default for Limits {
 
 /// A timeline's place in the order of idleness is renewed at most this often.
 const TOUCH: Duration = Duration::from_secs(1);
+/// Sockets that the kernel watches because of a signal or an end of which nothing came are let go after this long.
+const WATCH: Duration = Duration::from_secs(60);
 /// SIGKILLs of the kernel's remembered for OOM victims of which only the pid is told.
 const KERNEL_KILLS: usize = 64;
 /// Subjects that are over, remembered for this long: a little longer than the index answers for their cgroups.
@@ -89,6 +91,8 @@ pub struct Correlator {
     due: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
+    /// Subjects whose sockets the kernel has begun to watch by itself, the longest ago first.
+    armed: BTreeSet<(Boot, CgroupId)>,
     pending: VecDeque<(Boot, Boot, Event)>,
     kernel_kills: VecDeque<Task>,
     /// Subjects that are over: their late events (a client that goes on trying) begin nothing new.
@@ -115,6 +119,7 @@ impl Correlator {
             subjects: Map::default(),
             due: BTreeSet::new(),
             touched: BTreeSet::new(),
+            armed: BTreeSet::new(),
             pending: VecDeque::new(),
             kernel_kills: VecDeque::new(),
             gone: VecDeque::new(),
@@ -180,7 +185,12 @@ impl Correlator {
             let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
             state.candidates.len() + state.exits.len() + state.cgroups.len() + timeline
         };
-        let lists = self.due.len() + self.touched.len() + self.pending.len() + self.kernel_kills.len() + self.gone.len();
+        let lists = self.due.len()
+            + self.touched.len()
+            + self.armed.len()
+            + self.pending.len()
+            + self.kernel_kills.len()
+            + self.gone.len();
         self.subjects.values().map(of).sum::<usize>() + lists
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Task};
+use crate::event::{Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Signal, Task};
 use crate::termination::{MainExit, MainProcess};
 
 use super::timeline::Timeline;
@@ -37,6 +37,7 @@ pub(super) struct State {
     /// Its place among the timers, as far as it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
+    pub armed: Option<Boot>,
 }
 
 /// A process for good: process ids are used again.
@@ -78,6 +79,7 @@ impl State {
             cgroups: vec![own],
             due: None,
             touched: None,
+            armed: None,
         }
     }
 
@@ -282,6 +284,19 @@ impl State {
                 .finished
                 .is_some_and(|(_, end)| main.is_after(end) && main.id.start.since(end) <= linger),
         }
+    }
+
+    /// Its main process was asked to stop or killed, and has not ended: its sockets must be watched until it does. Where nobody
+    /// knows which is the main one, anybody may be.
+    pub fn is_stopping(&self) -> bool {
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        let main = self.main();
+        let has_ended = |task: &Task| self.exits.iter().any(|(_, exit)| ProcessId::of(&exit.task).is(task));
+        signals.iter().any(|fact| {
+            let target = &fact.signal.target;
+            let deadly = fact.is_stop() || fact.signal.signal == Signal::KILL;
+            deadly && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))
+        })
     }
 
     pub fn arm(&mut self, cgroup: CgroupId) {

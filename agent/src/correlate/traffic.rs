@@ -8,6 +8,8 @@
 //!   the client sees the same FIN. Idle where the server had sent something and spoke last: keep-alive connections are that.
 //! - Only clients' connections count as reset or cut: those seen accepted, or on the port of a listener that closed. What the
 //!   subject itself had opened (to a database) ends with it too, and harms nobody who called it.
+//! - A connection on a socket that was handed over (it belongs to another cgroup) is none of these: that the end closed it tells
+//!   that there are such, of which nothing else is seen. The traffic is not observed then.
 //! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
 
 use std::collections::HashMap;
@@ -24,6 +26,8 @@ pub(super) struct Sockets {
     /// accepts any number of them.
     accepted: Vec<Boot>,
     accepted_over: u64,
+    /// First and last end of a connection on a socket that belongs to another cgroup.
+    foreign: Option<(Boot, Boot)>,
     /// Connections over the cap of which something else was known.
     over_cap: u64,
 }
@@ -68,6 +72,11 @@ enum Use {
 impl Sockets {
     /// False: over the cap.
     pub fn add(&mut self, at: Boot, tcp: &Tcp, cap: usize) -> bool {
+        if tcp.foreign {
+            let (first, last) = self.foreign.unwrap_or((at, at));
+            self.foreign = Some((first.min(at), last.max(at)));
+            return true;
+        }
         let set = match (tcp.op, tcp.has_socket) {
             (
                 TcpOp::State {
@@ -138,7 +147,8 @@ impl Sockets {
     /// What belongs to a death: from `begin` to `end`, both included. `observed` where the probes saw all of it.
     pub fn told(&self, begin: Boot, end: Boot, observed: bool) -> Traffic {
         let within = |at: Option<Boot>| at.filter(|&at| begin <= at && at <= end);
-        let mut traffic = nothing(observed);
+        let foreign = self.foreign.is_some_and(|(first, last)| first <= end && begin <= last);
+        let mut traffic = nothing(observed && !foreign);
         traffic.listeners = self
             .listeners
             .iter()
@@ -196,10 +206,14 @@ impl Sockets {
         self.connections.retain(|_, connection| connection.last > before);
         self.accepted.retain(|at| *at > before);
         self.accepted_over = 0;
+        self.foreign = self.foreign.filter(|&(_, last)| last > before);
+        if let Some((first, _)) = &mut self.foreign {
+            *first = (*first).max(before);
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.listeners.is_empty() && self.connections.is_empty() && self.accepted.is_empty()
+        self.listeners.is_empty() && self.connections.is_empty() && self.accepted.is_empty() && self.foreign.is_none()
     }
 
     /// Keeps of the connections that were only accepted no more than when; of too many of those, only how many.
@@ -218,7 +232,7 @@ impl Sockets {
 
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        self.listeners.len() + self.connections.len() + self.accepted.len()
+        self.listeners.len() + self.connections.len() + self.accepted.len() + usize::from(self.foreign.is_some())
     }
 
     /// Connections that were not kept.

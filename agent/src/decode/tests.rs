@@ -233,7 +233,7 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
         TcpOp::ResetReceived => (3, 0, 0, 0),
         TcpOp::Error { .. } => (4, 0, 0, 0),
     };
-    let flags = [false, !t.has_socket, t.by_exit, t.counts.is_some()];
+    let flags = [false, !t.has_socket, t.by_exit, t.counts.is_some(), t.foreign];
     let counts = t.counts.unwrap_or(TcpCounts {
         bytes_sent: 0,
         bytes_received: 0,
@@ -410,11 +410,11 @@ fn tcp_event() -> impl Strategy<Value = Event> {
         any::<[u32; 3]>(),
         end(),
         end(),
-        any::<[bool; 2]>(),
+        any::<[bool; 3]>(),
         prop::option::of(counts),
     )
         .prop_map(
-            |(op, cgroup, [netns, sk_err, tgid], local, remote, [has_socket, by_exit], counts)| {
+            |(op, cgroup, [netns, sk_err, tgid], local, remote, [has_socket, by_exit, foreign], counts)| {
                 let op = if matches!(op, TcpOp::Error { .. }) {
                     TcpOp::Error { errno: sk_err }
                 } else {
@@ -428,6 +428,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     remote,
                     has_socket,
                     by_exit,
+                    foreign,
                     sk_err,
                     tgid: Pid(tgid),
                     counts,

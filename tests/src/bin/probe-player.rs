@@ -78,7 +78,7 @@ fn main() -> anyhow::Result<()> {
                 held.push(vec![1_u8; 1 << 20]);
             }
         }
-        "serve" => serve(),
+        "serve" => serve(args.next()),
         other => anyhow::bail!("no role {other}"),
     }
 }
@@ -103,9 +103,12 @@ fn exit_thread(status: libc::c_long) -> ! {
 }
 
 /// Listens on both loopbacks, takes one client each and answers nothing. Any line closes the listeners; the end of the input ends
-/// the process, and only that closes what is left.
-fn serve() -> anyhow::Result<()> {
+/// the process, and only that closes what is left. With a cgroup, it moves there once it has the listeners.
+fn serve(cgroup: Option<String>) -> anyhow::Result<()> {
     let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("[::1]:0")?];
+    if let Some(dir) = cgroup {
+        fs::write(format!("{dir}/cgroup.procs"), "0")?;
+    }
     say(&format!(
         "ready {} {}",
         listeners[0].local_addr()?.port(),

@@ -230,6 +230,7 @@ fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             remote: ([10, 0, 0, 2], u16::from(e)).into(),
             has_socket: f % 2 == 0,
             by_exit: f % 3 == 0,
+            foreign: f % 7 == 0,
             sk_err: 111,
             tgid: Pid(1),
             counts: None,

@@ -249,7 +249,7 @@ impl Parser {
     }
 
     /// `tcp CGROUP closed|accepted|refused|client-refused|reset|late|cut|half-closed LOCAL_PORT REMOTE_PORT
-    /// [by-exit] [sent=N] [received=N] [last-sent=N] [last-received=N]`
+    /// [by-exit] [foreign] [sent=N] [received=N] [last-sent=N] [last-received=N]`
     fn tcp(&mut self, words: &[&str]) -> Event {
         let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
         let number = |key: &str| value(key).map_or(0, |value| value.parse::<u64>().expect("a number"));
@@ -282,6 +282,7 @@ impl Parser {
             remote: SocketAddr::from(([10, 0, 0, 2], port(3))),
             has_socket,
             by_exit: by_exit || words.contains(&"by-exit"),
+            foreign: words.contains(&"foreign"),
             sk_err: 0,
             tgid: Pid(1),
             counts,

@@ -332,3 +332,47 @@ fn the_exit_speaks_before_the_traffic() {
         "#]],
     );
 }
+
+#[test]
+fn a_socket_handed_over_is_not_quiet() {
+    let end = "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 foreign
+        +2.003 tcp app cut 80 5002 foreign
+        ";
+    check(
+        &container(end),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its sockets were not observed
+    "#]],
+    );
+    // What its own sockets show is worse, and known.
+    check(
+        &container(&format!(
+            "{end}+2.001 tcp app closed 81 0 by-exit\n+2.004 tcp app reset 81 5003\n"
+        )),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+        "#]],
+    );
+    // One that ended with a worker before the stop says nothing of it.
+    check(
+        &container(
+            "
+        +1 tcp app cut 80 5001 foreign
+        +5 TERM runc -> main handler
+        +5.001 enter main TERM
+        +6 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}

@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
-use super::{check, check_evidence, container, unit};
+use super::{check, check_evidence, container, script, unit};
+use crate::correlate::{Correlator, Limits};
+use crate::termination::Output;
 
 #[test]
 fn exit_0_after_a_handled_stop_is_clean() {
@@ -462,4 +464,85 @@ fn a_second_stop_is_counted_not_judged() {
               +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
         "#]],
     );
+}
+
+/// When, in seconds, the sockets of what were let go.
+fn let_go(script: &str) -> Vec<(u64, u64)> {
+    let mut correlator = Correlator::new(Limits::default());
+    let mut gone = Vec::new();
+    for (at, input) in script::parse(script).inputs {
+        for output in correlator.handle(at, input) {
+            if let Output::Forget(cgroup) = output {
+                gone.push((at.since(script::ZERO).as_secs(), cgroup.id));
+            }
+        }
+    }
+    gone
+}
+
+const APP: u64 = 103;
+
+#[test]
+fn what_came_to_nothing_lets_the_sockets_go_after_a_minute() {
+    let probe = "proc probe in=app pid=300 ns=9 start=+5 parent=shim comm=probe
+        +5.001 exec probe
+        ";
+    let killed = "+10 KILL runc -> probe
+        +10.001 exit probe KILL
+        ";
+    let ticks = "+69 tick
+        +70 tick
+        +71 tick
+        +200 tick
+        ";
+    // A health check that was killed, and one that only failed.
+    assert_eq!(let_go(&container(&format!("{probe}{killed}{ticks}"))), [(70, APP)]);
+    assert_eq!(let_go(&container(&format!("{probe}+10 exit probe 1\n{ticks}"))), [(70, APP)]);
+    // The last one counts.
+    let again = "+40 KILL runc -> probe\n+69 tick\n+99 tick\n+100 tick\n";
+    assert_eq!(let_go(&container(&format!("{probe}{killed}{again}"))), [(100, APP)]);
+    // A worker of a unit, whose signals are kept for the case that it is the main process.
+    let worker = "proc worker in=web.service pid=300 start=+5 parent=main comm=worker
+        +10 KILL bash -> worker
+        +10.001 exit worker KILL
+        ";
+    assert_eq!(let_go(&unit(&format!("{worker}{ticks}"))), [(70, APP)]);
+    // What goes on inside arms nothing.
+    let inside = "proc child in=app pid=300 ns=9 start=+5 parent=main comm=child
+        +10 KILL main -> child
+        +10.001 exit child KILL
+        ";
+    assert_eq!(let_go(&container(&format!("{inside}{ticks}"))), []);
+}
+
+#[test]
+fn a_stop_under_way_keeps_the_sockets_watched() {
+    let probe = "proc probe in=app pid=300 ns=9 start=+5 parent=shim comm=probe
+        +5.001 exec probe
+        ";
+    let end = "+12 KILL runc -> probe
+        +12.001 exit probe KILL
+        +71 tick
+        +73 tick
+        +900 tick
+        +1000 exit main 0
+        +1001 tick
+        +1003 tick
+        ";
+    for stop in [
+        "TERM runc -> main handler",
+        "TERM runc -> main ignored default",
+        "TERM bash -> main handler",
+        "KILL runc -> main",
+    ] {
+        assert_eq!(
+            let_go(&container(&format!("{probe}+10 {stop}\n{end}"))),
+            [(1003, APP)],
+            "{stop}"
+        );
+    }
+    // Asked only after it was let go, it is watched anew.
+    let late =
+        "+10 KILL runc -> probe\n+10.001 exit probe KILL\n+71 tick\n+100 TERM runc -> main handler\n+200 tick\n+900 tick\n";
+    assert_eq!(let_go(&container(&format!("{probe}{late}"))), [(71, APP)]);
 }
