@@ -17,6 +17,8 @@ use crate::sys::boot_now;
 const WORK_NS: u64 = 1_000_000_000;
 /// What is left to do after the stop signal with `close-listener`.
 const AFTERMATH_NS: u64 = 2_000_000_000;
+/// How long the next client may let itself be waited for with `close-listener`.
+const NEXT_CLIENT_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -87,9 +89,15 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             next(&mut handled)?;
             match mode {
                 Mode::CloseListener => {
-                    // What has been let in is answered: only those who come later are refused.
+                    // Closed right behind a client, who is answered; the next comes 50 ms later. Anybody who stood in the queue at
+                    // the close would be reset: that is another story.
                     if let Some(listener) = listener.take() {
-                        accept(&listener, &mut connections)?;
+                        let (known, until) = (connections.len(), boot_now() + NEXT_CLIENT_NS);
+                        while connections.len() == known && boot_now() < until {
+                            let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+                            let _ = poll(&mut fds, PollTimeout::from(20u16));
+                            accept(&listener, &mut connections)?;
+                        }
                     }
                     over_at = Some(boot_now() + AFTERMATH_NS);
                 }
