@@ -187,6 +187,16 @@ impl Config {
                 problem,
             })?;
         }
+        // `--otlp` says where everything goes: a signal's own endpoint in the environment or the file must not outdo it.
+        let is_given = |key: &str| flags.0.iter().any(|given| given.key == key);
+        if is_given("otlp.endpoint") {
+            if !is_given("otlp.traces_endpoint") {
+                self.otlp.traces_endpoint = None;
+            }
+            if !is_given("otlp.metrics_endpoint") {
+                self.otlp.metrics_endpoint = None;
+            }
+        }
         Ok(())
     }
 

@@ -192,6 +192,25 @@ fn variables_of_traces_win_over_the_general_ones() {
 }
 
 #[test]
+fn the_flag_says_where_everything_goes() {
+    let env = vars([("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://traces/in")]);
+    let to = |given: Overrides| {
+        let settings = load("", &env, &given).unwrap().otlp.traces(1).unwrap();
+        settings.unwrap().url.to_string()
+    };
+    assert_eq!(to(flags([])), "https://traces/in");
+    assert_eq!(
+        to(flags([("--otlp", "otlp.endpoint", "http://here:4317")])),
+        "http://here:4317/"
+    );
+    let both = flags([
+        ("--otlp", "otlp.endpoint", "http://here:4317"),
+        ("--set", "otlp.traces_endpoint", "http://there:4317"),
+    ]);
+    assert_eq!(to(both), "http://there:4317/");
+}
+
+#[test]
 fn mistakes_in_opentelemetrys_variables_are_named() {
     let error = |name, value| load("", &vars([(name, value)]), &flags([])).unwrap_err();
     expect!["bad value of environment variable OTEL_EXPORTER_OTLP_PROTOCOL (setting `otlp.protocol`): not one of grpc, http/protobuf"]
