@@ -19,6 +19,9 @@ const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", 
 /// The host's own, because a test looks at what they are, or busybox has nothing of the kind.
 const TOOLS: [&str; 6] = ["sh", "sleep", "true", "unshare", "setpriv", "dmesg"];
 
+/// What init says on the console before anything of ours runs.
+pub const BEGIN: &str = "epitaph: init";
+
 /// Builds `DIR/initramfs.cpio` with `programs` in `/bin` and an init that runs `command`.
 ///
 /// # Errors
@@ -80,6 +83,7 @@ export PATH=/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+echo '{BEGIN}' >/dev/console
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs tmp /dev/shm
 mount -t tmpfs tmp /tmp
