@@ -120,15 +120,17 @@ impl Live {
     fn tick(&mut self) -> Result<(), RuntimeError> {
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
+        // Any input can be the one at which a death is due, and its sockets need no watching any more.
+        let mut over = Vec::new();
         for (kind, count) in self.kernel.lost() {
-            self.pipeline.feed(now, Input::Lost { kind, since, count })?;
+            over.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
         }
         let offset = clock::wall_offset();
         if u128::from(offset.0.abs_diff(self.wall_offset.0)) > CLOCK_STEP.as_nanos() {
             self.wall_offset = offset;
-            self.pipeline.feed(now, Input::Clock(offset))?;
+            over.extend(self.pipeline.feed(now, Input::Clock(offset))?);
         }
-        let over = self.pipeline.tick(now)?;
+        over.extend(self.pipeline.tick(now)?);
         self.pipeline.sinks().alive(now)?;
         self.disarm(over);
         if now.since(self.swept) >= SWEEP {
