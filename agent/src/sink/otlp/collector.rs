@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -116,9 +117,17 @@ async fn loopback(port: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a loopback port")
 }
 
-/// A port on which nobody listens.
+/// A port on which nobody listens. From below those that the kernel gives away by itself (32768 and up): a test beside this one
+/// must not get it while it is still to be listened on.
 pub(crate) async fn free_port() -> u16 {
-    loopback(0).await.local_addr().expect("an address").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 8_000) as u16;
+    loop {
+        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.is_ok() {
+            return port;
+        }
+    }
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
