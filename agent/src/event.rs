@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodsState};
+
 /// A moment on `CLOCK_BOOTTIME`, nanoseconds since boot: monotonic, counts suspend, the same for kernel and user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -455,6 +457,13 @@ pub enum Input {
     },
     Cgroup(CgroupFact),
     Process(ProcessFact),
+    /// How far the Kubernetes API is with us; before the first of these nobody expects pods.
+    Pods(PodsState),
+    /// A pod of this node is new, or has changed.
+    Pod(std::sync::Arc<PodFact>),
+    PodGone(PodGone),
+    PodHint(PodHint),
+    ApiClock(ApiClock),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
     /// second, and after every exit before it is judged).
     Lost {

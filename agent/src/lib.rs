@@ -11,6 +11,8 @@ pub mod config;
 pub mod correlate;
 pub mod decode;
 pub mod event;
+pub mod kubernetes;
+pub mod pod;
 pub mod recording;
 pub mod render;
 pub mod runtime;

@@ -1,10 +1,14 @@
 //! A termination: all that is known of one death, in the order it happened. What `correlate` makes and `render` reads.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Boot, CgroupId, Comm, Disposition, ExitStatus, Pid, Signal, SignalResult, TargetState};
+use crate::kubernetes::{PodContext, PodTermination};
+use crate::pod::Workload;
 use crate::verdict::Verdict;
+use crate::verdict::judge::{Case, Fatal, Holes, Open};
 
 /// Names a death for good, on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,7 +174,40 @@ pub struct Termination {
     pub other_exits: u64,
     pub traffic: Traffic,
     pub gaps: Gaps,
+    /// What else the verdict rests on: a pod's context may come later, and the death is then judged again.
+    pub basis: Basis,
+    /// What Kubernetes wanted of it; None where it is no pod's, or nobody asked the API.
+    pub kubernetes: Option<Arc<PodContext>>,
     pub verdict: Verdict,
+}
+
+/// See [`Termination::basis`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Basis {
+    pub fatal: Option<Fatal>,
+    pub holes: Holes,
+    pub open: Open,
+}
+
+impl Termination {
+    /// The facts, for the judge.
+    pub fn case(&self) -> Case<'_> {
+        Case {
+            subject: &self.subject,
+            main: self.main.as_ref(),
+            begin: self.begin,
+            end: self.end,
+            stop: self.stop.as_ref(),
+            kill: self.kill.as_ref(),
+            fatal: self.basis.fatal.as_ref(),
+            exit: self.exit,
+            oom: &self.oom,
+            traffic: &self.traffic,
+            holes: &self.basis.holes,
+            open: self.basis.open,
+            kubernetes: self.kubernetes.as_deref(),
+        }
+    }
 }
 
 /// The kernel dropped a stop signal: said at once, before the kill.
@@ -185,6 +222,7 @@ pub struct StopSignalIgnored {
     pub disposition: Disposition,
     /// Time until the SIGKILL, where the grace is known.
     pub grace_left: Option<std::time::Duration>,
+    pub kubernetes: Option<Arc<PodContext>>,
     pub sentence: String,
 }
 
@@ -197,7 +235,14 @@ pub enum Output {
         subject: Subject,
         oom: OomKill,
     },
+    /// A container or unit ended. One of a pod that goes on (a restart), or of a pod nobody can name, has its own trace.
     Terminated(Box<Termination>),
+    /// A pod is over, with all its containers that ended with it; they are not told as [`Output::Terminated`].
+    PodTerminated(Box<PodTermination>),
+    /// The first pod of a workload runs here.
+    Workload(Workload),
+    /// A pod's deletion was asked for: its containers' sockets are to be watched from now on.
+    Watch(CgroupId),
     /// The subject is over: its sockets need no watching any more.
     Forget(CgroupId),
     /// Something was not kept, by reason.
@@ -218,6 +263,8 @@ pub enum DropReason {
     IndexCap,
     /// An event whose process could not be attributed.
     Unattributed,
+    /// More pods than the cap, or a pod's ends held for the API longer than the cap allows: told without what was missing.
+    PodCap,
 }
 
 impl DropReason {
@@ -227,6 +274,7 @@ impl DropReason {
             DropReason::FactCap => "fact_cap",
             DropReason::IndexCap => "index_cap",
             DropReason::Unattributed => "unattributed",
+            DropReason::PodCap => "pod_cap",
         }
     }
 }

@@ -199,6 +199,7 @@ impl Correlator {
             sender: fact.sender.clone(),
             disposition: signal.disposition,
             grace_left: None,
+            kubernetes: None,
             sentence,
         })));
     }

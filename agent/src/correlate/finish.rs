@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::attribute::Index;
 use crate::event::{Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
-use crate::termination::{Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey, Traffic};
-use crate::verdict::judge;
-use crate::verdict::judge::{Case, Fatal, OOM_CHILD_REACH, Open};
+use crate::termination::{Basis, Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey, Traffic};
+use crate::verdict::judge::{Fatal, OOM_CHILD_REACH, Open};
+use crate::verdict::{Verdict, judge};
 
 use super::sight::{LATE_REACH, Sight};
 use super::subject::{Candidate, State};
@@ -101,21 +101,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
             .filter(|c| c.exit_at().is_some_and(|at| in_time(at, c.id.tgid)))
             .count() as u64;
     let process = main.as_ref().map(Candidate::process);
-    let verdict = judge(&Case {
-        subject: &state.subject,
-        main: process.as_ref(),
-        begin,
-        end,
-        stop: stop.as_ref(),
-        kill: kill.as_ref(),
-        fatal: fatal.as_ref(),
-        exit,
-        oom: &oom,
-        traffic: &traffic,
-        holes: &holes,
-        open,
-    });
-    Some(Termination {
+    let mut termination = Termination {
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),
             cgroup: own,
@@ -138,8 +124,12 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
             late_start: holes.late_start,
             inactive_probes: context.sight.inactive_probes(),
         },
-        verdict,
-    })
+        basis: Basis { fatal, holes, open },
+        kubernetes: None,
+        verdict: Verdict::pending(),
+    };
+    termination.verdict = judge(&termination.case());
+    Some(termination)
 }
 
 /// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.

@@ -157,7 +157,7 @@ impl Correlator {
             Input::Cgroup(fact) => self.cgroup(&fact, &mut out),
             Input::Process(fact) => self.process(&fact, &mut out),
             Input::Lost { kind, since, count } => self.sight.lost(kind, since, self.now, count),
-            Input::Clock(_) => {}
+            Input::Clock(_) | Input::Pods(_) | Input::Pod(_) | Input::PodGone(_) | Input::PodHint(_) | Input::ApiClock(_) => {}
             Input::Tick => self.report_drops(&mut out),
             Input::End => {
                 self.end(&mut out);

@@ -15,7 +15,10 @@ mod writer;
 
 use serde::{Deserialize, Serialize};
 
+use std::sync::Arc;
+
 use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
+use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodsState};
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;
@@ -82,6 +85,15 @@ enum Stored {
     },
     Cgroup(CgroupFact),
     Process(ProcessFact),
+    Pods {
+        state: PodsState,
+    },
+    Pod {
+        pod: PodFact,
+    },
+    PodGone(PodGone),
+    PodHint(PodHint),
+    ApiClock(ApiClock),
     Lost {
         /// [`Kind::name`].
         kind: String,
@@ -104,6 +116,13 @@ impl Stored {
             Input::Probe { name, state } => Stored::Probe { name, state },
             Input::Cgroup(fact) => Stored::Cgroup(fact),
             Input::Process(fact) => Stored::Process(fact),
+            Input::Pods(state) => Stored::Pods { state },
+            Input::Pod(pod) => Stored::Pod {
+                pod: Arc::unwrap_or_clone(pod),
+            },
+            Input::PodGone(gone) => Stored::PodGone(gone),
+            Input::PodHint(hint) => Stored::PodHint(hint),
+            Input::ApiClock(clock) => Stored::ApiClock(clock),
             Input::Lost { kind, since, count } => Stored::Lost {
                 kind: kind.name().to_owned(),
                 since,
@@ -122,6 +141,11 @@ impl Stored {
             Stored::Probe { name, state } => Input::Probe { name, state },
             Stored::Cgroup(fact) => Input::Cgroup(fact),
             Stored::Process(fact) => Input::Process(fact),
+            Stored::Pods { state } => Input::Pods(state),
+            Stored::Pod { pod } => Input::Pod(Arc::new(pod)),
+            Stored::PodGone(gone) => Input::PodGone(gone),
+            Stored::PodHint(hint) => Input::PodHint(hint),
+            Stored::ApiClock(clock) => Input::ApiClock(clock),
             Stored::Lost { kind, since, count } => Input::Lost {
                 kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
                 since,

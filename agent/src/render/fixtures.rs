@@ -5,7 +5,7 @@ use epitaph::event::{
     Boot, CgroupId, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState, WallOffset,
 };
 use epitaph::termination::{
-    Actor, Count, Gaps, Kill, ListenerClosed, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Termination,
+    Actor, Basis, Count, Gaps, Kill, ListenerClosed, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Termination,
     TerminationKey, Traffic,
 };
 use epitaph::verdict::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict};
@@ -75,6 +75,8 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
             idle_closed: Count::default(),
         },
         gaps: Gaps::default(),
+        basis: Basis::default(),
+        kubernetes: None,
         verdict: Verdict {
             headline,
             cause: Cause::Stopped,

@@ -141,6 +141,8 @@ pub fn ignored() -> Termination {
             ..quiet()
         },
         gaps: Gaps::default(),
+        basis: Basis::default(),
+        kubernetes: None,
         verdict: Verdict {
             headline: "ignored-stop-signal",
             cause: Cause::Stopped,
@@ -203,6 +205,8 @@ pub fn unknown_unit() -> Termination {
             late_start: true,
             inactive_probes: vec!["tcp_send_reset".into()],
         },
+        basis: Basis::default(),
+        kubernetes: None,
         verdict: Verdict {
             headline: "unknown",
             cause: Cause::Unknown,
@@ -249,6 +253,7 @@ pub fn early() -> StopSignalIgnored {
         },
         disposition: Disposition::Default,
         grace_left: Some(Duration::from_secs(10)),
+        kubernetes: None,
         sentence: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; SIGKILL follows in 10.0 s"
             .into(),
     }

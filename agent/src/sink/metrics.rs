@@ -339,7 +339,8 @@ impl Metrics {
                 self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0)]);
             }
             Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
-            Output::Forget(_) => {}
+            Output::PodTerminated(pod) => pod.containers.iter().for_each(|t| self.termination(t)),
+            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) => {}
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, evidence, sentence, table};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
+use crate::kubernetes::PodContext;
 use crate::termination::{Actor, Kill, MainExit, MainProcess, OomKill, Role, Stop, Traffic};
 
 /// The main process ends this soon after the OOM killer took a child: it ended because of it.
@@ -31,6 +32,8 @@ pub struct Case<'a> {
     pub holes: &'a Holes,
     /// Why the end itself was not seen; meaningful where `exit` is None.
     pub open: Open,
+    /// What Kubernetes wanted of it.
+    pub kubernetes: Option<&'a PodContext>,
 }
 
 /// How a signal that ended the process was sent.
@@ -61,8 +64,9 @@ pub struct Holes {
 }
 
 /// Why the end of the main process was not seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Open {
+    #[default]
     CgroupRemoved,
     ObservationEnded,
     /// The cap on live timelines closed it.

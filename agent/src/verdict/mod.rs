@@ -20,6 +20,23 @@ pub enum Cause {
     Stopped,
     /// It ended of its own accord with exit code 0.
     Completed,
+    /// Its pod was deleted.
+    Deleted,
+    /// The Eviction API, as `kubectl drain` and the cluster autoscaler use it.
+    EvictedApi,
+    /// The kubelet: the node ran out of memory, disk or process ids, or the pod over its own ephemeral storage.
+    EvictedNodePressure,
+    /// A NoExecute taint that the pod does not tolerate.
+    EvictedTaint,
+    /// The scheduler, or the kubelet for a critical pod, made room for a pod of higher priority.
+    EvictedPreempted,
+    /// The pod's or its Job's `activeDeadlineSeconds` was over.
+    Deadline,
+    Liveness,
+    Startup,
+    /// The container was restarted or ended by the kubelet, and no evidence names why.
+    Restart,
+    NodeShutdown,
     Oom,
     /// It ended by its own fault: a signal of its own or a non-zero exit code.
     Crash,
@@ -38,6 +55,15 @@ pub enum Exit {
     IgnoredStopSignal,
     BlockedStopSignal,
     KilledAfterGrace,
+    /// The preStop hook took the grace: what was left was too short.
+    PrestopOverran,
+    PrestopFailed,
+    /// A sidecar was killed because the main containers had used up the grace.
+    SidecarStarved,
+    /// The grace is long over, and it still runs.
+    Stuck,
+    /// The container was never started, or the runtime lost it.
+    RuntimeFailed,
     ForceKilled,
     OomKilled,
     OomChild,
@@ -95,4 +121,21 @@ pub struct Verdict {
     pub remedy: Option<String>,
     /// In order of time.
     pub evidence: Vec<Evidence>,
+}
+
+impl Verdict {
+    /// Before the judge has spoken.
+    pub(crate) const fn pending() -> Verdict {
+        Verdict {
+            headline: "unknown",
+            cause: Cause::Unknown,
+            exit: Exit::Unknown,
+            traffic: TrafficAxis::Unknown,
+            unclean: false,
+            severity: Severity::Warning,
+            sentence: String::new(),
+            remedy: None,
+            evidence: Vec::new(),
+        }
+    }
 }

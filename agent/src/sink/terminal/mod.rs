@@ -125,7 +125,12 @@ impl<W: Write> Sink<W> {
                 self.status.dropped += count;
                 return self.refresh();
             }
-            Output::Early(_) | Output::ChildOomKilled { .. } | Output::Forget(_) => return Ok(Flow::Continue),
+            Output::PodTerminated(_)
+            | Output::Workload(_)
+            | Output::Watch(_)
+            | Output::Early(_)
+            | Output::ChildOomKilled { .. }
+            | Output::Forget(_) => return Ok(Flow::Continue),
         };
         self.show(&block)
     }
