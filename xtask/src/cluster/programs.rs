@@ -47,7 +47,8 @@ pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
 fn stamps(module: &Path) -> Result<String> {
     let path = module.join("go.mod");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let version = required(&text, "k8s.io/kubernetes").with_context(|| format!("{} requires no k8s.io/kubernetes", path.display()))?;
+    let version =
+        required(&text, "k8s.io/kubernetes").with_context(|| format!("{} requires no k8s.io/kubernetes", path.display()))?;
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let stamps = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"].map(|package| {

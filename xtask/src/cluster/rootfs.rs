@@ -95,7 +95,10 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
     if dir.is_dir() {
         return Ok(parts);
     }
-    ensure!(shell::is_root(), "a Debian root for the nodes is made by root: run this task as root");
+    ensure!(
+        shell::is_root(),
+        "a Debian root for the nodes is made by root: run this task as root"
+    );
     debian::ensure(&TOOLS, "the nodes' disk")?;
     // Under another name until it is whole.
     let partial = dir.with_extension(std::process::id().to_string());
@@ -131,7 +134,13 @@ fn bootstrap(root: &Path) -> Result<()> {
     let mut mmdebstrap = Command::new("unshare");
     // A mount namespace of its own: what is mounted for the packages' scripts goes with it.
     mmdebstrap
-        .args(["--mount", "mmdebstrap", "--mode=root", "--variant=essential", "--format=directory"])
+        .args([
+            "--mount",
+            "mmdebstrap",
+            "--mode=root",
+            "--variant=essential",
+            "--format=directory",
+        ])
         .arg(format!("--include={}", PACKAGES.join(",")))
         .args(["--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=force-unsafe-io"])
         .args(UNREAD.map(|path| format!("--dpkgopt=path-exclude={path}")))
@@ -179,7 +188,12 @@ fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
     let order = in_order(&fs::read_to_string(modules.join("modules.dep")).context("reading modules.dep")?)?;
     let mut names = String::new();
     for module in order {
-        let name = module.rsplit('/').next().unwrap_or_default().trim_end_matches(".xz").to_owned();
+        let name = module
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".xz")
+            .to_owned();
         let target = tree.join("modules").join(&name);
         fs::write(&target, unpacked(&modules.join(&module))?).with_context(|| format!("writing {}", target.display()))?;
         names.push_str(&name);
@@ -189,8 +203,11 @@ fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
     fs::write(tree.join("init"), INIT)?;
     fs::set_permissions(tree.join("init"), Permissions::from_mode(0o755))?;
     let mut pack = Command::new("sh");
-    pack.args(["-ec", "find . | sort | cpio --quiet --create --format=newc --owner=+0:+0 --file=../initrd"])
-        .current_dir(&tree);
+    pack.args([
+        "-ec",
+        "find . | sort | cpio --quiet --create --format=newc --owner=+0:+0 --file=../initrd",
+    ])
+    .current_dir(&tree);
     shell::run_quietly(&mut pack, "packing the nodes' initrd")?;
     fs::remove_dir_all(&tree).with_context(|| format!("removing {}", tree.display()))
 }
@@ -200,7 +217,13 @@ fn in_order(modules_dep: &str) -> Result<Vec<String>> {
     let mut order: Vec<String> = Vec::new();
     for module in MODULES {
         let named = |line: &&str| {
-            let file = line.split(':').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+            let file = line
+                .split(':')
+                .next()
+                .unwrap_or_default()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
             file.split(".ko").next().is_some_and(|name| name.replace('-', "_") == module)
         };
         let line = modules_dep
@@ -235,7 +258,16 @@ fn unpacked(module: &Path) -> Result<Vec<u8>> {
 fn make_disk(root: &Path, disk: &Path) -> Result<()> {
     let mut mke2fs = Command::new("mke2fs");
     mke2fs
-        .args(["-q", "-t", "ext4", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d"])
+        .args([
+            "-q",
+            "-t",
+            "ext4",
+            "-m",
+            "0",
+            "-E",
+            "lazy_itable_init=1,lazy_journal_init=1",
+            "-d",
+        ])
         .arg(root)
         .arg(disk)
         .arg(format!("{DISK_MIB}M"))
@@ -252,7 +284,12 @@ fn only(dir: &Path, prefix: &str) -> Result<PathBuf> {
             found.push(dir.join(name));
         }
     }
-    ensure!(found.len() == 1, "{} holds {} of {prefix}*, not one", dir.display(), found.len());
+    ensure!(
+        found.len() == 1,
+        "{} holds {} of {prefix}*, not one",
+        dir.display(),
+        found.len()
+    );
     found.pop().context("one was counted")
 }
 
