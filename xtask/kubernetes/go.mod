@@ -1,5 +1,5 @@
 // The cluster of `cargo xtask cluster`, and the API server that an everyday test asks: built from their Go modules, by name.
-// `toolchain` is what a machine whose own Go is too old fetches through the Go module proxy.
+// A machine whose own Go is older than the `go` line fetches that one through the Go module proxy.
 module epitaph/kubernetes
 
 go 1.26.8

@@ -107,7 +107,7 @@ fn name(package: &str) -> &str {
 fn find(module: &Path) -> Result<Command> {
     let path = module.join("go.mod");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let (wanted, toolchain) = wanted(&text).with_context(|| format!("{} lacks a go and a toolchain line", path.display()))?;
+    let (wanted, toolchain) = wanted(&text).with_context(|| format!("{} lacks a go line", path.display()))?;
     let mut known = candidates();
     if known.is_empty() && debian::offered("golang-go") {
         debian::ensure(&["golang-go"], "Go programs")?;
@@ -120,7 +120,7 @@ fn find(module: &Path) -> Result<Command> {
         Some((version, go)) if *version >= (1, 21, 0) => Ok(command(go, "auto")),
         Some((version, go)) => {
             shell::say(format_args!("{} is {}: too old by itself", go.display(), shown(*version)));
-            Ok(command(&fetched(go, toolchain)?, "local"))
+            Ok(command(&fetched(go, &toolchain)?, "local"))
         }
         None => bail!(NoGo(wanted)),
     }
@@ -178,11 +178,12 @@ fn fetched(go: &Path, toolchain: &str) -> Result<PathBuf> {
     Ok(dir.join("bin/go"))
 }
 
-/// The least version that go.mod asks for, and the toolchain that it names.
-fn wanted(go_mod: &str) -> Option<(Version, &str)> {
-    let least = go_mod.lines().find_map(|line| line.strip_prefix("go "))?;
-    let toolchain = go_mod.lines().find_map(|line| line.strip_prefix("toolchain "))?;
-    Some((version(&format!("go{}", least.trim()))?, toolchain.trim()))
+/// The least version that go.mod asks for, and the toolchain that it names: without a line of its own, that of this version.
+fn wanted(go_mod: &str) -> Option<(Version, String)> {
+    let least = go_mod.lines().find_map(|line| line.strip_prefix("go "))?.trim();
+    let toolchain = go_mod.lines().find_map(|line| line.strip_prefix("toolchain "));
+    let toolchain = toolchain.map_or_else(|| format!("go{least}"), |name| name.trim().to_owned());
+    Some((version(&format!("go{least}"))?, toolchain))
 }
 
 /// The first `goX.Y[.Z]` in `text`.
@@ -214,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_go_mods_name_both() {
+    fn the_committed_go_mods_name_a_toolchain_that_suffices() {
         for module in ["xtask/jaeger", "xtask/kubernetes"] {
             let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
             let (least, toolchain) = wanted(&text).unwrap();
-            assert!(version(toolchain).unwrap() >= least, "{module}");
+            assert!(version(&toolchain).unwrap() >= least, "{module}");
         }
     }
 
