@@ -50,9 +50,9 @@ fn up(nodes: u8) -> Result<ExitCode> {
     run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools))
 }
 
-/// Where a cluster's state is: one per user, whatever the checkout.
+/// Where a cluster's state is: one per user, whatever the checkout, or where the person says.
 fn state() -> PathBuf {
-    shell::cache().join("cluster/state")
+    shell::env("EPITAPH_CLUSTER").map_or_else(|| shell::cache().join("cluster/state"), PathBuf::from)
 }
 
 /// Runs the binary; it knows by the state which tools a running cluster is made of.
