@@ -4,7 +4,9 @@
 
 pub mod control_plane;
 pub mod credentials;
+pub mod images;
 pub mod kubectl;
+pub mod node;
 pub mod process;
 
 use std::net::Ipv4Addr;
