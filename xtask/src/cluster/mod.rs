@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, done, shell};
+use crate::{agent::Built, bpf, done, shell};
 
 pub use {stories::task as test, tools::api as api_tools};
 
