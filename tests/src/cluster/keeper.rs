@@ -199,6 +199,7 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
     let directory = cluster.node_directory(&name);
     let begin = boot_now();
     let since = || (boot_now() - begin) as f64 / 1e9;
+    let kubectl = cluster.control_plane()?.kubectl();
     let known = Node::open(&directory, Lifetime::Detached).ok();
     let ended = known.is_some();
     let node = match known.and_then(|mut node| node.runs().then_some(node)) {
@@ -207,6 +208,8 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
             if ended {
                 say(&format!("{name} had ended: it is made anew"));
             }
+            // Else what the API server still says of an earlier one would pass for this one's word.
+            kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
             clear(&directory)?;
             let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
             let node = node.with_context(|| format!("start {name}"))?;
@@ -214,7 +217,6 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
             node
         }
     };
-    let kubectl = cluster.control_plane()?.kubectl();
     let object = format!("node/{name}");
     kubectl.run(&["wait", "--for=create", &object, "--timeout=300s"])?;
     kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=300s"])?;
