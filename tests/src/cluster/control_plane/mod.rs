@@ -38,7 +38,8 @@ pub enum Parts {
     Full,
 }
 
-/// A control plane in a directory of its own. With [`Lifetime::Caller`] it ends with this value.
+/// A control plane in a directory of its own. With [`Lifetime::Caller`] it ends with this value: not to be kept in a static, which
+/// is never dropped.
 #[derive(Debug)]
 pub struct ControlPlane {
     directory: PathBuf,
