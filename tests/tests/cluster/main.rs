@@ -1,0 +1,46 @@
+//! The stories on a real cluster, a test each: `cargo xtask cluster test` brings the cluster up and names it.
+
+use std::sync::{Arc, OnceLock, RwLock};
+
+use epitaph_tests::cluster::play::Stage;
+use epitaph_tests::cluster::stories::{Story, stories};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Emulated processors are slow, and stories mostly wait.
+const AT_ONCE: usize = 6;
+
+fn main() {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(AT_ONCE);
+    let shared = Arc::new(Shared::default());
+    let trials = stories().map(|story| {
+        let shared = Arc::clone(&shared);
+        Trial::test(format!("cluster::{}", story.name), move || shared.play(story))
+    });
+    libtest_mimic::run(&args, trials.collect()).exit();
+}
+
+#[derive(Default)]
+struct Shared {
+    stage: OnceLock<Result<Stage, String>>,
+    /// Written by a story that needs the cluster for itself.
+    place: RwLock<()>,
+}
+
+impl Shared {
+    fn play(&self, story: &Story) -> Result<(), Failed> {
+        let poisoned = "a story panicked";
+        let (_alone, _beside) = if story.alone {
+            (Some(self.place.write().map_err(|_| poisoned)?), None)
+        } else {
+            (None, Some(self.place.read().map_err(|_| poisoned)?))
+        };
+        let stage = self.stage.get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
+        let stage = stage.as_ref().map_err(Failed::from)?;
+        let problems = stage.play(story).map_err(|error| format!("{}: {error:#}", story.what))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n{}", story.what, problems.join("\n")).into())
+    }
+}
