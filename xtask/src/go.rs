@@ -82,8 +82,8 @@ pub fn build_all(module: &Path, packages: &[&str], ldflags: &str, takes: &str) -
 fn place(module: &Path, package: &str, ldflags: &str) -> Result<PathBuf> {
     let name = name(package);
     let mut content = Content::default();
-    content.file(&module.join("go.mod"))?;
-    content.file(&module.join("go.sum"))?;
+    // go.mod, go.sum, and the sources of a program of ours.
+    content.tree(module)?;
     content.part("program", package.as_bytes());
     content.part("arch", std::env::consts::ARCH.as_bytes());
     if !ldflags.is_empty() {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_committed_go_mods_name_a_toolchain_that_suffices() {
-        for module in ["xtask/jaeger", "xtask/kubernetes"] {
+        for module in ["xtask/jaeger", "xtask/kubernetes", "tests/go-server"] {
             let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
             let (least, toolchain) = wanted(&text).unwrap();
             assert!(version(&toolchain).unwrap() >= least, "{module}");

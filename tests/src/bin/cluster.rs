@@ -33,7 +33,9 @@ fn act() -> anyhow::Result<ExitCode> {
                 _ => bail!(USAGE),
             };
             let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no directory: run `cargo xtask cluster up`")?;
-            keeper::up(&tools, &directory, nodes, &say)?;
+            let players = std::env::current_exe().context("find the programs beside this one")?;
+            let players = players.parent().context("this program is in no directory")?;
+            keeper::up(&tools, &directory, nodes, players, &say)?;
         }
         ["status"] => {
             let (text, all) = keeper::status(&directory)?;
@@ -52,6 +54,7 @@ fn act() -> anyhow::Result<ExitCode> {
             shell.env("PATH", path).env("KUBECONFIG", cluster.control_plane()?.admin());
             return Err(shell.exec()).context("start a shell");
         }
+        ["shell", node] => return Err(cluster()?.node(node)?.shell().ssh().exec()).context("start ssh"),
         ["kubectl", ref rest @ ..] => {
             let mut kubectl = cluster()?.control_plane()?.kubectl().command();
             return Err(kubectl.args(rest).exec()).context("start kubectl");

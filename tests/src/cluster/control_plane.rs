@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::cluster::credentials::{Authority, Proof, kubeconfig, token_key, write_private};
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, Tools, kubelet_address, node_name};
+use crate::cluster::{FEATURE_GATES, HOST_FOR_GUESTS, MOST_NODES, Tools, kubelet_address, node_name};
 use crate::http::free_port;
 
 const ETCD: &str = "etcd";
@@ -26,8 +26,6 @@ const SCHEDULER: &str = "kube-scheduler";
 /// Dual stack; the first address of the first is that of the service `kubernetes`.
 const SERVICE_CIDRS: &str = "10.96.0.0/16,fd00:96::/108";
 const SERVICE_KUBERNETES: &str = "10.96.0.1";
-/// Stop signals by spec are still alpha in Kubernetes 1.36; only pods that ask for one are changed by the gate.
-const FEATURE_GATES: &str = "ContainerStopSignals=true";
 const TO_END: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
@@ -249,7 +247,7 @@ impl ControlPlane {
             .arg(flag("service-account-key-file", &token_public))
             .arg(flag("service-account-signing-key-file", &token_private))
             .arg(format!("--service-cluster-ip-range={SERVICE_CIDRS}"))
-            .arg(format!("--feature-gates={FEATURE_GATES}"))
+            .arg(feature_gates())
             .arg("--profiling=false");
         if self.parts == Parts::ApiOnly {
             // Nobody makes the ServiceAccount `default` that every pod would have to have, nor needs the endpoints.
@@ -348,7 +346,7 @@ impl ControlPlane {
                 .arg(flag("authorization-kubeconfig", &file))
                 .arg("--leader-elect=false")
                 .arg("--secure-port=0")
-                .arg(format!("--feature-gates={FEATURE_GATES}"))
+                .arg(feature_gates())
                 .arg("--profiling=false");
             if name == CONTROLLERS {
                 command
@@ -487,4 +485,9 @@ fn ports(directory: &Path) -> anyhow::Result<Ports> {
 
 fn flag(name: &str, file: &Path) -> String {
     format!("--{name}={}", file.display())
+}
+
+fn feature_gates() -> String {
+    let gates: Vec<String> = FEATURE_GATES.iter().map(|(name, on)| format!("{name}={on}")).collect();
+    format!("--feature-gates={}", gates.join(","))
 }

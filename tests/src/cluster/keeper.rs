@@ -1,62 +1,67 @@
 //! Brings a whole cluster up, says how it is, and ends it. All that it must know again is in its directory.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::json;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::cluster::control_plane::{ControlPlane, Parts};
 use crate::cluster::credentials::write_private;
+use crate::cluster::images::{self, Image};
+use crate::cluster::node::{Node, NodeConfig};
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{Cluster, Known, MOST_NODES, Tools, kubelet_address, node_name};
+use crate::cluster::{Cluster, FEATURE_GATES, Known, MOST_NODES, NODES, Tools, node_name};
 use crate::http::free_port;
 use crate::jaeger::{self, Jaeger};
 use crate::sys::boot_now;
 
 const JAEGER: &str = "jaeger";
+/// Room for a hundred pods.
+const MEMORY_MIB: u32 = 3072;
+/// Multicast on the loopback alone; the port tells one cluster's from another's.
+const LAN_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 const TO_END: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
 /// Makes it so that a cluster of `tools` with at least `nodes` nodes runs in `directory`, and returns when they are ready. What
 /// runs already is kept; what has died is started again; what is of other tools, or has lost its store, is made anew. Each step
-/// is told to `say`.
+/// is told to `say`. `players` is where the programs are that go into images: those of this package, and `epitaph`.
 ///
 /// # Errors
 /// A part does not come up.
-pub fn up(tools: &Tools, directory: &Path, nodes: u8, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Cluster> {
+pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Cluster> {
     ensure!(nodes <= MOST_NODES, "{nodes} nodes: {MOST_NODES} are the most");
-    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    if let Some(parent) = directory.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
+    }
     let _alone = alone(directory)?;
     end_what_cannot_stay(tools, directory, say)?;
-    let file = directory.join("cluster.json");
-    if !file.exists() {
-        let known = Known {
-            tools: tools.directory().to_owned(),
-            lan_port: free_port()?,
-        };
-        write_private(&file, &serde_json::to_vec(&known)?)?;
-    }
     timed(say, "control plane", || control_plane(tools, directory, say))?;
     timed(say, "Jaeger", || start_jaeger(tools, directory))?;
     let cluster = Cluster::open(directory)?.context("the cluster that was just written down is gone")?;
-    scope(|threads| {
-        let start = |node| {
-            threads.spawn({
-                let cluster = &cluster;
-                move || start_node(cluster, node, say)
-            })
-        };
-        let threads: Vec<_> = (1..=nodes).map(start).collect();
-        let ended = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread that starts a node panicked"));
-        ended.collect::<anyhow::Result<Vec<()>>>()
-    })?;
+    if nodes > 0 {
+        let images = directory.join("images");
+        let images = timed(say, "images", || images::all(players, &tools.program("go-server"), &images))?;
+        scope(|threads| {
+            let start = |index| {
+                threads.spawn({
+                    let (cluster, images) = (&cluster, &images);
+                    move || start_node(cluster, index, images, say)
+                })
+            };
+            let threads: Vec<_> = (1..=nodes).map(start).collect();
+            let mut ended = threads.into_iter().map(|thread| thread.join());
+            ended.try_for_each(|ended| ended.unwrap_or_else(|_| bail!("a thread that starts a node panicked")))
+        })?;
+    }
     Ok(cluster)
 }
 
@@ -81,12 +86,24 @@ pub fn status(directory: &Path) -> anyhow::Result<(String, bool)> {
     let Some(cluster) = Cluster::open(directory)? else {
         return Ok(("there is no cluster: `cargo xtask cluster up` makes one\n".to_owned(), false));
     };
-    let records = cluster.records();
     let mut text = String::new();
     let mut all = true;
+    let mut parts = Vec::new();
+    let records = directory.join("processes");
     for name in Process::names(&records)? {
-        match Process::find(&name, &records)? {
-            Some(process) => writeln!(text, "{name:24} runs, pid {}", process.pid())?,
+        let pid = Process::find(&name, &records)?.map(|process| process.pid());
+        parts.push((name, pid));
+    }
+    for name in nodes(directory)? {
+        let records = cluster.node_directory(&name).join("processes");
+        for machine in Process::names(&records)? {
+            let pid = Process::find(&machine, &records)?.map(|process| process.pid());
+            parts.push((name.clone(), pid));
+        }
+    }
+    for (name, pid) in parts {
+        match pid {
+            Some(pid) => writeln!(text, "{name:24} runs, pid {pid}")?,
             None => {
                 all = false;
                 writeln!(text, "{name:24} is gone: `cargo xtask cluster up` starts it again")?;
@@ -135,8 +152,7 @@ fn end_what_cannot_stay(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> 
         Ok(Some(_)) => return Ok(()),
     };
     say(&format!("{why}: it is ended, and made anew"));
-    end_all(directory, say)?;
-    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))
+    end_all(directory, say)
 }
 
 fn control_plane(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
@@ -146,7 +162,16 @@ fn control_plane(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow:
             say(&format!("{name} had ended: it is started again"));
         }
     }
-    ControlPlane::start(tools, directory, Parts::Full, Lifetime::Detached).map(drop)
+    ControlPlane::start(tools, directory, Parts::Full, Lifetime::Detached)?;
+    let file = directory.join("cluster.json");
+    if file.exists() {
+        return Ok(());
+    }
+    let known = Known {
+        tools: tools.directory().to_owned(),
+        lan_port: free_port()?,
+    };
+    write_private(&file, &serde_json::to_vec(&known)?)
 }
 
 fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
@@ -168,22 +193,130 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
     bail!("Jaeger did not come up; see {}", log.display())
 }
 
-fn start_node(_cluster: &Cluster, _node: u8, _say: &dyn Fn(&str)) -> anyhow::Result<()> {
-    let _ = (json!({}), kubelet_address(1), node_name(1));
-    bail!("nodes")
+/// Starts it if it does not run, and waits until the API server calls it ready and it has every image.
+fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    let name = node_name(index);
+    let directory = cluster.node_directory(&name);
+    let begin = boot_now();
+    let since = || (boot_now() - begin) as f64 / 1e9;
+    let known = Node::open(&directory, Lifetime::Detached).ok();
+    let ended = known.is_some();
+    let node = match known.and_then(|mut node| node.runs().then_some(node)) {
+        Some(node) => node,
+        None => {
+            if ended {
+                say(&format!("{name} had ended: it is made anew"));
+            }
+            clear(&directory)?;
+            let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
+            let node = node.with_context(|| format!("start {name}"))?;
+            say(&format!("{name}: booted after {:.1} s", since()));
+            node
+        }
+    };
+    let kubectl = cluster.control_plane()?.kubectl();
+    let object = format!("node/{name}");
+    kubectl.run(&["wait", "--for=create", &object, "--timeout=300s"])?;
+    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=300s"])?;
+    say(&format!("{name}: Ready after {:.1} s", since()));
+    let imported = import(&node, images, &directory)?;
+    say(&format!(
+        "{name}: {imported} of {} images imported, after {:.1} s",
+        images.len(),
+        since()
+    ));
+    Ok(())
+}
+
+fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
+    let plane = cluster.control_plane()?;
+    let name = node_name(index);
+    let server = plane.url_for_guests();
+    Ok(NodeConfig {
+        ca_pem: plane.authority()?,
+        kubelet_kubeconfig: plane.kubeconfig_for(&format!("system:node:{name}"), Some("system:nodes"), &server)?,
+        kube_proxy_kubeconfig: plane.kubeconfig_for("system:kube-proxy", None, &server)?,
+        lan: SocketAddrV4::new(LAN_GROUP, cluster.known.lan_port),
+        memory_mib: MEMORY_MIB,
+        feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
+        kubelet: Value::Null,
+        proxy_min_sync: None,
+        name,
+        index,
+    })
+}
+
+/// Brings what the node does not have yet into its containerd; how many that were.
+fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usize> {
+    let file = directory.join("images.json");
+    let mut known: BTreeMap<String, String> = match fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", file.display()))?,
+        Err(_) => BTreeMap::new(),
+    };
+    let mut count = 0;
+    for image in images {
+        let mut hash = Sha256::new();
+        let archive = File::open(&image.archive).and_then(|mut archive| io::copy(&mut archive, &mut hash));
+        archive.with_context(|| format!("read {}", image.archive.display()))?;
+        let digest = format!("{:x}", hash.finalize());
+        if known.get(&image.name) == Some(&digest) {
+            continue;
+        }
+        node.import(image)?;
+        known.insert(image.name.clone(), digest);
+        write_private(&file, &serde_json::to_vec(&known)?)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn end_all(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
-    let records = directory.join("processes");
-    let mut names = Process::names(&records)?;
-    // What the others ask goes last.
-    names.sort_by_key(|name| (name == "etcd", name == "kube-apiserver"));
-    for name in names {
-        if let Some(mut process) = Process::find(&name, &records)? {
-            process.end(TO_END)?;
+    // Nodes first, then what they ask, the store last.
+    for name in nodes(directory)? {
+        let directory = directory.join(NODES).join(&name);
+        if let Ok(node) = Node::open(&directory, Lifetime::Detached) {
+            node.shell().forget();
+        }
+        if end_recorded(&directory.join("processes"))? > 0 {
             say(&format!("{name} ended"));
         }
     }
+    let count = end_recorded(&directory.join("processes"))?;
+    say(&format!("{count} programs ended"));
+    clear(directory)
+}
+
+/// How many were still running.
+fn end_recorded(records: &Path) -> anyhow::Result<usize> {
+    let mut names = Process::names(records)?;
+    names.sort_by_key(|name| (name == "etcd", name == "kube-apiserver"));
+    let mut count = 0;
+    for name in names {
+        if let Some(mut process) = Process::find(&name, records)? {
+            process.end(TO_END)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn nodes(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let directory = directory.join(NODES);
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    let entries = entries.with_context(|| format!("list {}", directory.display()))?;
+    let mut names: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn clear(directory: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", directory.display()))

@@ -4,8 +4,10 @@
 
 pub mod control_plane;
 pub mod credentials;
+pub mod images;
 pub mod keeper;
 pub mod kubectl;
+pub mod node;
 pub mod process;
 
 use std::fs;
@@ -17,16 +19,21 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::control_plane::{ControlPlane, Parts};
+use crate::cluster::node::Node;
 use crate::cluster::process::Lifetime;
 use crate::jaeger::Jaeger;
 
 /// This machine's loopback as QEMU's user networking shows it to a guest.
 pub const HOST_FOR_GUESTS: &str = "10.0.2.2";
 pub const MOST_NODES: u8 = 9;
+/// Stop signals by spec are still alpha in Kubernetes 1.36; only pods that ask for one are changed by the gate.
+const FEATURE_GATES: &[(&str, bool)] = &[("ContainerStopSignals", true)];
+/// Directory of the nodes' own ones.
+const NODES: &str = "nodes";
 
 /// What `cargo xtask cluster` built: a directory with
-/// - `bin/`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
-/// - `node/`: rootfs.raw, vmlinuz, initrd
+/// - `bin/`: etcd, kube-apiserver and kubectl; for a whole cluster kube-controller-manager, kube-scheduler and jaeger too
+/// - for nodes: `bin/go-server`, and in `node/` rootfs.raw, vmlinuz and initrd
 #[derive(Clone, Debug)]
 pub struct Tools {
     directory: PathBuf,
@@ -160,9 +167,16 @@ impl Cluster {
         }
     }
 
-    /// Where what it started is written down.
-    fn records(&self) -> PathBuf {
-        self.directory.join("processes")
+    /// One of its nodes, running or not: `node-1` and so on.
+    ///
+    /// # Errors
+    /// It has none of that name.
+    pub fn node(&self, name: &str) -> anyhow::Result<Node> {
+        Node::open(&self.node_directory(name), Lifetime::Detached).with_context(|| format!("find {name}"))
+    }
+
+    fn node_directory(&self, name: &str) -> PathBuf {
+        self.directory.join(NODES).join(name)
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, done, shell};
+use crate::{agent::Built, bpf, done, shell};
 
 pub use {stories::task as test, tools::api as api_tools};
 
@@ -57,10 +57,17 @@ fn state() -> PathBuf {
 
 /// Runs the binary; it knows by the state which tools a running cluster is made of.
 fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
-    let built = Built::of(
-        &["--package", "epitaph-tests", "--bin", "cluster"],
-        "building the cluster's keeper",
-    )?;
+    // Both packages in any case: the features of what they share stay the same, and nothing is built twice.
+    let mut selection = vec!["--package", "epitaph", "--package", "epitaph-tests"];
+    let what = if tools.is_some() {
+        bpf::build()?;
+        selection.push("--bins");
+        "building the agent, the players and the cluster's keeper"
+    } else {
+        selection.extend(["--bin", "cluster"]);
+        "building the cluster's keeper"
+    };
+    let built = Built::of(&selection, what)?;
     let mut command = Command::new(built.bin("cluster")?);
     command.args(words).env("EPITAPH_CLUSTER", state()).env("PATH", shell::path());
     match tools {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 
 use super::{programs, rootfs};
 use crate::{
-    jaeger,
+    go, jaeger,
     shell::{self, Content},
 };
 
@@ -30,12 +30,18 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
     let mut links = in_bin(built);
     links.insert("bin/jaeger".into(), jaeger::path()?);
     if nodes {
+        links.insert("bin/go-server".into(), go_server()?);
         let parts = rootfs::build(&on_nodes)?;
         links.insert("node/rootfs.raw".into(), parts.disk);
         links.insert("node/vmlinuz".into(), parts.kernel);
         links.insert("node/initrd".into(), parts.initrd);
     }
     linked(&links)
+}
+
+/// For an image: a server that handles no signal, in Go.
+fn go_server() -> Result<PathBuf> {
+    go::build(&shell::root().join("tests/go-server"), "epitaph/go-server", "seconds")
 }
 
 fn in_bin(programs: BTreeMap<String, PathBuf>) -> BTreeMap<String, PathBuf> {
