@@ -49,7 +49,7 @@ pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn
     let cluster = Cluster::open(directory)?.context("the cluster that was just written down is gone")?;
     if nodes > 0 {
         let images = directory.join("images");
-        let images = timed(say, "images", || images::all(players, &tools.program("go-server"), &images))?;
+        let images = timed(say, "images", || images::all(tools, players, &images))?;
         scope(|threads| {
             let start = |index| {
                 threads.spawn({
