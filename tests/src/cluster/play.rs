@@ -104,7 +104,9 @@ impl Stage {
                 let node = self.node_of(pod)?;
                 self.kubectl
                     .run(&["taint", "node", &node, "epitaph.dev/story=taint:NoExecute", "--overwrite"])?;
-                let gone = until(OVER, "the tainted node to be free of it", || Ok(self.gone(pod)?.then_some(())));
+                let gone = until(OVER, "the tainted node to be free of it", || {
+                    Ok(self.gone(pod)?.then_some(()))
+                });
                 self.kubectl.run(&["taint", "node", &node, "epitaph.dev/story:NoExecute-"])?;
                 gone
             }
@@ -125,9 +127,18 @@ impl Stage {
             Act::Debug => {
                 let patch = json!({"spec": {"ephemeralContainers": [
                     {"name": "debugger", "image": VICTIM, "imagePullPolicy": "Never", "args": ["handle", "0"]},
-                ]}});
-                let path = ["patch", "pod", name, "--namespace", NAMESPACE, "--subresource", "ephemeralcontainers"];
-                let args = [&path[..], &["--type", "strategic", "--patch", &patch.to_string()]].concat();
+                ]}})
+                .to_string();
+                let path = [
+                    "patch",
+                    "pod",
+                    name,
+                    "--namespace",
+                    NAMESPACE,
+                    "--subresource",
+                    "ephemeralcontainers",
+                ];
+                let args = [&path[..], &["--type", "strategic", "--patch", &patch]].concat();
                 self.kubectl.run(&args)?;
                 until(READY, "the debugger to run", || {
                     let pod = self.pod(pod)?.context("it is gone")?;
@@ -201,7 +212,16 @@ impl Stage {
 
     /// As it is now; None where it, and not one of its name, is gone.
     fn pod(&self, pod: &Pod) -> anyhow::Result<Option<Value>> {
-        let args = ["get", "pod", &pod.name, "--namespace", NAMESPACE, "--ignore-not-found", "-o", "json"];
+        let args = [
+            "get",
+            "pod",
+            &pod.name,
+            "--namespace",
+            NAMESPACE,
+            "--ignore-not-found",
+            "-o",
+            "json",
+        ];
         let answer = self.kubectl.run(&args)?;
         if answer.trim().is_empty() {
             return Ok(None);
@@ -241,7 +261,10 @@ impl Stage {
             .find_map(|status| status["containerID"].as_str()?.strip_prefix("containerd://"))
             .context("container app has no id yet")?;
         let tasks = self.node(pod)?.run("ctr --namespace k8s.io tasks ls")?;
-        let line = tasks.lines().find(|line| line.starts_with(id)).context("containerd has no task of it")?;
+        let line = tasks
+            .lines()
+            .find(|line| line.starts_with(id))
+            .context("containerd has no task of it")?;
         let pid = line.split_whitespace().nth(1).context("a task without a pid")?;
         pid.parse().with_context(|| format!("pid `{pid}`"))
     }
@@ -277,7 +300,15 @@ impl Stage {
         }
         for other in ["killer", "by"] {
             let name = format!("{}-{other}", story.name);
-            let args = ["delete", "pod", &name, "--namespace", NAMESPACE, "--ignore-not-found", "--grace-period=1"];
+            let args = [
+                "delete",
+                "pod",
+                &name,
+                "--namespace",
+                NAMESPACE,
+                "--ignore-not-found",
+                "--grace-period=1",
+            ];
             self.kubectl.run(&args)?;
         }
         Ok(())
@@ -323,7 +354,10 @@ fn differs(expected: &Expected, trace: &Value) -> Vec<String> {
     };
     same("verdict", &tag(root, "epitaph.verdict"), expected.verdict);
     same("cause", &tag(root, "epitaph.cause"), expected.cause);
-    let stops: Vec<&&Value> = spans.iter().filter(|span| span["operationName"] == "container.stop").collect();
+    let stops: Vec<&&Value> = spans
+        .iter()
+        .filter(|span| span["operationName"] == "container.stop")
+        .collect();
     for (container, verdict) in expected.containers {
         let stop = stops.iter().find(|span| tag(span, "k8s.container.name") == *container);
         let found = stop.map_or(Value::Null, |stop| tag(stop, "epitaph.verdict"));
@@ -357,7 +391,13 @@ fn roots(trace: &Value) -> Vec<&Value> {
 fn outline(trace: &Value) -> String {
     let spans = trace["spans"].as_array().into_iter().flatten();
     let lines = spans.map(|span| {
-        let words = ["k8s.container.name", "epitaph.verdict", "epitaph.cause", "epitaph.sentence", "epitaph.incomplete"];
+        let words = [
+            "k8s.container.name",
+            "epitaph.verdict",
+            "epitaph.cause",
+            "epitaph.sentence",
+            "epitaph.incomplete",
+        ];
         let words = words.map(|key| tag(span, key)).into_iter().filter(|word| !word.is_null());
         let words: Vec<String> = words.map(|word| word.to_string()).collect();
         format!("  {} {} µs {}", span["operationName"], span["duration"], words.join(" "))
@@ -367,7 +407,8 @@ fn outline(trace: &Value) -> String {
 
 fn tag(of: &Value, key: &str) -> Value {
     let mut tags = of["tags"].as_array().into_iter().flatten();
-    tags.find(|tag| tag["key"] == key).map_or(Value::Null, |tag| tag["value"].clone())
+    tags.find(|tag| tag["key"] == key)
+        .map_or(Value::Null, |tag| tag["value"].clone())
 }
 
 fn text(value: &Value) -> String {

@@ -35,7 +35,9 @@ impl Shared {
         } else {
             (None, Some(self.place.read().map_err(|_| poisoned)?))
         };
-        let stage = self.stage.get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
+        let stage = self
+            .stage
+            .get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
         let stage = stage.as_ref().map_err(Failed::from)?;
         let problems = stage.play(story).map_err(|error| format!("{}: {error:#}", story.what))?;
         if problems.is_empty() {

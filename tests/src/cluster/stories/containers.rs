@@ -62,7 +62,10 @@ pub const STORIES: &[Story] = &[
                 container("deaf", &["idle"]),
                 container("third", &["handle", "0"]),
             ];
-            vec![pod(name, json!({"terminationGracePeriodSeconds": 4, "containers": containers}))]
+            vec![pod(
+                name,
+                json!({"terminationGracePeriodSeconds": 4, "containers": containers}),
+            )]
         },
         Expected {
             verdict: "ignored-stop-signal",

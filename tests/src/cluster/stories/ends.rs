@@ -210,7 +210,11 @@ pub const STORIES: &[Story] = &[
 
 /// Looks for the prey by its name: what a badly written "cleanup" DaemonSet does.
 fn killer(name: &str) -> serde_json::Value {
-    let script = "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = prey-of-a-pod ]; then kill -9 ${p#/proc/}; fi; done";
+    let script =
+        "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = prey-of-a-pod ]; then kill -9 ${p#/proc/}; fi; done";
     let app = json!({"name": "app", "image": VICTIM, "imagePullPolicy": "Never", "command": ["sh", "-c", script]});
-    pod(&format!("{name}-killer"), json!({"hostPID": true, "restartPolicy": "Never", "containers": [app]}))
+    pod(
+        &format!("{name}-killer"),
+        json!({"hostPID": true, "restartPolicy": "Never", "containers": [app]}),
+    )
 }

@@ -75,7 +75,10 @@ pub const STORIES: &[Story] = &[
         what: "the pod's activeDeadlineSeconds is over",
         manifest: |name| {
             let mut pod = victim(name, 8, &["handle", "0"]);
-            merge(&mut pod["spec"], json!({"activeDeadlineSeconds": 8, "restartPolicy": "Never"}));
+            merge(
+                &mut pod["spec"],
+                json!({"activeDeadlineSeconds": 8, "restartPolicy": "Never"}),
+            );
             vec![pod]
         },
         from: From::Ready,
@@ -90,7 +93,12 @@ pub const STORIES: &[Story] = &[
 
 /// More than half of what a node with two processors has to give.
 fn demanding(name: &str, story: &str) -> Value {
-    let mut pod = victim_with(name, 8, &["handle", "0"], json!({"resources": {"requests": {"cpu": "1100m"}}}));
+    let mut pod = victim_with(
+        name,
+        8,
+        &["handle", "0"],
+        json!({"resources": {"requests": {"cpu": "1100m"}}}),
+    );
     pod["metadata"]["labels"] = json!({"story": story});
     pod
 }

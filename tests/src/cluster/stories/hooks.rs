@@ -39,7 +39,14 @@ pub const STORIES: &[Story] = &[
     deleted(
         "prestop-overruns",
         "the hook takes the grace, and the server needs more than the 2 s that the kubelet then gives",
-        |name| vec![victim_with(name, 5, &["handle-for", "20", "0"], pre_stop(exec(&["hook", "600", "0"])))],
+        |name| {
+            vec![victim_with(
+                name,
+                5,
+                &["handle-for", "20", "0"],
+                pre_stop(exec(&["hook", "600", "0"])),
+            )]
+        },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
             sentence: &["preStop", "SIGKILL"],
@@ -50,7 +57,14 @@ pub const STORIES: &[Story] = &[
     deleted(
         "prestop-late",
         "grace 10, preStop 9: two seconds are left, and the server needs one",
-        |name| vec![victim_with(name, 10, &["handle-for", "1", "0"], pre_stop(exec(&["hook", "9", "0"])))],
+        |name| {
+            vec![victim_with(
+                name,
+                10,
+                &["handle-for", "1", "0"],
+                pre_stop(exec(&["hook", "9", "0"])),
+            )]
+        },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
             ..CLEAN
@@ -76,7 +90,14 @@ pub const STORIES: &[Story] = &[
     deleted(
         "prestop-sleep",
         "the sleep action, 2 s",
-        |name| vec![victim_with(name, 12, &["handle", "0"], pre_stop(json!({"sleep": {"seconds": 2}})))],
+        |name| {
+            vec![victim_with(
+                name,
+                12,
+                &["handle", "0"],
+                pre_stop(json!({"sleep": {"seconds": 2}})),
+            )]
+        },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
             ..CLEAN
@@ -87,7 +108,12 @@ pub const STORIES: &[Story] = &[
         "an HTTP hook that the server answers",
         |name| {
             let hook = pre_stop(json!({"httpGet": {"path": "/", "port": 8080}}));
-            vec![victim_with(name, 12, &["http", "accept-and-drain", "0.0.0.0:8080", "0"], hook)]
+            vec![victim_with(
+                name,
+                12,
+                &["http", "accept-and-drain", "0.0.0.0:8080", "0"],
+                hook,
+            )]
         },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],

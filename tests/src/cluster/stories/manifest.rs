@@ -23,7 +23,10 @@ pub fn pod(name: &str, spec: Value) -> Value {
 
 /// One container, `app`, of the victim with these arguments, and a grace in seconds.
 pub fn victim(name: &str, grace: u32, args: &[&str]) -> Value {
-    pod(name, json!({"terminationGracePeriodSeconds": grace, "containers": [container("app", args)]}))
+    pod(
+        name,
+        json!({"terminationGracePeriodSeconds": grace, "containers": [container("app", args)]}),
+    )
 }
 
 /// The same, with more said of the container.
