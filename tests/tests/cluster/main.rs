@@ -1,5 +1,7 @@
 //! The stories on a real cluster, a test each: `cargo xtask cluster test` brings the cluster up and names it.
 
+mod foundation;
+
 use std::sync::{Arc, OnceLock, RwLock};
 
 use epitaph_tests::cluster::play::Stage;
@@ -13,11 +15,27 @@ fn main() {
     let mut args = Arguments::from_args();
     args.test_threads.get_or_insert(AT_ONCE);
     let shared = Arc::new(Shared::default());
-    let trials = stories().map(|story| {
+    type Test = fn() -> anyhow::Result<()>;
+    let foundation: [(&str, Test); 2] = [
+        (
+            "a-pod-runs-and-answers-and-is-deleted",
+            foundation::a_pod_runs_and_answers_and_is_deleted,
+        ),
+        (
+            "a-node-is-root-s-and-reaches-jaeger",
+            foundation::a_node_is_root_s_and_reaches_jaeger_on_the_host,
+        ),
+    ];
+    let foundation = foundation.into_iter().map(|(name, test)| {
+        Trial::test(format!("foundation::{name}"), move || {
+            Ok(test().map_err(|error| format!("{error:#}"))?)
+        })
+    });
+    let stories = stories().map(|story| {
         let shared = Arc::clone(&shared);
         Trial::test(format!("cluster::{}", story.name), move || shared.play(story))
     });
-    libtest_mimic::run(&args, trials.collect()).exit();
+    libtest_mimic::run(&args, foundation.chain(stories).collect()).exit();
 }
 
 #[derive(Default)]
