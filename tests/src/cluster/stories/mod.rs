@@ -6,6 +6,7 @@ mod evictions;
 mod hooks;
 mod manifest;
 mod restarts;
+mod workloads;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
         restarts::STORIES,
         evictions::STORIES,
         containers::STORIES,
+        workloads::STORIES,
     ]
     .into_iter()
     .flatten()
