@@ -18,6 +18,8 @@ pub const PAUSE: &str = "localhost/pause:test";
 pub const BUSYBOX: &str = "localhost/busybox:test";
 /// `/victim`, with busybox beside it for hooks and probes.
 pub const VICTIM: &str = "localhost/victim:test";
+/// The same, with SIGQUIT for its STOPSIGNAL.
+pub const VICTIM_STOPPED_BY_QUIT: &str = "localhost/victim-quit:test";
 /// The agent, `/epitaph`, and the libraries it needs: no shell, as it is shipped.
 pub const EPITAPH: &str = "localhost/epitaph:test";
 /// `/go-server`, an HTTP server that handles no signal.
@@ -55,15 +57,17 @@ pub fn all(tools: &Tools, players: &Path, dir: &Path) -> anyhow::Result<Vec<Imag
     let scratch = dir.join("stripped");
     fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
     let stripped = |name: &str| strip(&players.join(name), &scratch.join(name));
+    let victim = Recipe::new(VICTIM)
+        .busybox(&tools.node("busybox"))?
+        .program(&stripped("victim")?, "/victim")?
+        .entrypoint(&["/victim"]);
     let recipes = [
         Recipe::new(PAUSE)
             .program(&stripped("pause")?, "/pause")?
             .entrypoint(&["/pause"]),
         Recipe::new(BUSYBOX).busybox(&tools.node("busybox"))?.entrypoint(&["sh"]),
-        Recipe::new(VICTIM)
-            .busybox(&tools.node("busybox"))?
-            .program(&stripped("victim")?, "/victim")?
-            .entrypoint(&["/victim"]),
+        victim.clone().named(VICTIM_STOPPED_BY_QUIT).stop_signal("SIGQUIT"),
+        victim,
         Recipe::new(EPITAPH)
             .program(&stripped("epitaph")?, "/epitaph")?
             .entrypoint(&["/epitaph"]),

@@ -8,7 +8,9 @@ pub mod images;
 pub mod keeper;
 pub mod kubectl;
 pub mod node;
+pub mod play;
 pub mod process;
+pub mod stories;
 
 use std::fs;
 use std::io;

@@ -1,55 +1,66 @@
-//! On the real cluster that `cargo xtask cluster test` brings up: left out of a plain `cargo test`.
+//! The stories on a real cluster, a test each: `cargo xtask cluster test` brings the cluster up and names it.
 
-use anyhow::{Context as _, ensure};
-use epitaph_tests::cluster::{Cluster, HOST_FOR_GUESTS};
+mod foundation;
 
-const POD: &str = "
-apiVersion: v1
-kind: Namespace
-metadata: {name: foundation}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: default, namespace: foundation}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: talker, namespace: foundation}
-spec:
-  containers:
-  - name: app
-    image: localhost/busybox:test
-    imagePullPolicy: Never
-    command: [sh, -c, \"trap 'exit 0' TERM; echo begun; while :; do sleep 0.2; done\"]
-";
+use std::sync::{Arc, OnceLock, RwLock};
 
-#[test]
-fn a_pod_runs_and_answers_and_is_deleted() -> anyhow::Result<()> {
-    let kubectl = Cluster::named()?.control_plane()?.kubectl();
-    let foundation = |args: &[&str]| kubectl.run(&[&["-n", "foundation"], args].concat());
-    foundation(&["delete", "pod", "talker", "--ignore-not-found", "--timeout=120s"])?;
-    kubectl.apply(POD)?;
-    foundation(&["wait", "--for=condition=Ready", "pod/talker", "--timeout=120s"])?;
-    assert_eq!(foundation(&["logs", "talker"])?, "begun\n");
-    assert_eq!(foundation(&["exec", "talker", "--", "cat", "/proc/1/comm"])?, "sh\n");
-    foundation(&["delete", "pod", "talker", "--timeout=120s"])?;
-    let gone = foundation(&["get", "pod", "talker"]).expect_err("it was deleted").to_string();
-    assert!(gone.contains("NotFound"), "{gone}");
-    kubectl
-        .run(&["delete", "namespace", "foundation", "--timeout=120s"])
-        .map(drop)
+use epitaph_tests::cluster::play::Stage;
+use epitaph_tests::cluster::stories::{Story, stories};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Emulated processors are slow, and stories mostly wait.
+const AT_ONCE: usize = 6;
+
+fn main() {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(AT_ONCE);
+    let shared = Arc::new(Shared::default());
+    type Test = fn() -> anyhow::Result<()>;
+    let foundation: [(&str, Test); 2] = [
+        (
+            "a-pod-runs-and-answers-and-is-deleted",
+            foundation::a_pod_runs_and_answers_and_is_deleted,
+        ),
+        (
+            "a-node-is-root-s-and-reaches-jaeger",
+            foundation::a_node_is_root_s_and_reaches_jaeger_on_the_host,
+        ),
+    ];
+    let foundation = foundation.into_iter().map(|(name, test)| {
+        Trial::test(format!("foundation::{name}"), move || {
+            Ok(test().map_err(|error| format!("{error:#}"))?)
+        })
+    });
+    let stories = stories().map(|story| {
+        let shared = Arc::clone(&shared);
+        Trial::test(format!("cluster::{}", story.name), move || shared.play(story))
+    });
+    libtest_mimic::run(&args, foundation.chain(stories).collect()).exit();
 }
 
-#[test]
-fn a_node_is_root_s_and_reaches_jaeger_on_the_host() -> anyhow::Result<()> {
-    let cluster = Cluster::named()?;
-    let node = cluster.node("node-1")?;
-    assert_eq!(node.run("id -u")?, "0\n");
-    let ahead = node.clock_ahead()?;
-    ensure!(ahead.abs() < 1.0, "its clock is {ahead} s ahead");
-    let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?.ports();
-    for port in [jaeger.otlp_grpc, jaeger.otlp_http] {
-        node.run(&format!("timeout 20 bash -c ': < /dev/tcp/{HOST_FOR_GUESTS}/{port}'"))?;
+#[derive(Default)]
+struct Shared {
+    stage: OnceLock<Result<Stage, String>>,
+    /// Written by a story that needs the cluster for itself.
+    place: RwLock<()>,
+}
+
+impl Shared {
+    fn play(&self, story: &Story) -> Result<(), Failed> {
+        let poisoned = "a story panicked";
+        let (_alone, _beside) = if story.alone {
+            (Some(self.place.write().map_err(|_| poisoned)?), None)
+        } else {
+            (None, Some(self.place.read().map_err(|_| poisoned)?))
+        };
+        let stage = self
+            .stage
+            .get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
+        let stage = stage.as_ref().map_err(Failed::from)?;
+        let problems = stage.play(story).map_err(|error| format!("{}: {error:#}", story.what))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n{}", story.what, problems.join("\n")).into())
     }
-    Ok(())
 }
