@@ -255,7 +255,8 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
 }
 
 fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
-    let status = case.exit.map_or(String::new(), |exit| {
+    let unseen = || format!("how {who} ended is not known: ");
+    let status = case.exit.map_or_else(unseen, |exit| {
         format!("{who} {}, but why is not known: ", super::evidence::status(exit.status))
     });
     let reason = match missing {
@@ -349,11 +350,11 @@ fn code(case: &Case<'_>) -> String {
     }
 }
 
-/// Told of a process that nobody stopped and that did not live for a second: it never came up.
+/// Of a container that did not live for a second: it never came up, and the kubelet will try again.
 fn young(case: &Case<'_>) -> String {
     let lived = case.main.zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
     match lived {
-        Some(lived) if case.stop.is_none() && lived < Duration::from_secs(1) => {
+        Some(lived) if case.kubernetes.is_some() && case.stop.is_none() && lived < Duration::from_secs(1) => {
             format!(", {} after its start", seconds(lived))
         }
         _ => String::new(),

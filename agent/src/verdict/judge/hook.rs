@@ -64,13 +64,13 @@ impl<'a> Hook<'a> {
         Some(Hook { run, took, end })
     }
 
-    /// "its preStop `drain.sh`".
+    /// "preStop `drain.sh`".
     pub fn name(&self) -> String {
         match &self.run.hook {
-            PreStop::Exec { program } => format!("its preStop `{}`", escaped(program, 64)),
-            PreStop::HttpGet { .. } => "its preStop httpGet".to_owned(),
-            PreStop::TcpSocket { .. } => "its preStop tcpSocket".to_owned(),
-            PreStop::Sleep { seconds } => format!("its preStop sleep of {seconds} s"),
+            PreStop::Exec { program } => format!("preStop `{}`", escaped(program, 64)),
+            PreStop::HttpGet { .. } => "preStop httpGet".to_owned(),
+            PreStop::TcpSocket { .. } => "preStop tcpSocket".to_owned(),
+            PreStop::Sleep { seconds } => format!("preStop sleep of {seconds} s"),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
     let clauses = [
         hook(case, context),
         starved(case, context, finding),
-        shortened(case, context, finding),
+        shortened(case, context),
         no_init(case, context, finding),
         why(finding.cause).map(str::to_owned),
         incomplete(context, finding),
@@ -58,19 +58,19 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let left = Spent::of(case).and_then(|spent| spent.left);
     let left_it = left.map_or(String::new(), |left| format!(" and left it {}", seconds(left)));
     Some(match &hook.end {
-        HookEnd::Cut => format!("{name} was not done when the grace{grace} was over{left_it}"),
-        HookEnd::Failed(how) => format!("{name} failed, so its work may not be done ({how})"),
-        HookEnd::Late => format!("{name} took all of the grace{grace}{left_it}"),
+        HookEnd::Cut => format!("its {name} was not done when the grace{grace} was over{left_it}"),
+        HookEnd::Failed(how) => format!("its {name} failed, so its work may not be done ({how})"),
+        HookEnd::Late => format!("its {name} took all of the grace{grace}{left_it}"),
         HookEnd::WithMain => match took {
-            Some(took) => format!("it ended while {name} ran, {took} after that began"),
-            None => format!("it ended while {name} ran"),
+            Some(took) => format!("it ended while its {name} ran, {took} after that began"),
+            None => format!("it ended while its {name} ran"),
         },
         HookEnd::Done => {
             let much = hook.took.zip(context.grace).is_some_and(|(took, grace)| took * 2 >= grace);
             if !much && left.is_none() {
                 return None;
             }
-            format!("{name} took {}{}{left_it}", took?, of_the(&grace))
+            format!("its {name} took {}{}{left_it}", took?, of_the(&grace))
         }
     })
 }
@@ -104,10 +104,10 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
     })
 }
 
-fn shortened(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<String> {
+fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
     case.kill?;
     let request = context.request.as_ref()?;
-    if finding.why == Why::ForceDeleted && request.shortened.is_empty() {
+    if request.grace.is_zero() {
         return Some("its pod was deleted by force, with a grace of 0".to_owned());
     }
     let (at, grace) = request.shortened.last()?;
@@ -190,7 +190,7 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     let needed = hook.took.unwrap_or_default() + spent.left.unwrap_or_default();
     let longer = || {
         format!(
-            "make {name} shorter, or set terminationGracePeriodSeconds to at least {} (the hook and the stop took more than {})",
+            "make the {name} shorter, or set terminationGracePeriodSeconds to at least {} (the hook and the stop took more than {})",
             with_reserve(needed),
             seconds(needed)
         )
@@ -199,7 +199,7 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
         HookEnd::Cut => Some(longer()),
         HookEnd::Late | HookEnd::Done if finding.exit == Exit::PrestopOverran => Some(longer()),
         HookEnd::Failed(_) => Some(format!(
-            "find out why {name} fails: its program may be missing from the image, or its port closed"
+            "find out why the {name} fails: its program may be missing from the image, or its port closed"
         )),
         HookEnd::Late | HookEnd::Done | HookEnd::WithMain => None,
     }
