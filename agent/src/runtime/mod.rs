@@ -24,7 +24,6 @@ use crate::config::{self, Config, Env, Listen};
 use crate::correlate::Correlator;
 use crate::event::ProbeState;
 use crate::recording::Writer;
-use crate::render::id;
 use crate::render::span::Options;
 use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
@@ -123,7 +122,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
         let output = Background::whole(std::io::stdout()).map_err(no_output)?;
-        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter, trace_id);
+        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
@@ -204,7 +203,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Some(show) => {
             let form = if live_view { show.live_form() } else { show.stream_form() };
             let output = Background::live(std::io::stdout(), FLUSH).map_err(no_output)?;
-            Some(terminal::Sink::new(output, form, show.filter, trace_id))
+            Some(terminal::Sink::new(output, form, show.filter))
         }
         None => None,
     };
@@ -239,15 +238,12 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         traces: export.traces(),
         spans: Options {
             service_name: config.export.service_name.clone(),
+            cluster_name: config.export.cluster_name.clone(),
             resource_attributes: config.export.resource_attributes.clone(),
             unclean_only: config.export.unclean_only,
         },
         reader_gone: false,
     }
-}
-
-fn trace_id(key: &crate::termination::TerminationKey, main: Option<crate::event::Pid>) -> String {
-    id::trace_id(key, main).to_string()
 }
 
 fn no_output(error: std::io::Error) -> RuntimeError {

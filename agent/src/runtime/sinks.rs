@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cli::SysExit;
 use crate::event::{Boot, Kind, Observation, ProbeState};
 use crate::pod::PodsState;
-use crate::render::span::{self, Options};
+use crate::render::span::{self, Options, Trace};
 use crate::sink::http::Health;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
@@ -29,11 +29,9 @@ impl Sinks {
     /// What the core says. `path` is the cgroup's, of a subject that is not over.
     pub fn send(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> Result<(), RuntimeError> {
         self.metrics.output(output);
-        if let (Some(traces), Output::Terminated(termination)) = (&self.traces, output)
-            && self.spans.wants(termination)
-        {
+        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(output, observation)) {
             // A full queue counts its oldest out; the count is on /metrics.
-            traces.offer(span::trace(termination, observation, &self.spans));
+            traces.offer(trace);
         }
         self.show(|terminal| terminal.output(output, observation, path))
     }
@@ -77,6 +75,15 @@ impl Sinks {
     /// The last words; what was queued for the terminal is written when the sinks are dropped.
     pub fn finish(&mut self) -> Result<(), RuntimeError> {
         self.show(terminal::Sink::finish)
+    }
+
+    fn trace(&self, output: &Output, observation: &Observation) -> Option<Trace> {
+        let wants = |verdict| self.spans.wants(verdict);
+        match output {
+            Output::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
+            Output::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
+            _ => None,
+        }
     }
 
     fn show(
