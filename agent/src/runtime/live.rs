@@ -197,7 +197,7 @@ impl Live {
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            let told = self.kernel.watch(cgroup, 0);
+            let told = self.kernel.watch(cgroup, 0).and_then(|()| self.kernel.kubelet(cgroup, false));
             not_told(&mut self.pipeline, told);
         }
         self.disarm(chores.over);
@@ -273,7 +273,10 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return,
     };
-    let told = kernel.watch(cgroup, bits);
+    let mut told = kernel.watch(cgroup, bits);
+    if pipeline.core().is_kubelet(cgroup) {
+        told = told.and(kernel.kubelet(cgroup, true));
+    }
     not_told(pipeline, told);
 }
 
