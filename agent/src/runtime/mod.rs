@@ -224,6 +224,7 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         traces: export.traces(),
         spans: Options {
             service_name: config.export.service_name.clone(),
+            cluster_name: config.export.cluster_name.clone(),
             resource_attributes: config.export.resource_attributes.clone(),
             unclean_only: config.export.unclean_only,
         },

@@ -29,7 +29,7 @@ impl Sinks {
     pub fn send(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> Result<(), RuntimeError> {
         self.metrics.output(output);
         if let (Some(traces), Output::Terminated(termination)) = (&self.traces, output)
-            && self.spans.wants(termination)
+            && self.spans.wants(&termination.verdict)
         {
             // A full queue counts its oldest out; the count is on /metrics.
             traces.offer(span::trace(termination, observation, &self.spans));

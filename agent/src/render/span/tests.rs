@@ -1,16 +1,28 @@
+mod pods;
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
+use opentelemetry::{Array, Value};
 
+use super::resource::SCHEMA_URL;
 use super::*;
-use crate::render::attributes::{ATTRIBUTES, On, Type};
-use crate::render::fixtures::{clean, ignored, ms, observation, oom};
+use crate::pod::PreStop;
+use crate::render::attributes::{ATTRIBUTES, On, Type, key};
+use crate::render::fixtures::{clean, ignored, ms, observation, oom, pods as fixtures};
 
 /// The whole trace as text: times in ms after the begin.
 fn check(termination: &Termination, expected: Expect) {
     let trace = trace(termination, &observation(), &Options::default());
-    let zero = UNIX_EPOCH + Duration::from_nanos(observation().wall_offset.wall(termination.begin).0);
-    let after = |at: SystemTime| at.duration_since(zero).expect("not before the begin").as_millis();
+    expected.assert_eq(&told(&trace, termination.begin, true));
+}
+
+fn told(trace: &Trace, begin: Boot, attributes: bool) -> String {
+    let zero = UNIX_EPOCH + Duration::from_nanos(observation().wall_offset.wall(begin).0);
+    let after = |at: SystemTime| match at.duration_since(zero) {
+        Ok(later) => format!("{}", later.as_millis()),
+        Err(earlier) => format!("-{}", earlier.duration().as_millis()),
+    };
     let mut text = String::new();
     let mut resource: Vec<_> = trace.resource.iter().map(|(k, v)| format!("{k}={v}")).collect();
     resource.sort();
@@ -27,7 +39,7 @@ fn check(termination: &Termination, expected: Expect) {
             after(span.end_time),
             span.status
         );
-        for a in &span.attributes {
+        for a in span.attributes.iter().filter(|_| attributes) {
             let _ = writeln!(text, "  {}={}", a.key, a.value);
         }
         for event in &span.events.events {
@@ -35,7 +47,7 @@ fn check(termination: &Termination, expected: Expect) {
             let _ = writeln!(text, "  @{} {} {}", after(event.timestamp), event.name, attributes.join(" "));
         }
     }
-    expected.assert_eq(&text);
+    text
 }
 
 #[test]
@@ -213,6 +225,7 @@ fn is_of(value: &Value, expected: Type) -> bool {
         (Value::String(_), Type::String)
             | (Value::Array(Array::String(_)), Type::Strings)
             | (Value::I64(_), Type::Int)
+            | (Value::F64(_), Type::Double)
             | (Value::Bool(_), Type::Bool)
     )
 }
@@ -223,8 +236,29 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
     let mut frozen = clean(4);
     frozen.stop.as_mut().expect("a stop").state.frozen = true;
     frozen.gaps.over_cap = 1;
-    for t in [clean(1), ignored(2), oom(3), frozen] {
-        let trace = trace(&t, &observation(), &Options::default());
+    let cluster = Options {
+        cluster_name: Some("staging".into()),
+        ..Options::default()
+    };
+    let own = [clean(1), ignored(2), oom(3), frozen, fixtures::restarted(4)];
+    let mut traces: Vec<Trace> = own.iter().map(|t| trace(t, &observation(), &cluster)).collect();
+    let mut whole = vec![
+        fixtures::pod(5),
+        fixtures::evicted(6, PreStop::Sleep { seconds: 5 }),
+        fixtures::evicted(7, PreStop::HttpGet { port: Some(8080) }),
+    ];
+    for (kind, through) in [
+        ("StatefulSet", None),
+        ("DaemonSet", None),
+        ("CronJob", Some("Job")),
+        ("Pod", None),
+    ] {
+        let mut pod = fixtures::pod(8);
+        pod.pod = fixtures::identity_of(kind, through);
+        whole.push(pod);
+    }
+    traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
+    for trace in traces {
         let on_spans = trace
             .spans
             .iter()
@@ -301,8 +335,8 @@ fn options_name_the_service_and_leave_clean_deaths_out() {
         unclean_only: true,
         ..Options::default()
     };
-    assert!(options.wants(&ignored(1)) && !options.wants(&clean(1)));
-    assert!(Options::default().wants(&clean(1)));
+    assert!(options.wants(&ignored(1).verdict) && !options.wants(&clean(1).verdict));
+    assert!(Options::default().wants(&clean(1).verdict));
     let name = trace(&ignored(1), &observation(), &options)
         .resource
         .get(&key::SERVICE_NAME.into());
