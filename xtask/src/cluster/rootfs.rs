@@ -126,6 +126,7 @@ fn key(programs: &[PathBuf]) -> String {
     }
     content.part("init", INIT.as_bytes());
     content.part("size", &DISK_MIB.to_le_bytes());
+    content.part("files", b"rootfs.raw vmlinuz initrd busybox");
     // Their directory bears the key of their content; reading 200 MB at every call would take seconds.
     for program in programs {
         content.part("program", program.as_os_str().as_encoded_bytes());
