@@ -250,7 +250,6 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
         memory_mib: MEMORY_MIB,
         feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
         kubelet: Value::Null,
-        proxy_min_sync: None,
         name,
         index,
     })
