@@ -1,5 +1,7 @@
 //! On the real cluster that `cargo xtask cluster test` brings up: left out of a plain `cargo test`.
 
+mod machine;
+
 use anyhow::{Context as _, ensure};
 use epitaph_tests::cluster::{Cluster, HOST_FOR_GUESTS};
 
