@@ -226,8 +226,8 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
         }
     };
     let object = format!("node/{name}");
-    kubectl.run(&["wait", "--for=create", &object, "--timeout=300s"])?;
-    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=300s"])?;
+    kubectl.run(&["wait", "--for=create", &object, "--timeout=600s"])?;
+    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=600s"])?;
     say(&format!("{name}: Ready after {:.1} s", since()));
     let imported = import(&node, images, &directory)?;
     say(&format!(
