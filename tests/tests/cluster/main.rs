@@ -1,6 +1,7 @@
 //! The stories on a real cluster, a test each: `cargo xtask cluster test` brings the cluster up and names it.
 
 mod foundation;
+mod machine;
 
 use std::sync::{Arc, OnceLock, RwLock};
 
@@ -16,7 +17,7 @@ fn main() {
     args.test_threads.get_or_insert(AT_ONCE);
     let shared = Arc::new(Shared::default());
     type Test = fn() -> anyhow::Result<()>;
-    let foundation: [(&str, Test); 2] = [
+    let foundation: [(&str, Test); 3] = [
         (
             "a-pod-runs-and-answers-and-is-deleted",
             foundation::a_pod_runs_and_answers_and_is_deleted,
@@ -24,6 +25,10 @@ fn main() {
         (
             "a-node-is-root-s-and-reaches-jaeger",
             foundation::a_node_is_root_s_and_reaches_jaeger_on_the_host,
+        ),
+        (
+            "a-machine-is-commanded-paused-reset-and-unplugged",
+            machine::a_machine_is_commanded_paused_reset_and_unplugged,
         ),
     ];
     let foundation = foundation.into_iter().map(|(name, test)| {
