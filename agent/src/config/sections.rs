@@ -249,7 +249,7 @@ impl Default for Host {
 }
 
 /// The Kubernetes API.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
     pub mode: KubernetesMode,
@@ -259,6 +259,19 @@ pub struct Kubernetes {
     /// `spec.nodeName` of the pods that are ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
+    /// Warning Events on pods that ended badly and on their workloads.
+    pub events: bool,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Kubernetes {
+            mode: KubernetesMode::default(),
+            kubeconfig: None,
+            node_name: None,
+            events: true,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

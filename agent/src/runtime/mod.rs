@@ -27,6 +27,7 @@ use crate::recording::Writer;
 use crate::render::span::Options;
 use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
+use crate::sink::kubernetes_events;
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
 use crate::source::kernel::{Kernel, LoadError};
@@ -177,7 +178,8 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
-    if show.is_none() {
+    let is_agent = show.is_none();
+    if is_agent {
         let active = kernel
             .probes()
             .iter()
@@ -209,6 +211,16 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     };
     let mut sinks = sinks(&config, &export, terminal);
     sinks.health = health.clone();
+    // A person who watches must not write to the cluster.
+    let events = pods.as_ref().filter(|_| is_agent && config.kubernetes.events).map(|pods| {
+        let settings = kubernetes_events::Settings::of_node(&pods.node);
+        kubernetes_events::start(pods.client(), settings, clock::now)
+    });
+    let posting = events.map(|(sink, worker)| {
+        export.metrics.follow_events(sink.clone());
+        sinks.events = Some(sink);
+        worker
+    });
     let serving = server.map(|server| {
         let mut stop = stop.clone();
         tokio::spawn(server.serve(export.metrics.clone(), health, clock::now, async move {
@@ -223,7 +235,12 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     };
     drop(screen);
     tracing::debug!("ending: what waits is sent");
-    tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
+    let posted = async {
+        if let Some(posting) = posting {
+            posting.shutdown(FLUSH).await;
+        }
+    };
+    tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
     }
@@ -236,6 +253,7 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         health: Arc::default(),
         terminal,
         traces: export.traces(),
+        events: None,
         spans: Options {
             service_name: config.export.service_name.clone(),
             cluster_name: config.export.cluster_name.clone(),

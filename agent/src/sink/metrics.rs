@@ -21,7 +21,7 @@ use crate::attribute::{Runtime, Subject};
 use crate::event::{Kind, ProbeState};
 use crate::pod::PodsState;
 use crate::render::json::runtime_name;
-use crate::sink::otlp;
+use crate::sink::{kubernetes_events, otlp};
 use crate::termination::{DropReason, Output, Termination};
 use crate::verdict;
 
@@ -162,6 +162,17 @@ pub const KUBERNETES_REQUESTS: Row = Row {
     ],
     about: "What the API server was asked for; a watch counts once, when it begins. Not there without Kubernetes",
 };
+pub const KUBERNETES_EVENTS: Row = Row {
+    name: "epitaph.kubernetes.events",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[(
+        "outcome",
+        "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+    )],
+    about: "Deaths and dropped stop signals told by a Kubernetes Event, once for the pod and once for its workload, and those \
+            that were not, by reason. Not there without Kubernetes",
+};
 pub const BUILD: Row = Row {
     name: "epitaph.build.info",
     shape: Shape::Gauge,
@@ -185,6 +196,7 @@ pub const TABLE: &[Row] = &[
     EXPORT_RETRIES,
     KUBERNETES_SYNCED,
     KUBERNETES_REQUESTS,
+    KUBERNETES_EVENTS,
     BUILD,
 ];
 
@@ -402,7 +414,24 @@ impl Metrics {
             .with_description(KUBERNETES_REQUESTS.about)
             .with_callback(move |observer| {
                 for (resource, outcome, count) in totals() {
-                    observer.observe(count, &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)]);
+                    observer.observe(
+                        count,
+                        &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
+                    );
+                }
+            })
+            .build();
+    }
+
+    /// Reads the totals of Kubernetes Events at every collection.
+    pub fn follow_events(&self, sink: kubernetes_events::Sink) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_EVENTS.name)
+            .with_unit(KUBERNETES_EVENTS.unit)
+            .with_description(KUBERNETES_EVENTS.about)
+            .with_callback(move |observer| {
+                for outcome in kubernetes_events::OUTCOMES {
+                    observer.observe(sink.stats().get(outcome), &[KeyValue::new("outcome", outcome.name())]);
                 }
             })
             .build();
