@@ -262,14 +262,7 @@ impl Sockets {
 pub(super) fn nothing(observed: bool) -> Traffic {
     Traffic {
         observed,
-        refused_source: RefusedSource::None,
-        listeners: Vec::new(),
-        accepted: Count::default(),
-        refused: Count::default(),
-        reset: Count::default(),
-        cut: Count::default(),
-        cut_unanswered: 0,
-        idle_closed: Count::default(),
+        ..Traffic::default()
     }
 }
 
