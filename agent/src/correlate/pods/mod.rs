@@ -128,7 +128,7 @@ impl Pods {
         }
         let named: Vec<ContainerId> = pod.names.keys().cloned().collect();
         for id in named {
-            if self.ids.insert(id.clone(), key.clone()).is_none() {
+            if self.ids.insert(id.clone(), key.clone()).as_ref() != Some(&key) {
                 self.bring_home(&id, &key, now);
             }
         }

@@ -166,7 +166,9 @@ impl Pod {
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
         // A pod without any other trace here: the API's word is all there is.
         let last_word = gone.map_or(fact.seen, |(seen, _)| seen);
-        let asked_at = request.as_ref().map(|request| request.latest);
+        // A force delete is seen by nothing else.
+        let watched = gone.filter(|(_, watched)| *watched && !fact.pod.is_static).map(|(seen, _)| seen);
+        let asked_at = request.as_ref().map(|request| request.latest).or(watched);
         let first = evidence.chain(asked_at).min();
         let end = containers.iter().map(|of| of.end).max().unwrap_or(last_word);
         let verdict = verdict::pod(&containers, asked.as_ref(), &unseen);

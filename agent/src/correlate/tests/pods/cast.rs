@@ -30,7 +30,9 @@ impl Cast {
     pub fn declare(&mut self, words: &[&str]) {
         let name = words[0];
         let number = self.pods.len() + 1;
-        let mut uid = format!("00000000-0000-4000-8000-{number:012x}");
+        let new = || format!("00000000-0000-4000-8000-{number:012x}");
+        // Declared again, it is the same pod with another spec.
+        let mut uid = self.pods.get(name).map_or_else(new, |fact| fact.pod.uid.0.to_string());
         let mut hash = None;
         let mut spec = PodSpec {
             grace: Some(Duration::from_secs(30)),

@@ -1,7 +1,11 @@
 //! Text timelines of the kernel and of the Kubernetes API, joined.
 
+mod bad_days;
 pub(super) mod cast;
 mod deletions;
+mod hooks;
+mod places;
+mod restarts;
 
 use std::fmt::Write;
 use std::time::Duration;
