@@ -125,7 +125,7 @@ fn by_event(hint: &PodHint) -> Option<Asked> {
 }
 
 /// Events of the kubelet's that name why one container has to.
-fn killing(hint: &PodHint) -> Option<Cause> {
+pub(super) fn killing(hint: &PodHint) -> Option<Cause> {
     if hint.reason != "Killing" {
         return None;
     }

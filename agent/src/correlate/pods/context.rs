@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, Wall, WallOffset};
 use crate::kubernetes::{PodContext, Request};
-use crate::pod::{ApiClock, ContainerKind, Deletion};
+use crate::pod::{ApiClock, ContainerKind, Deletion, PodHint};
 use crate::termination::{Role, Termination};
 use crate::verdict;
 
+use super::asked;
 use super::pod::Pod;
 use super::prestop::Runs;
 
@@ -155,15 +156,17 @@ impl Pod {
         let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
         let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
         // What it caused was not before it. Clocks that nobody compared do not say so; who stopped a container does.
-        let caused = self.first_stop().filter(|_| skew.is_none());
+        let caused = self.first_stop(seen).filter(|_| skew.is_none());
         let bound = caused.map_or(seen, |stop| stop.min(seen));
-        let apart = earliest.since(bound);
-        let told = (!apart.is_zero()).then(|| {
-            format!(
-                "the API server's clock is at least {} ahead of this node's",
-                verdict::seconds(apart)
-            )
-        });
+        let told = if earliest > seen {
+            let apart = verdict::seconds(earliest.since(seen));
+            Some(format!("the API server's clock is at least {apart} ahead of what was believed"))
+        } else if earliest > bound {
+            let apart = verdict::seconds(earliest.since(bound));
+            Some(format!("by clocks that nobody compared the request came {apart} after the stop signal"))
+        } else {
+            None
+        };
         let latest = latest.min(bound);
         let request = Request {
             earliest: earliest.min(latest),
@@ -176,8 +179,14 @@ impl Pod {
     }
 
     /// The first stop signal of the runtime's that no Event explains.
-    fn first_stop(&self) -> Option<Boot> {
-        self.containers.iter().filter_map(|of| of.stopped).min()
+    fn first_stop(&self, before: Boot) -> Option<Boot> {
+        let explained = |id: &ContainerId| {
+            let name = self.names.get(id).map(|named| named.name.as_str());
+            let is_why = |hint: &PodHint| hint.seen <= before && name.is_some() && hint.container.as_deref() == name;
+            self.hints.iter().any(|hint| is_why(hint) && asked::killing(hint).is_some())
+        };
+        let stops = self.containers.iter().filter(|of| !explained(&of.id));
+        stops.filter_map(|of| of.stopped).min()
     }
 }
 

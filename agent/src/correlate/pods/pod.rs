@@ -240,7 +240,7 @@ impl Pod {
             return false;
         }
         if self.is_static() {
-            return self.is_terminal() || self.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none());
+            return self.is_terminal() || self.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
         }
         self.deletion.is_some() || self.gone.is_some() || self.is_terminal()
     }

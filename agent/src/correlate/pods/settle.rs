@@ -155,13 +155,14 @@ impl Pod {
             .into_iter()
             .map(|held| self.joined(held, api, missing.clone(), now))
             .collect();
-        self.containers.retain(|of| of.ended.is_none());
         if containers.is_empty() && unseen.is_empty() {
+            self.containers.retain(|of| of.ended.is_none());
             return None;
         }
         let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
         let asked = self.asked();
         let request = self.request(api).map(|(request, _)| request);
+        self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
         // A pod without any other trace here: the API's word is all there is.
@@ -213,19 +214,16 @@ impl Pod {
             self.held.iter().any(of)
         };
         let over = fact.containers.iter().filter_map(|status| {
+            let still_runs = |of: &Container| of.ended.is_none() && status.id.as_ref() == Some(&of.id);
             let reported = match &status.state {
                 ContainerState::Terminated(ended) => Some(Reported {
                     exit_code: ended.exit_code,
                     reason: ended.reason.clone(),
                 }),
                 // The last word before the pod was gone.
-                ContainerState::Running if self.gone.is_some() => None,
+                ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,
             };
-            let still_runs = |of: &Container| of.ended.is_none() && status.id.as_ref() == Some(&of.id);
-            if self.containers.iter().any(still_runs) {
-                return None;
-            }
             let was_told = status.id.as_ref().is_some_and(|id| self.told_ids.contains(id));
             let is_earlier = self.over_before.contains(&status.name)
                 || kind(fact, &status.name) == Some(ContainerKind::Init) && reported.as_ref().is_some_and(|of| of.exit_code == 0);

@@ -48,7 +48,7 @@ fn the_api_comes_back_in_time() {
         ",
         expect![[r#"
             +21.200 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
-              request +1.000…+2.000 grace 30 s
+              request +1.000…+1.300 grace 30 s
               web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 incomplete: the Kubernetes API did not answer meanwhile: refused
@@ -182,7 +182,7 @@ fn the_clocks_were_never_compared() {
               request +1.050…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
-                incomplete: the API server's clock is at least 3.0 s ahead of this node's
+                incomplete: the API server's clock is at least 3.0 s ahead of what was believed
               gone +3.000
         "#]],
     );
@@ -236,6 +236,108 @@ fn the_observation_ends_when_all_had_ended() {
               web/app +1.300…+1.500 clean-exit: Stopped/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s
                 incomplete: the API had not said that the pod is over
+        "#]],
+    );
+}
+
+/// The API says that it is over, and the kernel said nothing of it.
+#[test]
+fn an_end_whose_record_was_lost() {
+    check(
+        &web(
+            "
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +2 pod web app=0:Completed phase=succeeded
+        +2.1 KILL runc -> pause
+        +2.11 exit pause KILL
+        +3 gone web
+        ",
+        ),
+        expect![[r#"
+            +12.000 pod web +1.050…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              unseen app Some(Reported { exit_code: 0, reason: Some("Completed") })
+              gone +3.000
+        "#]],
+    );
+}
+
+/// A restart that no Event explained, and a deletion behind it.
+#[test]
+fn measured_clocks_say_that_the_stop_came_first() {
+    check(
+        &web(
+            "
+        +0 skew -10 10
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +5.1 pod web deleted=+5:30
+        +8 exit main 0
+        +9 pod web app=0:Completed
+        +10 gone web
+        ",
+        ),
+        expect![[r#"
+            +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +4.990…+5.100 grace 30 s
+              web/app +1.100…+8.000 clean: Stopped/Clean/Quiet
+                grace 30 s, reported 0 Completed
+              gone +10.000
+        "#]],
+    );
+}
+
+#[test]
+fn an_early_loss_of_the_api_is_no_doubt_later() {
+    check(
+        &web(
+            "
+        -50 api away timeout
+        -40 api synced
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 gone web
+        ",
+        ),
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_pod_reaches_us_before_the_kernels_own_records() {
+    check(
+        "
+        -60 api synced
+        pod web app
+        -59.5 pod web app=running
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 gone web
+        ",
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +3.000
         "#]],
     );
 }

@@ -317,3 +317,94 @@ fn a_name_that_is_used_again_at_once_is_another_pod() {
         "#]],
     );
 }
+
+#[test]
+fn one_of_two_crashes_while_the_other_stops() {
+    check(
+        &web(
+            "
+        pod web app other
+        -59 mkdir web:other
+        proc other in=web:other pid=110 ns=1 start=-59 parent=shim comm=other
+        -59 exec other
+        -58 pod web app=running other=running
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 TERM runc -> other handler
+        +1.32 enter main TERM
+        +1.33 enter other TERM
+        +1.5 exit main 0
+        +1.6 SEGV other -> other fault
+        +1.61 exit other SEGV
+        +3 pod web app=0:Completed other=139:Error
+        +4 gone web
+        ",
+        ),
+        expect![[r#"
+            +4.200 pod web +1.050…+1.610 crashed: Deleted/Crashed/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              web/other +1.310…+1.610 crashed: Stopped/Crashed/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 139 Error
+              gone +4.000
+        "#]],
+    );
+}
+
+#[test]
+fn what_ends_long_after_its_pod_is_told_by_itself() {
+    check(
+        &web(
+            "
+        +1.1 gone web
+        +2 TERM runc -> main ignored default
+        +90 KILL runc -> main
+        +90.1 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
+            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              Deleted: deleted at once, with grace 0, grace 1 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_taint_and_a_preemption() {
+    check(
+        &web(
+            "
+        +1.05 pod web deleted=+1:30 disruption=DeletionByTaintManager
+        +1.3 TERM runc -> main default ignored
+        +1.5 KILL runc -> main
+        +1.51 exit main KILL
+        +3 gone web
+        pod low uid=00000000-0000-4000-8000-00000000beef app
+        +10 mkdir low:app
+        proc low in=low:app pid=200 ns=1 start=+10 parent=shim comm=low
+        +10 exec low
+        +11 pod low app=running
+        +20.05 pod low deleted=+20:30 disruption=PreemptionByScheduler
+        +20.3 TERM runc -> low handler
+        +20.31 enter low TERM
+        +20.4 exit low 0
+        +22 gone low
+        ",
+        ),
+        expect![[r#"
+            +1.300 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.8 s left
+            +3.800 pod web +1.050…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.510 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+                EvictedTaint: DisruptionTarget=DeletionByTaintManager, grace 30 s
+              gone +3.000
+            +22.600 pod low +20.050…+20.400 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=PreemptionByScheduler)
+              request +20.000…+20.050 grace 30 s
+              low/app +20.300…+20.400 clean: Stopped/Clean/Quiet
+                EvictedPreempted: DisruptionTarget=PreemptionByScheduler, grace 30 s
+              gone +22.000
+        "#]],
+    );
+}

@@ -6,6 +6,7 @@ mod deletions;
 mod hooks;
 mod places;
 mod restarts;
+mod sockets;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -165,7 +166,7 @@ fn request_line(request: &Request) -> String {
     line
 }
 
-fn at(at: Boot) -> String {
+pub(super) fn at(at: Boot) -> String {
     let after = at.0 as f64 - ZERO.0 as f64;
     format!("{:+.3}", after / 1e9)
 }

@@ -259,9 +259,10 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
         +61 gone web
         ",
         expect![[r#"
-            +77.200 web/app +60.000…+60.200 clean: Stopped/Clean/Quiet
-              grace 30 s
-              incomplete: the API had not told of its end 15 s after it
+            +62.400 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
+              web/app +60.000…+60.200 clean: Stopped/Clean/Quiet
+                Deleted: the mirror pod is gone and did not come back
+              gone +61.000
         "#]],
     );
 }

@@ -119,7 +119,6 @@ fn a_liveness_kill_that_a_deletion_overtakes_stays_one() {
               request +5.000…+5.100 grace 30 s
               web/app +1.100…+8.000 clean: Stopped/Clean/Quiet
                 Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
-                incomplete: the API server's clock is at least 3.9 s ahead of this node's
               gone +10.000
         "#]],
     );
