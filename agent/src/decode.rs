@@ -7,8 +7,8 @@ use epitaph_ebpf as wire;
 use epitaph_ebpf::{Kind, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessExit,
-    Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, OomVictim, Pid, ProcessExec,
+    ProcessExit, Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -190,7 +190,9 @@ impl Sockets {
     /// What belongs to a death.
     pub fn told(&self, window: &Window<'_>) -> Traffic {
         let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);
-        let foreign = self.foreign.is_some_and(|(first, last)| first <= window.until && window.since <= last);
+        let foreign = self
+            .foreign
+            .is_some_and(|(first, last)| first <= window.until && window.since <= last);
         let mut traffic = nothing(window.since, window.observed && !foreign);
         traffic.kubelet.known = window.kubelet_known;
         traffic.listeners = self
@@ -211,7 +213,11 @@ impl Sockets {
             let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
             // Its connect, seen by another node or namespace than the kernel could tie to the closed port.
             traffic.kubelet.known |= by_kubelet;
-            let to = if by_kubelet { &mut traffic.kubelet.accepted } else { &mut traffic.accepted };
+            let to = if by_kubelet {
+                &mut traffic.kubelet.accepted
+            } else {
+                &mut traffic.accepted
+            };
             count(to, within(connection.accepted));
             let end = self.end(pair, connection, within);
             match (end, by_kubelet) {
@@ -239,7 +245,12 @@ impl Sockets {
         let queued = within(connection.queued);
         let late = earlier(within(connection.late), by_server.filter(|_| existed));
         if let Some(at) = earlier(earlier(within(connection.reset), queued), late) {
-            return Some((End::Reset { queued: queued.is_some() }, at));
+            return Some((
+                End::Reset {
+                    queued: queued.is_some(),
+                },
+                at,
+            ));
         }
         if let Some((at, used)) = connection.cut.filter(|&(at, _)| within(Some(at)).is_some()) {
             return Some(match used {

@@ -425,7 +425,16 @@ fn tcp_event() -> impl Strategy<Value = Event> {
         prop::option::of(counts),
     )
         .prop_map(
-            |(op, cgroup, [netns, sk_err, tgid], local, remote, [has_socket, by_exit, foreign, unheld, not_syn], client, counts)| {
+            |(
+                op,
+                cgroup,
+                [netns, sk_err, tgid],
+                local,
+                remote,
+                [has_socket, by_exit, foreign, unheld, not_syn],
+                client,
+                counts,
+            )| {
                 let op = if matches!(op, TcpOp::Error { .. }) {
                     TcpOp::Error { errno: sk_err }
                 } else {

@@ -275,12 +275,15 @@ impl Parser {
             "half-closed" => (state(CloseWait, LastAck), true, true),
             verb => panic!("unknown tcp verb {verb}"),
         };
-        let counts = words.iter().any(|word| word.contains("sent=") || word.contains("received=")).then(|| TcpCounts {
-            bytes_sent: number("sent"),
-            bytes_received: number("received"),
-            last_sent: number("last-sent") as u32,
-            last_received: number("last-received") as u32,
-        });
+        let counts = words
+            .iter()
+            .any(|word| word.contains("sent=") || word.contains("received="))
+            .then(|| TcpCounts {
+                bytes_sent: number("sent"),
+                bytes_received: number("received"),
+                last_sent: number("last-sent") as u32,
+                last_received: number("last-received") as u32,
+            });
         let client = words[1].starts_with("connect").then(|| match words.contains(&"kubelet") {
             true => Client::Kubelet,
             false => Client::Other,
