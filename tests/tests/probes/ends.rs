@@ -41,10 +41,7 @@ fn ends_are_told_once(mut probes: Probes) {
 fn an_unwatched_process_that_nobody_signalled_ends_unheard() {
     let mut probes = need!(Probes::load(), "not root");
     if !own_cgroup_is_root() {
-        skip(
-            "an_unwatched_process_that_nobody_signalled_ends_unheard",
-            "the tests run in a cgroup of their own, which may be watched",
-        );
+        skip(&test_name(), "the tests run in a cgroup of their own, which may be watched");
         return;
     }
     let mut child = Command::new("true").spawn().expect("true(1)");

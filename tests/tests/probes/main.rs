@@ -29,7 +29,7 @@ macro_rules! need {
         match $what {
             Some(what) => what,
             None => {
-                skip(std::thread::current().name().unwrap_or("probes"), $reason);
+                skip(&$crate::test_name(), $reason);
                 return;
             }
         }
@@ -257,6 +257,11 @@ impl Drop for Player {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// In full, as the list of allowed skips has it.
+fn test_name() -> String {
+    std::thread::current().name().unwrap_or("probes").to_owned()
 }
 
 fn pid(pid: u32) -> nix::unistd::Pid {

@@ -294,7 +294,7 @@ fn where_no_reset_is_told_the_clients_error_stands_in() {
 fn the_kernel_arms_by_itself_before_the_sockets_close() {
     let mut probes = need!(Probes::load(), "not root");
     if !own_cgroup_is_root() {
-        skip("the_kernel_arms_by_itself_before_the_sockets_close", "not in the root cgroup");
+        skip(&test_name(), "not in the root cgroup");
         return;
     }
     // Killed from outside; and ended of its own accord, where no signal tells of it.
