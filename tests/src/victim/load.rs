@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{handle, known, next, option, ready};
+use super::{handle, known, next, option};
 use crate::sys::{boot_now, wall_offset};
 
 /// Failures that are listed; the rest is only counted.
@@ -64,6 +64,8 @@ static OVER: AtomicBool = AtomicBool::new(false);
 /// Asks until SIGTERM, until stdin closes (`--until-stdin-closes`), or for so long (`--for-ms=N`); nobody asks anything new then, and
 /// who waits for an answer still gets it. The exit code.
 ///
+/// `--cgroup=DIR` moves there first, to be taken for somebody else.
+///
 /// Options: `--clients=N` (8), `--pause-ms=N` between an answer and the next request (20), `--keep-alive`, `--path=P` (`/`),
 /// `--timeout-ms=N` of a connect and of an answer (10000).
 ///
@@ -78,8 +80,12 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
         "--timeout-ms",
         "--until-stdin-closes",
         "--for-ms",
+        "--cgroup",
     ];
     known(options, &names)?;
+    if let Some(cgroup) = options.iter().find_map(|option| option.strip_prefix("--cgroup=")) {
+        std::fs::write(format!("{cgroup}/cgroup.procs"), "0")?;
+    }
     let mut handled = handle()?;
     let asker = Asker {
         address: address
@@ -104,7 +110,6 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
             OVER.store(true, Ordering::Relaxed);
         });
     }
-    ready("")?;
     let mut totals = Totals::default();
     scope(|scope| {
         let asked: Vec<_> = (0..clients)
@@ -237,6 +242,23 @@ impl Totals {
                 kept,
             });
         }
+    }
+
+    /// Requests lost in the ways that the kernel can see.
+    pub fn lost(&self) -> u64 {
+        self.refused + self.reset + self.cut
+    }
+
+    /// Whether there was a load, and this was the worst that came of it, by the clients' own account.
+    pub fn is_as_told(&self, traffic: &str) -> bool {
+        let others = self.unavailable + self.unreachable + self.timeout + self.other;
+        let worst = match traffic {
+            "quiet" => self.lost() == 0,
+            "refused" => self.refused > 0,
+            "cut" => self.cut > 0,
+            _ => false,
+        };
+        self.ok > 0 && others == 0 && worst
     }
 
     fn add(&mut self, other: Totals) {

@@ -156,11 +156,7 @@ fn option<T: std::str::FromStr>(options: &[&str], name: &str, default: T) -> Res
 /// An option that is not known is a mistake, not a default.
 fn known(options: &[&str], names: &[&str]) -> Result<()> {
     let name = |option: &&str| option.split('=').next().unwrap_or_default().to_owned();
-    match options
-        .iter()
-        .map(|option| name(&option))
-        .find(|name| !names.contains(&name.as_str()))
-    {
+    match options.iter().map(name).find(|name| !names.contains(&name.as_str())) {
         Some(unknown) => Err(Error::other(format!("no option `{unknown}`, but {}", names.join(", ")))),
         None => Ok(()),
     }
