@@ -31,6 +31,7 @@ use crate::sink::http::{Health, Server};
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
 use crate::source::kernel::{Kernel, LoadError};
+use crate::source::pods::{self, Pods, PodsError};
 use crate::source::procfs::Procfs;
 
 use export::Export;
@@ -71,6 +72,12 @@ impl From<config::ConfigError> for RuntimeError {
 impl From<crate::source::procfs::ProcfsError> for RuntimeError {
     fn from(error: crate::source::procfs::ProcfsError) -> Self {
         RuntimeError::new(SysExit::Unavailable, error.to_string())
+    }
+}
+
+impl From<PodsError> for RuntimeError {
+    fn from(error: PodsError) -> Self {
+        RuntimeError::new(SysExit::Config, error.to_string())
     }
 }
 
@@ -152,7 +159,15 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Listen::Off => None,
     };
     let file = file.map(Created::new).transpose()?;
-    let procfs = Procfs::new(Path::new("/proc"), Path::new("/sys"))?;
+    let pods = match config.kubernetes.access(Path::new(pods::TOKEN).exists()) {
+        Some(access) => Some(Pods::start(config.kubernetes.node_name.as_deref(), &access).await?),
+        None => None,
+    };
+    if let Some(pods) = &pods {
+        let stats = pods.stats.clone();
+        export.metrics.follow_requests(move || stats.requests().collect());
+    }
+    let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
 
@@ -203,7 +218,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     });
 
     let pipeline = Pipeline::new(Correlator::new(config.limits.core()), observation.clone(), recorder, sinks);
-    let observed = match Live::start(kernel, procfs, observation, pipeline) {
+    let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
     };

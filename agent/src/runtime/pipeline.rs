@@ -91,6 +91,7 @@ impl Pipeline {
             }
         }
         match input {
+            Input::Pods(state) => self.sinks.pods(state),
             Input::Clock(offset) => self.observation.wall_offset = *offset,
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cli::SysExit;
 use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::pod::PodsState;
 use crate::render::span::{self, Options};
 use crate::sink::http::Health;
 use crate::sink::metrics::Metrics;
@@ -49,6 +50,11 @@ impl Sinks {
     pub fn lost(&mut self, kind: Kind, count: u64) -> Result<(), RuntimeError> {
         self.metrics.lost(kind, count);
         self.show(|terminal| terminal.lost(count))
+    }
+
+    pub fn pods(&self, state: &PodsState) {
+        self.metrics.pods(state);
+        self.health.pods(state.clone());
     }
 
     pub fn dropped(&self, reason: &'static str, count: u64) {
