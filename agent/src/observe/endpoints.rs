@@ -25,6 +25,8 @@ pub(super) struct Endpoints {
     services: HashMap<ServiceKey, Service>,
     /// In no slice any more.
     departed: BTreeSet<(ServiceKey, PodUid)>,
+    /// Told already: one span per Service and pod, whatever comes.
+    told: HashSet<(ServiceKey, PodUid)>,
     /// Told since the list began.
     listed: Option<HashSet<SliceKey>>,
 }
@@ -82,6 +84,7 @@ impl Endpoints {
             slices: HashMap::new(),
             services: HashMap::new(),
             departed: BTreeSet::new(),
+            told: HashSet::new(),
             listed: None,
         }
     }
@@ -172,7 +175,7 @@ impl Endpoints {
                 Some(record) if record.ended => {
                     if endpoint.is_begin_unseen() {
                         out.push(dropped(DropReason::BeginUnseen));
-                    } else if record.has_trace() {
+                    } else if pods.has_trace(record) && self.told.insert(key.clone()) {
                         out.push(Output::Removal(Box::new(removal(
                             endpoint,
                             departed,
@@ -191,6 +194,7 @@ impl Endpoints {
         for (service, uid) in over {
             self.forget(&service, &uid);
         }
+        self.told.retain(|(_, uid)| pods.get(uid).is_some());
     }
 
     /// The pod stands in this slice; false where there is no room for it.

@@ -124,8 +124,8 @@ pub struct PodSight {
     pub succeeded: bool,
     /// A container of it runs or ran: only then has it a termination to tell of.
     pub started: bool,
-    /// Annotation `epitaph.dev/ignore: "true"`.
-    pub ignored: bool,
+    /// Annotation `epitaph.dev/ignore`; without it the namespace's counts.
+    pub ignored: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -179,9 +179,7 @@ impl DropReason {
 #[derive(Debug)]
 pub struct Observer {
     contact: [Contact; Watch::ALL.len()],
-    /// Namespaces whose owners opted out.
-    ignored: HashSet<String>,
-    /// Of the list that goes on.
+    /// Namespaces whose owners opted out, of the list that goes on.
     ignored_so_far: Option<HashSet<String>>,
     pods: Pods,
     endpoints: Endpoints,
@@ -192,7 +190,6 @@ impl Observer {
     pub fn new(limits: Limits) -> Observer {
         Observer {
             contact: Default::default(),
-            ignored: HashSet::new(),
             ignored_so_far: None,
             pods: Pods::new(limits.pods),
             endpoints: Endpoints::new(limits.endpoints),
@@ -230,12 +227,6 @@ impl Observer {
             self.replacements.finish(now, &self.pods, &mut out);
         }
         self.pods.forget(now);
-        let ignored = &self.ignored;
-        out.retain(|output| match output {
-            Output::Removal(removal) => !ignored.contains(&removal.pod.namespace),
-            Output::Replacement(replacement) => !ignored.contains(&replacement.pod.namespace),
-            Output::Dropped { .. } => true,
-        });
         out
     }
 
@@ -267,13 +258,13 @@ impl Observer {
                     self.replacements.step(&step, &self.pods, out);
                 }
             }
-            Watch::Namespaces => self.ignored = self.ignored_so_far.take().unwrap_or_default(),
+            Watch::Namespaces => self.pods.ignored = self.ignored_so_far.take().unwrap_or_default(),
         }
         self.contact[watch as usize].list_end();
     }
 
     fn namespace(&mut self, name: String, ignored: bool) {
-        let names = self.ignored_so_far.as_mut().unwrap_or(&mut self.ignored);
+        let names = self.ignored_so_far.as_mut().unwrap_or(&mut self.pods.ignored);
         if ignored {
             names.insert(name);
         } else {

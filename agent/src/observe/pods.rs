@@ -22,6 +22,8 @@ pub(super) struct Pods {
     live: HashMap<Arc<str>, usize>,
     /// Told since the list began.
     listed: Option<HashSet<PodUid>>,
+    /// Namespaces whose owners opted out.
+    pub(super) ignored: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -37,14 +39,7 @@ pub(super) struct Record {
     pub(super) succeeded: bool,
     gone: bool,
     started: bool,
-    ignored: bool,
-}
-
-impl Record {
-    /// An agent tells of its end, so that there is a trace to add to.
-    pub(super) fn has_trace(&self) -> bool {
-        self.started && !self.ignored && !self.identity.is_static
-    }
+    ignored: Option<bool>,
 }
 
 /// What one version of a pod changed.
@@ -70,6 +65,7 @@ impl Pods {
             gone: VecDeque::new(),
             live: HashMap::new(),
             listed: None,
+            ignored: HashSet::new(),
         }
     }
 
@@ -79,6 +75,15 @@ impl Pods {
 
     pub(super) fn get(&self, uid: &PodUid) -> Option<&Record> {
         self.known.get(uid)
+    }
+
+    /// An agent tells of its end, so that there is a trace to add to.
+    pub(super) fn has_trace(&self, record: &Record) -> bool {
+        // The pod's own word, and where it has none its namespace's.
+        let ignored = record
+            .ignored
+            .unwrap_or_else(|| self.ignored.contains(&record.identity.namespace));
+        record.started && !ignored && !record.identity.is_static
     }
 
     pub(super) fn apply(&mut self, sight: PodSight, seen: Seen, out: &mut Vec<Output>) -> Option<Step> {
@@ -105,7 +110,7 @@ impl Pods {
             succeeded: false,
             gone: false,
             started: false,
-            ignored: false,
+            ignored: None,
         });
         let is_scheduled = sight.scheduled && record.scheduled.is_none();
         if is_scheduled {

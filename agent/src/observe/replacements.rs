@@ -78,7 +78,7 @@ impl Replacements {
             self.fill(step, record);
         }
         if step.ends {
-            self.open(step, record, out);
+            self.open(step, record, pods.has_trace(record), out);
         }
         if step.is_gone {
             let queue = record.owner.as_ref().and_then(|owner| self.vacancies.get_mut(&owner.uid));
@@ -119,7 +119,7 @@ impl Replacements {
         }
     }
 
-    fn open(&mut self, step: &Step, record: &Record, out: &mut Vec<Output>) {
+    fn open(&mut self, step: &Step, record: &Record, has_trace: bool, out: &mut Vec<Output>) {
         let Some(owner) = &record.owner else { return };
         let at_once = match &*owner.kind {
             "ReplicaSet" | "ReplicationController" => true,
@@ -138,7 +138,7 @@ impl Replacements {
         self.vacancies.entry(owner.uid.clone()).or_default().push_back(Vacancy {
             uid: step.uid.clone(),
             pod: record.identity.clone(),
-            has_trace: record.has_trace(),
+            has_trace,
             completion_index: record.completion_index.clone(),
             is_unsure: !step.seen.is_in_order(),
             was_alone: step.others == 0,

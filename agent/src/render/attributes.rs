@@ -185,6 +185,18 @@ table! {
     NETWORK_TRANSPORT "network.transport" Span String "" "`tcp`."
     LISTENER_BY_EXIT "epitaph.listener.by_exit" Span Bool "" "The listener was closed by the end of its process, not by close(2)."
 
+    K8S_SERVICE_NAME "k8s.service.name" Span String "" "On `endpoint.removal`: the Service that the pod left; it is in the pod's namespace."
+    SERVICE_PORTS "epitaph.service.ports" Span Strings "" "Ports of its EndpointSlices: `<name>/<protocol>:<port>`, without a name `<protocol>:<port>`."
+    ENDPOINT_ADDRESS_TYPES "epitaph.endpoint.address_types" Span Strings "" "Of the slices that held the pod: `IPv4`, `IPv6`, `FQDN`."
+    ENDPOINT_PUBLISH_NOT_READY "epitaph.endpoint.publish_not_ready_addresses" Span Bool "" "It was ready and terminating at once, as `publishNotReadyAddresses` makes it; absent where that was not seen."
+    ENDPOINT_ALL_TERMINATING "epitaph.endpoint.all_terminating" Span Bool "" "For a part of the time no endpoint of the Service was ready and some were serving: kube-proxy then sends traffic to terminating pods, which is right."
+    REPLACEMENT_POD_NAME "epitaph.replacement.pod.name" Span String "" "The pod that took the ended one's place."
+    REPLACEMENT_POD_UID "epitaph.replacement.pod.uid" Span String "" "Its UID."
+    REPLACEMENT_NODE_NAME "epitaph.replacement.node.name" Span String "" "Its node, where it got one."
+    REPLACEMENT_RULE "epitaph.replacement.rule" Span String "" "How it is known: `next-of-replica-set`, `name-in-stateful-set`, `node-of-daemon-set`, `index-in-job`, `next-of-job`."
+    REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "It became ready; else the span ends with it, or ten minutes after its creation."
+    WATCH_GAP "epitaph.watch.gap" Span Double "s" "The watch was interrupted: of the span, its begin or end may be so much later than what it tells, of an event that one; absent where it was not."
+
     LOST "epitaph.lost" Span Strings "" "Kernel records lost while this went on, `<kind>=<count>`; absent where none was."
     OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Facts counted but not kept, over the cap of one timeline."
     LATE_START "epitaph.late_start" Span Bool "" "It ran already when observation began: a stop signal may have come before."

@@ -119,6 +119,16 @@ pub fn container_span_id(trace: TraceId, name: &str, container: &ContainerId) ->
     SpanId::from_bytes(non_zero(hash))
 }
 
+/// A span about one Service of a pod's trace; the pod's namespace is the Service's.
+pub fn service_span_id(trace: TraceId, name: &str, service: &str) -> SpanId {
+    let hash = Domain::new("epitaph/1/span/service")
+        .bytes(&trace.to_bytes())
+        .text(name)
+        .text(service)
+        .finish();
+    SpanId::from_bytes(non_zero(hash))
+}
+
 /// A hash of fields that cannot run into each other: every text carries its length, numbers are 8 bytes, big endian.
 struct Domain(Sha256);
 

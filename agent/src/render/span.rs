@@ -4,6 +4,7 @@
 //! and the options, on nothing else: rendering again gives the same spans, and a retry the same bytes.
 
 mod attributes;
+mod observer;
 mod pod;
 mod resource;
 mod stop;
@@ -25,6 +26,7 @@ use crate::termination::Termination;
 use crate::verdict::Verdict;
 
 use attributes::Attributes;
+pub use observer::{removal, replacement};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {

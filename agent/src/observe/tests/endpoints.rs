@@ -266,13 +266,17 @@ fn opted_out_static_and_never_started_pods_are_not_told() {
         +9 tick
         +10 namespace shop ignored
         +10 pod d - node=n1 ready
-        +10 slice web-1 web d:rs
-        +11 slice web-1 web d:st
+        +10 pod e - node=n1 ready not-ignored
+        +10 slice web-1 web d:rs e:rs
+        +11 slice web-1 web d:st e:st
         +11 pod d - node=n1 deleting
+        +11 pod e - node=n1 deleting not-ignored
         +12 slice web-1 web
         +20 tick
         ",
-        expect![""],
+        expect![[r#"
+            +20.0 removal e of web [IPv4 http/TCP:8080]: +11.0 → +12.0, terminating +11.0, not ready +11.0, all terminating +11.0
+        "#]],
     );
 }
 
@@ -302,6 +306,26 @@ fn over_the_cap_is_counted() {
         ",
         expect![[r#"
             +1.0 dropped 2 endpoint_cap
+        "#]],
+    );
+}
+
+#[test]
+fn a_service_made_anew_meanwhile_is_left_once() {
+    check(
+        "
+        +0 pod a - node=n1 ready
+        +1 slice web-1 web a:rs
+        +2 slice web-1 web a:st
+        +2 pod a - node=n1 deleting
+        +3 no-slice web-1
+        +7 tick
+        +8 slice web-2 web a:st
+        +9 slice web-2 web
+        +20 tick
+        ",
+        expect![[r#"
+            +7.0 removal a of web [IPv4 http/TCP:8080]: +2.0 → +3.0, terminating +2.0, not ready +2.0, all terminating +2.0
         "#]],
     );
 }

@@ -1,7 +1,7 @@
 //! Text timelines: `+SECONDS verb …`, one input per line.
 //!
 //! - `pod NAME OWNER words…`: a version of a pod. OWNER is `KIND/NAME` or `-`; words: `node=N`, `ready`, `deleting`, `failed`,
-//!   `succeeded`, `index=N`, `static`, `ignored`, `pending` (nothing of it ran yet), `again=N` (another pod of that name).
+//!   `succeeded`, `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it ran yet), `again=N` (another pod of that name).
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
@@ -103,7 +103,7 @@ fn pod(name: &str, owner: &str, words: &[&str]) -> PodSight {
         failed: is("failed"),
         succeeded: is("succeeded"),
         started: !is("pending"),
-        ignored: is("ignored"),
+        ignored: is("ignored").then_some(true).or(is("not-ignored").then_some(false)),
     }
 }
 

@@ -37,18 +37,25 @@ pub(super) fn of(termination: &Termination, observation: &Observation, options: 
             a.text(key::HOST_NAME, observation.host.clone());
         }
     }
-    build(a, &termination.key.boot_id, options)
+    build(a, Some(&termination.key.boot_id), options)
 }
 
 pub(super) fn of_pod(termination: &PodTermination, options: &Options) -> Resource {
     let mut a = Attributes::default();
     pod(&termination.pod, None, options, &mut a);
-    build(a, &termination.boot_id, options)
+    build(a, Some(&termination.boot_id), options)
 }
 
-fn build(mut ours: Attributes, boot_id: &str, options: &Options) -> Resource {
+/// Of a pod on any node, whose boot nobody asked for.
+pub(super) fn of_far_pod(identity: &PodIdentity, options: &Options) -> Resource {
+    let mut a = Attributes::default();
+    pod(identity, None, options, &mut a);
+    build(a, None, options)
+}
+
+fn build(mut ours: Attributes, boot_id: Option<&str>, options: &Options) -> Resource {
     ours.text(key::OS_TYPE, "linux");
-    ours.text(key::BOOT_ID, boot_id.to_owned());
+    ours.maybe(key::BOOT_ID, boot_id.map(str::to_owned));
     let configured = options.resource_attributes.iter();
     let configured = configured.map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
     let sdk = TelemetryResourceDetector.detect();
