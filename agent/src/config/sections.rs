@@ -249,6 +249,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Finished terminations waiting for the collector.
     pub export_queue: usize,
+    /// Workloads with series of their own on /metrics.
+    pub workloads: usize,
 }
 
 impl Default for Limits {
@@ -277,6 +279,7 @@ impl Default for Limits {
             linger,
             idle,
             export_queue: 2_048,
+            workloads: 400,
         }
     }
 }

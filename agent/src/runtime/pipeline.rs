@@ -92,6 +92,8 @@ impl Pipeline {
         }
         match input {
             Input::Clock(offset) => self.observation.wall_offset = *offset,
+            Input::Pods(state) => self.sinks.pods(state),
+            Input::ApiClock(clock) => self.sinks.api_clock(clock),
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::cli::SysExit;
 use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
 use crate::sink::http::Health;
 use crate::sink::metrics::Metrics;
@@ -49,6 +50,15 @@ impl Sinks {
         self.show(|terminal| terminal.lost(count))
     }
 
+    /// How the Kubernetes API stands to us.
+    pub fn pods(&self, state: &PodsState) {
+        self.metrics.pods(state);
+    }
+
+    pub fn api_clock(&self, clock: &ApiClock) {
+        self.metrics.api_clock(clock);
+    }
+
     pub fn dropped(&self, reason: &'static str, count: u64) {
         self.metrics.dropped(reason, count);
     }
@@ -56,6 +66,7 @@ impl Sinks {
     /// The loop went round.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
+        self.metrics.alive(now);
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
         }

@@ -129,7 +129,12 @@ impl<W: Write> Sink<W> {
                 self.status.dropped += count;
                 return self.refresh();
             }
-            Output::Workload(_) | Output::Watch(_) | Output::Early(_) | Output::ChildOomKilled { .. } | Output::Forget(_) => {
+            Output::Workload(_)
+            | Output::WorkloadGone(_)
+            | Output::Watch(_)
+            | Output::Early(_)
+            | Output::ChildOomKilled { .. }
+            | Output::Forget(_) => {
                 return Ok(Flow::Continue);
             }
         };
