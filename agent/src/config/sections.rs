@@ -318,6 +318,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Finished terminations waiting for the collector.
     pub export_queue: usize,
+    /// Workloads with series of their own on /metrics.
+    pub workloads: usize,
 }
 
 impl Default for Limits {
@@ -350,6 +352,7 @@ impl Default for Limits {
             linger,
             idle,
             export_queue: 2_048,
+            workloads: 400,
         }
     }
 }

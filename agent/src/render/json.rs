@@ -330,7 +330,7 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
         cut_unanswered: t.cut_unanswered,
         idle_closed: t.idle_closed.count,
         rejected: t.rejected.count,
-        kubelet: t.kubelet.known.then(|| KubeletObject {
+        kubelet: t.kubelet.known.then_some(KubeletObject {
             accepted: t.kubelet.accepted.count,
             refused: t.kubelet.refused.count,
             broken: t.kubelet.broken.count,

@@ -34,7 +34,8 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
-        let metrics = Metrics::new(own_resource(config), push).map_err(RuntimeError::os("start the metrics"))?;
+        let metrics =
+            Metrics::new(own_resource(config), push, config.limits.workloads).map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
             metrics.follow_export(sink.clone());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cli::SysExit;
 use crate::event::{Boot, Kind, Observation, ProbeState};
-use crate::pod::PodsState;
+use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
@@ -61,9 +61,14 @@ impl Sinks {
         self.show(|terminal| terminal.lost(count))
     }
 
+    /// How the Kubernetes API stands to us.
     pub fn pods(&self, state: &PodsState) {
         self.metrics.pods(state);
         self.health.pods(state.clone());
+    }
+
+    pub fn api_clock(&self, clock: &ApiClock) {
+        self.metrics.api_clock(clock);
     }
 
     pub fn dropped(&self, reason: &'static str, count: u64) {
@@ -73,6 +78,7 @@ impl Sinks {
     /// The loop went round.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
+        self.metrics.alive(now);
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
         }

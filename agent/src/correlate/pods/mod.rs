@@ -372,7 +372,7 @@ impl Pods {
                 Step::Release(i, missing) => self.release(&key, i, missing, now, out),
                 Step::Finish => self.finish(&key, boot_id, now, out),
                 Step::Forget => {
-                    self.forget(&key);
+                    self.forget(&key, out);
                     continue;
                 }
             }
@@ -508,10 +508,10 @@ impl Pods {
             self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
         }
         self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
-        self.forget(&least);
+        self.forget(&least, out);
     }
 
-    fn forget(&mut self, key: &PodUid) {
+    fn forget(&mut self, key: &PodUid, out: &mut Vec<Output>) {
         let Some(pod) = self.pods.remove(key) else { return };
         if let Some(due) = pod.due {
             self.due.remove(&(due, key.clone()));
@@ -527,10 +527,10 @@ impl Pods {
         }
         if let Some(fact) = &pod.fact {
             self.uids.remove(&fact.pod.uid);
-            // Its series stay on /metrics, but the room for new workloads is bounded.
             let used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
             if !used.into_iter().any(|other| other.pod.workload == fact.pod.workload) {
-                self.workloads.remove(&fact.pod.workload);
+                let told = self.workloads.take(&fact.pod.workload);
+                out.extend(told.map(Output::WorkloadGone));
             }
         }
     }

@@ -130,11 +130,14 @@ impl<W: Write> Sink<W> {
                 return self.refresh();
             }
             Output::Workload(_)
+            | Output::WorkloadGone(_)
             | Output::Watch(_)
             | Output::OptedOut { .. }
             | Output::Early(_)
             | Output::ChildOomKilled { .. }
-            | Output::Forget(_) => return Ok(Flow::Continue),
+            | Output::Forget(_) => {
+                return Ok(Flow::Continue);
+            }
         };
         self.show(&block)
     }

@@ -107,7 +107,7 @@ fn show(outputs: &[(Boot, Output)]) -> String {
             Output::Dropped { reason, count } => writeln!(text, "{now} dropped {}: {count}", reason.name()).expect("a string"),
             Output::OptedOut { count } => writeln!(text, "{now} opted out: {count}").expect("a string"),
             Output::ChildOomKilled { oom, .. } => writeln!(text, "{now} child oom: {}", oom.comm).expect("a string"),
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) => {}
+            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) | Output::WorkloadGone(_) => {}
         }
     }
     text
