@@ -9,6 +9,8 @@ mod queue;
 mod report;
 mod series;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::Arc;

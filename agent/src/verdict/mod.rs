@@ -8,7 +8,7 @@ mod sentence;
 mod spent;
 pub mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use serde::Serialize;
 

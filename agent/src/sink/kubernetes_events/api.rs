@@ -110,7 +110,7 @@ fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-fn failure(error: &kube::Error) -> Failure {
+pub(super) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
         return Failure::Later(bounded(&chain(error)));
     };
