@@ -3,6 +3,7 @@
 //! [`TABLE`] is the one list; `docs/metrics.md` is made from it. Labels have few values and never an id, a pid or a name that a
 //! process chose. Every value that an alert waits for stands at 0 from the start: a series that begins at 1 has no increase.
 
+pub mod observer;
 pub mod push;
 
 use std::fmt::Write as _;
@@ -231,8 +232,14 @@ impl Row {
 
 /// The table of `docs/metrics.md`.
 pub fn markdown() -> String {
+    let observer = [EXPORT_SPANS, EXPORT_RETRIES, BUILD];
+    let observer = observer.iter().chain(observer::TABLE);
+    format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
+}
+
+fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
     let mut out = String::from("| at /metrics | OTLP | kind | labels | meaning |\n|---|---|---|---|---|\n");
-    for row in TABLE {
+    for row in rows {
         let kind = match row.shape {
             Shape::Counter => "counter",
             Shape::Gauge => "gauge",
@@ -279,6 +286,16 @@ impl Metrics {
     /// # Errors
     /// The SDK's own, which no input of ours causes.
     pub fn new<E: PushMetricExporter>(resource: Resource, push: Option<(E, Duration)>) -> Result<Metrics, OTelSdkError> {
+        let metrics = Metrics::empty(resource, push)?;
+        metrics.start_at_zero();
+        Ok(metrics)
+    }
+
+    /// Without the agent's own at zero: for an observer, which has no probes and sees no death.
+    ///
+    /// # Errors
+    /// As [`Metrics::new`].
+    pub fn empty<E: PushMetricExporter>(resource: Resource, push: Option<(E, Duration)>) -> Result<Metrics, OTelSdkError> {
         let registry = prometheus::Registry::new();
         let reader = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
@@ -306,7 +323,6 @@ impl Metrics {
             registry,
             meter,
         };
-        metrics.start_at_zero();
         let build = [
             KeyValue::new("version", env!("CARGO_PKG_VERSION")),
             KeyValue::new("records", i64::from(epitaph_ebpf::VERSION)),
@@ -402,7 +418,10 @@ impl Metrics {
             .with_description(KUBERNETES_REQUESTS.about)
             .with_callback(move |observer| {
                 for (resource, outcome, count) in totals() {
-                    observer.observe(count, &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)]);
+                    observer.observe(
+                        count,
+                        &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
+                    );
                 }
             })
             .build();

@@ -17,7 +17,9 @@ pub enum PodsError {
          {{fieldPath: spec.nodeName}}}}}}]), or give --node-name NAME as `kubectl get nodes` shows it"
     )]
     NoNodeName,
-    #[error("cannot use node name `{0}`: a node's name has lower-case letters, digits, `-` and `.` only, and at most 253 of them")]
+    #[error(
+        "cannot use node name `{0}`: a node's name has lower-case letters, digits, `-` and `.` only, and at most 253 of them"
+    )]
     NodeName(String),
     #[error("cannot read kubeconfig {}: {problem}; name another one with --kubeconfig FILE", file.display())]
     Kubeconfig { file: PathBuf, problem: String },
@@ -105,7 +107,7 @@ fn is_refused(error: &kube::Error) -> bool {
 }
 
 /// An error and what it came from, in one line, nothing twice.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(in crate::source) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |&error| error.source()) {
         let cause = cause.to_string();
@@ -133,7 +135,13 @@ mod tests {
     #[test]
     fn every_rule_is_in_the_manifest() {
         let manifest = include_str!("../../../../deploy/kubernetes/agent.yaml");
-        for action in [Action::Pods, Action::ReplicaSet, Action::Job, Action::Namespace, Action::Events] {
+        for action in [
+            Action::Pods,
+            Action::ReplicaSet,
+            Action::Job,
+            Action::Namespace,
+            Action::Events,
+        ] {
             assert!(manifest.contains(action.rule()), "{}", action.rule());
         }
     }

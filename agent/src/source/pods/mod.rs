@@ -6,13 +6,13 @@
 mod asking;
 mod cache;
 mod clock;
-mod convert;
-mod error;
+pub(in crate::source) mod convert;
+pub(in crate::source) mod error;
 mod hints;
 mod known;
 mod namespaces;
-mod options;
-mod owners;
+pub(in crate::source) mod options;
+pub(in crate::source) mod owners;
 mod service;
 mod stats;
 mod teller;
@@ -120,7 +120,7 @@ fn node_name(node: Option<&str>) -> Result<String, PodsError> {
     Ok(node.to_owned())
 }
 
-async fn client(access: &Access) -> Result<Client, PodsError> {
+pub(in crate::source) async fn client(access: &Access) -> Result<Client, PodsError> {
     let options = KubeConfigOptions::default();
     let mut config = match access {
         Access::InCluster => kube::Config::incluster().map_err(|e| PodsError::NoCluster(error::chain(&e)))?,
@@ -150,7 +150,10 @@ mod tests {
 
     #[test]
     fn a_node_name_is_nothing_but_a_name() {
-        assert_eq!(node_name(Some("ip-10-0-0-1.ec2.internal")).unwrap(), "ip-10-0-0-1.ec2.internal");
+        assert_eq!(
+            node_name(Some("ip-10-0-0-1.ec2.internal")).unwrap(),
+            "ip-10-0-0-1.ec2.internal"
+        );
         assert!(matches!(node_name(None), Err(PodsError::NoNodeName)));
         assert!(matches!(node_name(Some("")), Err(PodsError::NoNodeName)));
         for name in ["a,metadata.name=x", "Node", "a b", "a=b"] {
