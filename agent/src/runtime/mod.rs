@@ -6,6 +6,7 @@
 mod export;
 mod live;
 mod logging;
+mod observer;
 mod pipeline;
 mod replay;
 mod sinks;
@@ -101,6 +102,15 @@ pub fn agent(args: &cli::AgentArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
     }
     block_on(observe(config, None, None))
+}
+
+/// `epitaph observer`.
+pub fn observer(args: &cli::ObserverArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let config = Config::load(args.config.as_deref(), env, &args.overrides())?;
+    if args.print_config {
+        return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
+    }
+    block_on(observer::run(config))
 }
 
 /// `epitaph watch`.

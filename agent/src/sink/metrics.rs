@@ -3,6 +3,7 @@
 //! [`TABLE`] is the one list; `docs/metrics.md` is made from it. Labels have few values and never an id, a pid or a name that a
 //! process chose. Every value that an alert waits for stands at 0 from the start: a series that begins at 1 has no increase.
 
+pub mod observer;
 pub mod push;
 mod table;
 mod workloads;
@@ -61,6 +62,20 @@ impl Metrics {
         push: Option<(E, Duration)>,
         workloads: usize,
     ) -> Result<Metrics, OTelSdkError> {
+        let metrics = Metrics::empty(resource, push, workloads)?;
+        metrics.start_at_zero();
+        Ok(metrics)
+    }
+
+    /// Without the agent's own at zero: for an observer, which has no probes and sees no death.
+    ///
+    /// # Errors
+    /// As [`Metrics::new`].
+    pub fn empty<E: PushMetricExporter>(
+        resource: Resource,
+        push: Option<(E, Duration)>,
+        workloads: usize,
+    ) -> Result<Metrics, OTelSdkError> {
         let registry = prometheus::Registry::new();
         let reader = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
@@ -98,7 +113,6 @@ impl Metrics {
             registry,
             meter,
         };
-        metrics.start_at_zero();
         let build = [
             KeyValue::new("version", env!("CARGO_PKG_VERSION")),
             KeyValue::new("records", i64::from(epitaph_ebpf::VERSION)),
@@ -133,6 +147,7 @@ impl Metrics {
         for kind in Kind::ALL {
             self.lost(kind, 0);
         }
+        self.opted_out.add(0, &[]);
         for reason in [
             DropReason::TimelineCap,
             DropReason::FactCap,

@@ -316,8 +316,14 @@ impl Row {
 
 /// The table of `docs/metrics.md`.
 pub fn markdown() -> String {
+    let observer = [EXPORT_SPANS, EXPORT_RETRIES, BUILD];
+    let observer = observer.iter().chain(super::observer::TABLE);
+    format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
+}
+
+fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
     let mut out = String::from("| at /metrics | OTLP | kind | labels | meaning |\n|---|---|---|---|---|\n");
-    for row in TABLE {
+    for row in rows {
         let kind = match row.shape {
             Shape::Counter => "counter",
             Shape::Gauge => "gauge",
