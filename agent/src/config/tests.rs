@@ -143,6 +143,7 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "log.format" => "json",
             "otlp.insecure" => "true",
             "kubernetes.mode" => "on",
+            "kubernetes.events" => "false",
             "observer.election" => "false",
             "otlp.compression" => "gzip",
             _ => "131072",
