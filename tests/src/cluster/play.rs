@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
 use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
 use crate::cluster::stories::{Act, Expected, From, NAMESPACE, Story};
+use crate::cluster::{Cluster, deploy};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
 
@@ -23,9 +23,6 @@ const TOLD: Duration = Duration::from_secs(90);
 /// A second trace, or a span that comes later, would have come by then.
 const SETTLED: Duration = Duration::from_secs(4);
 const STEP: Duration = Duration::from_millis(500);
-
-/// Where the DaemonSet of `deploy/kubernetes` runs.
-pub const AGENT_NAMESPACE: &str = "epitaph";
 
 pub struct Stage {
     pub cluster: Cluster,
@@ -43,6 +40,7 @@ impl Stage {
         let kubectl = cluster.control_plane()?.kubectl();
         let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?;
         kubectl.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string())?;
+        deploy::deploy(&cluster)?;
         Ok(Stage {
             cluster,
             kubectl,
@@ -274,7 +272,11 @@ impl Stage {
         let field = format!("spec.nodeName={node}");
         let selector = ["--selector", "app.kubernetes.io/component=agent", "--field-selector", &field];
         let list = || -> anyhow::Result<Value> {
-            let args = [&["get", "pods", "--namespace", AGENT_NAMESPACE, "-o", "json"][..], &selector].concat();
+            let args = [
+                &["get", "pods", "--namespace", deploy::NAMESPACE, "-o", "json"][..],
+                &selector,
+            ]
+            .concat();
             Ok(self.kubectl.json(&args)?["items"][0]["status"]["containerStatuses"][0].clone())
         };
         let before = list()?;
