@@ -11,6 +11,7 @@ pub mod kubectl;
 pub mod node;
 pub mod play;
 pub mod process;
+pub mod rollouts;
 pub mod stories;
 
 use std::fs;

@@ -196,7 +196,7 @@ impl Stage {
         self.jaeger.traces_with("k8s.pod.uid", &pod.uid)
     }
 
-    fn apply(&self, manifests: &[Value]) -> anyhow::Result<()> {
+    pub(super) fn apply(&self, manifests: &[Value]) -> anyhow::Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests});
         self.kubectl.apply(&list.to_string())
     }
@@ -407,18 +407,22 @@ fn outline(trace: &Value) -> String {
     format!("{}\n{}", trace["traceID"], lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn tag(of: &Value, key: &str) -> Value {
+pub(super) fn tag(of: &Value, key: &str) -> Value {
     let mut tags = of["tags"].as_array().into_iter().flatten();
     tags.find(|tag| tag["key"] == key)
         .map_or(Value::Null, |tag| tag["value"].clone())
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Asks again and again until there is an answer.
-fn until<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+pub(super) fn until<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let deadline = boot_now() + u64::try_from(patience.as_nanos())?;
     loop {
         let answer = ask().with_context(|| format!("waiting for {what}"));
