@@ -284,9 +284,10 @@ impl Pods {
             return;
         }
         pod.held.push(Held {
+            // Not `now`: a replay is not told the time when nothing came of it.
+            since: termination.end.plus(self.limits.linger),
             termination: *termination,
             id,
-            since: now,
         });
         self.held += 1;
         while self.held > self.limits.held {
@@ -521,6 +522,12 @@ impl Pods {
         };
         let key = self.ids.get(id).or(pod.as_ref());
         key.and_then(|key| self.pods.get(key)).is_some_and(Pod::is_ignored)
+    }
+
+    /// Pods, and ends that wait.
+    #[cfg(test)]
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.pods.len(), self.held)
     }
 
     /// All that is kept, in pieces of bounded size.

@@ -85,6 +85,7 @@ pub(super) struct Container {
 pub(super) struct Held {
     pub termination: Termination,
     pub id: ContainerId,
+    /// When it was judged.
     pub since: Boot,
 }
 

@@ -30,6 +30,7 @@ pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
 struct Parser {
     cgroups: HashMap<String, CgroupId>,
     tasks: HashMap<String, Task>,
+    parents: HashMap<Pid, Task>,
     inputs: Vec<(Boot, Input)>,
     api: Cast,
 }
@@ -38,6 +39,7 @@ pub(super) fn parse(script: &str) -> Script {
     let mut parser = Parser {
         cgroups: HashMap::new(),
         tasks: HashMap::new(),
+        parents: HashMap::new(),
         inputs: Vec::new(),
         api: Cast::default(),
     };
@@ -54,9 +56,7 @@ pub(super) fn parse(script: &str) -> Script {
         ("runc", 60, 50, CONTAINERD),
         ("bash", 70, 69, HOST),
     ] {
-        parser
-            .tasks
-            .insert(name.to_owned(), task(pid, ppid, cgroup, Boot(pid.into()), name));
+        parser.cast(name, task(pid, ppid, cgroup, Boot(pid.into()), name));
     }
     for line in script
         .lines()
@@ -193,7 +193,12 @@ impl Parser {
         if process.ns_pid == 0 {
             process.ns_pid = process.tgid.0;
         }
-        self.tasks.insert(words[0].to_owned(), process);
+        self.cast(words[0], process);
+    }
+
+    fn cast(&mut self, name: &str, task: Task) {
+        self.tasks.insert(name.to_owned(), task);
+        self.parents.insert(task.tgid, task);
     }
 
     fn mkdir(&mut self, name: &str) -> Event {
@@ -213,11 +218,7 @@ impl Parser {
 
     fn exec(&self, words: &[&str]) -> Event {
         let task = self.task(words[0]);
-        let parent = self
-            .tasks
-            .values()
-            .find(|parent| parent.tgid == task.ppid)
-            .expect("its parent");
+        let parent = self.parents.get(&task.ppid).expect("its parent");
         Event::ProcessExec(ProcessExec {
             task,
             parent_cgroup: parent.cgroup,
@@ -247,7 +248,7 @@ impl Parser {
         let (sender, target) = (self.task(words[0]), self.task(words[2]));
         let words = &words[3..];
         let has = |word: &str| words.contains(&word);
-        let parent = self.tasks.values().find(|parent| parent.tgid == sender.ppid);
+        let parent = self.parents.get(&sender.ppid);
         Event::SignalGenerate(SignalGenerate {
             sender,
             sender_parent_comm: parent.map_or(Comm::default(), |parent| parent.comm),
