@@ -90,7 +90,9 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     let traffic: Traffic = if timeline.sockets.is_empty() {
         traffic::nothing(observed)
     } else {
-        timeline.sockets.told(state.requested.map_or(begin, |at| at.min(begin)), until, observed)
+        timeline
+            .sockets
+            .told(state.requested.map_or(begin, |at| at.min(begin)), until, observed)
     };
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;

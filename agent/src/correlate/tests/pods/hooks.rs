@@ -7,8 +7,7 @@ use super::{check, web};
 #[test]
 fn an_exec_hook_is_known_by_place_name_and_ancestry() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
@@ -21,8 +20,7 @@ fn an_exec_hook_is_known_by_place_name_and_ancestry() {
         +4 hint web app FailedPreStopHook PreStopHook failed
         +5 pod web app=0:Completed
         +6 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -37,8 +35,7 @@ fn an_exec_hook_is_known_by_place_name_and_ancestry() {
 #[test]
 fn a_hook_that_overran() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
@@ -51,8 +48,7 @@ fn a_hook_that_overran() {
         +11.42 exit hook KILL
         +12 pod web app=137:Error
         +13 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +13.800 pod web +1.050…+11.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
@@ -67,8 +63,7 @@ fn a_hook_that_overran() {
 #[test]
 fn a_probe_of_the_same_name_makes_it_unknown() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/sh app.liveness=exec:/bin/sh
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=sh
@@ -79,8 +74,7 @@ fn a_probe_of_the_same_name_makes_it_unknown() {
         +3.21 enter main TERM
         +3.5 exit main 0
         +6 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -96,8 +90,7 @@ fn a_probe_of_the_same_name_makes_it_unknown() {
 #[test]
 fn two_of_its_name_make_it_unknown() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
@@ -110,8 +103,7 @@ fn two_of_its_name_make_it_unknown() {
         +3.21 enter main TERM
         +3.5 exit main 0
         +6 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -126,8 +118,7 @@ fn two_of_its_name_make_it_unknown() {
 #[test]
 fn a_child_of_the_container_is_no_hook() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
@@ -139,8 +130,7 @@ fn a_child_of_the_container_is_no_hook() {
         +3.21 enter main TERM
         +3.5 exit main 0
         +6 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -155,8 +145,7 @@ fn a_child_of_the_container_is_no_hook() {
 #[test]
 fn a_sleeping_hook_is_the_wait() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=sleep:5
         -58 pod web app=running
         +1.05 pod web deleted=+1:30
@@ -164,8 +153,7 @@ fn a_sleeping_hook_is_the_wait() {
         +31.1 KILL runc -> main
         +31.11 exit main KILL
         +32 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +6.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 24.9 s left
             +33.400 pod web +1.050…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
@@ -181,8 +169,7 @@ fn a_sleeping_hook_is_the_wait() {
 #[test]
 fn a_hook_runs_before_a_liveness_kill_as_well() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
@@ -193,8 +180,7 @@ fn a_hook_runs_before_a_liveness_kill_as_well() {
         +2.11 enter main TERM
         +2.4 exit main 0
         +3 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
-        ",
-        ),
+        "),
         expect![[r#"
             +5.400 web/app +2.100…+2.400 clean: Stopped/Clean/Quiet
               Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
@@ -206,15 +192,13 @@ fn a_hook_runs_before_a_liveness_kill_as_well() {
 #[test]
 fn no_hook_runs_for_a_crash() {
     check(
-        &web(
-            "
+        &web("
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
         +1 exit main 3
         +2 pod web app=waiting app.last=web:app:3:Error app.restarts=1
-        ",
-        ),
+        "),
         expect![[r#"
             +4.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error

@@ -7,16 +7,14 @@ use super::{check, web};
 #[test]
 fn a_sandbox_that_dies_first_is_not_told() {
     check(
-        &web(
-            "
+        &web("
         +1 KILL bash -> pause
         +1.01 exit pause KILL
         +1.5 TERM runc -> main handler
         +1.51 enter main TERM
         +1.7 exit main 0
         +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
-        ",
-        ),
+        "),
         expect![[r#"
             +4.800 web/app +1.500…+1.700 clean: Stopped/Clean/Quiet
               grace 30 s, reported 0 Completed
@@ -27,8 +25,7 @@ fn a_sandbox_that_dies_first_is_not_told() {
 #[test]
 fn a_new_sandbox_is_one_too() {
     check(
-        &web(
-            "
+        &web("
         +1 KILL bash -> pause
         +1.01 exit pause KILL
         +1.5 TERM runc -> main handler
@@ -47,8 +44,7 @@ fn a_new_sandbox_is_one_too() {
         +20.7 KILL runc -> pause2
         +20.71 exit pause2 KILL
         +22 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +4.800 web/app +1.500…+1.700 clean: Stopped/Clean/Quiet
               grace 30 s, reported 0 Completed
@@ -83,14 +79,12 @@ fn a_pod_that_is_deleted_before_its_first_container_has_none() {
 #[test]
 fn a_container_that_no_status_names_is_not_the_sandbox() {
     check(
-        &web(
-            "
+        &web("
         +0 mkdir web:odd
         proc odd in=web:odd pid=140 ns=1 start=+0 parent=shim comm=odd
         +0 exec odd
         +1 exit odd 3
-        ",
-        ),
+        "),
         expect![[r#"
             +18.000 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               incomplete: no status of the pod named this container
@@ -102,8 +96,7 @@ fn a_container_that_no_status_names_is_not_the_sandbox() {
 #[test]
 fn a_cgroup_that_names_another_pod_is_no_proof() {
     check(
-        &web(
-            "
+        &web("
         pod other app
         -59 mkdir other:app
         proc theirs in=other:app pid=150 ns=1 start=-59 parent=shim comm=theirs
@@ -113,8 +106,7 @@ fn a_cgroup_that_names_another_pod_is_no_proof() {
         -50 pod web app=running odd.id=other:app odd=running
         +1 exit theirs 3
         +2 pod web odd=waiting odd.last=other:app:3:Error odd.restarts=1
-        ",
-        ),
+        "),
         expect![[r#"
             +4.000 web/odd +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
@@ -270,8 +262,7 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
 #[test]
 fn an_ignored_pod_is_counted_and_not_told() {
     check(
-        &web(
-            "
+        &web("
         pod web ignore app
         -58 pod web app=running
         +1.05 pod web deleted=+1:30
@@ -279,8 +270,7 @@ fn an_ignored_pod_is_counted_and_not_told() {
         +1.5 exit main 0
         +3 gone web
         +4 tick
-        ",
-        ),
+        "),
         expect![[r#"
             +1.700 opted out: 1
             +4.000 opted out: 1
