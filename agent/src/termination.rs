@@ -267,6 +267,10 @@ pub enum Output {
     Watch(CgroupId),
     /// The subject is over: its sockets need no watching any more.
     Forget(CgroupId),
+    /// Ends that were not told, for their pods' owners want it so (`epitaph.dev/ignore`).
+    OptedOut {
+        count: u64,
+    },
     /// Something was not kept, by reason.
     Dropped {
         reason: DropReason,

@@ -89,9 +89,9 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         && timeline.sockets.over_cap() == 0
         // The kernel knows a socket by its cgroup v2 only.
         && own.hierarchy == 0
-        && watched(stop.as_ref(), fatal.as_ref(), main.as_ref());
+        && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
     let traffic = timeline.sockets.told(&Window {
-        since: begin,
+        since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
         observed,
         clients: context.clients,

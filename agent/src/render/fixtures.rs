@@ -79,6 +79,7 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
             severity: Severity::Info,
             sentence: sentence.into(),
             remedy: None,
+            advice: Vec::new(),
             evidence: vec![],
         },
     }
@@ -185,15 +186,16 @@ pub fn ignored(cgroup: u64) -> Termination {
             "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later"
                 .into(),
         remedy: Some("exec the server from the shell, so that it is PID 1".into()),
+        advice: Vec::new(),
         evidence: vec![
             Evidence {
                 at: ms(0),
-                source: Kind::SignalGenerate,
+                source: Kind::SignalGenerate.into(),
                 text: "SIGTERM from containerd-shim: ignored".into(),
             },
             Evidence {
                 at: ms(30_000),
-                source: Kind::SignalGenerate,
+                source: Kind::SignalGenerate.into(),
                 text: "SIGKILL from containerd-shim".into(),
             },
         ],

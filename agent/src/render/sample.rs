@@ -148,20 +148,21 @@ pub fn ignored() -> Termination {
                        the runtime sent SIGKILL 10.0 s later"
                 .into(),
             remedy: Some("install a handler for SIGTERM, or run `sh` under an init".into()),
+            advice: Vec::new(),
             evidence: vec![
                 Evidence {
                     at: stop,
-                    source: Kind::SignalGenerate,
+                    source: Kind::SignalGenerate.into(),
                     text: "SIGTERM to pid 4021 (`sh`), result ignored".into(),
                 },
                 Evidence {
                     at: kill,
-                    source: Kind::SignalGenerate,
+                    source: Kind::SignalGenerate.into(),
                     text: "SIGKILL from pid 812 (`containerd-shim`)".into(),
                 },
                 Evidence {
                     at: end,
-                    source: Kind::ProcessExit,
+                    source: Kind::ProcessExit.into(),
                     text: "killed by SIGKILL".into(),
                 },
             ],
@@ -210,6 +211,7 @@ pub fn unknown_unit() -> Termination {
             severity: Severity::Warning,
             sentence: "it ended, and how is not known: it was running before observation began".into(),
             remedy: None,
+            advice: Vec::new(),
             evidence: Vec::new(),
         },
     }

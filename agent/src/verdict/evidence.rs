@@ -8,7 +8,13 @@ use crate::termination::{Count, Role};
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     let mut list = Vec::new();
-    let mut add = |at: Boot, source: Kind, text: String| list.push(Evidence { at, source, text });
+    let mut add = |at: Boot, source: Kind, text: String| {
+        list.push(Evidence {
+            at,
+            source: source.into(),
+            text,
+        })
+    };
     if let Some(stop) = case.stop {
         let text = format!(
             "{} from {} ({}) to {}: {}{}",
@@ -75,7 +81,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             let text = format!("{} {text}", many(count.count, "connection"));
             list.push(Evidence {
                 at: count.first,
-                source: Kind::Tcp,
+                source: Kind::Tcp.into(),
                 text,
             });
         }

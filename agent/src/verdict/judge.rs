@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, evidence, sentence, table};
+use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice, evidence, sentence, table};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
 use crate::kubernetes::PodContext;
@@ -157,6 +157,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         severity: row.severity,
         sentence: sentence::sentence(case, &finding, traffic),
         remedy: sentence::remedy(case, &finding, traffic),
+        advice: advice::list(case),
         evidence,
     }
 }

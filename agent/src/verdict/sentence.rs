@@ -413,7 +413,7 @@ fn upper(text: String) -> String {
     }
 }
 
-fn lower(text: &str) -> String {
+pub(super) fn lower(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     match chars.next() {
         Some(first) => first.to_lowercase().chain(chars).collect(),
