@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod bystander;
 pub mod cgroup;
+pub mod cluster;
 pub mod demo;
 pub mod epitaph;
 pub mod guest;
