@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::cli::SysExit;
 use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::pod::PodsState;
 use crate::render::span::{self, Options};
 use crate::sink::http::Health;
+use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
@@ -19,6 +21,7 @@ pub struct Sinks {
     pub health: Arc<Health>,
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
+    pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
     /// Nobody reads our output any more: the end of the work.
     pub reader_gone: bool,
@@ -26,13 +29,22 @@ pub struct Sinks {
 
 impl Sinks {
     /// What the core says. `path` is the cgroup's, of a subject that is not over.
-    pub fn send(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> Result<(), RuntimeError> {
+    pub fn send(
+        &mut self,
+        now: Boot,
+        output: &Output,
+        observation: &Observation,
+        path: Option<&str>,
+    ) -> Result<(), RuntimeError> {
         self.metrics.output(output);
         if let (Some(traces), Output::Terminated(termination)) = (&self.traces, output)
             && self.spans.wants(termination)
         {
             // A full queue counts its oldest out; the count is on /metrics.
             traces.offer(span::trace(termination, observation, &self.spans));
+        }
+        if let Some(events) = &self.events {
+            events.offer(output, observation, now);
         }
         self.show(|terminal| terminal.output(output, observation, path))
     }
@@ -49,6 +61,11 @@ impl Sinks {
     pub fn lost(&mut self, kind: Kind, count: u64) -> Result<(), RuntimeError> {
         self.metrics.lost(kind, count);
         self.show(|terminal| terminal.lost(count))
+    }
+
+    pub fn pods(&self, state: &PodsState) {
+        self.metrics.pods(state);
+        self.health.pods(state.clone());
     }
 
     pub fn dropped(&self, reason: &'static str, count: u64) {

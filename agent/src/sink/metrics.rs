@@ -19,8 +19,9 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::attribute::{Runtime, Subject};
 use crate::event::{Kind, ProbeState};
+use crate::pod::PodsState;
 use crate::render::json::runtime_name;
-use crate::sink::otlp;
+use crate::sink::{kubernetes_events, otlp};
 use crate::termination::{DropReason, Output, Termination};
 use crate::verdict;
 
@@ -117,7 +118,8 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, index_cap, unattributed, undecodable, probe_map, terminal_queue_full",
+        "timeline_cap, fact_cap, index_cap, unattributed, undecodable, probe_map, terminal_queue_full; with Kubernetes \
+         pod_unreadable, pod_cap, hint_queue_full, bad_annotation",
     )],
     about: "What the agent itself did not keep",
 };
@@ -142,6 +144,35 @@ pub const EXPORT_RETRIES: Row = Row {
     labels: &[],
     about: "Export requests that failed and were made again",
 };
+pub const KUBERNETES_SYNCED: Row = Row {
+    name: "epitaph.kubernetes.synced",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[],
+    about: "1 while the pods of this node are known and watched, 0 while the API server is away or refuses; /readyz has the \
+            reason. Not there without Kubernetes",
+};
+pub const KUBERNETES_REQUESTS: Row = Row {
+    name: "epitaph.kubernetes.requests",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[
+        ("resource", "pods, replicaset, job, namespace, events, clock"),
+        ("outcome", "ok, forbidden, failed"),
+    ],
+    about: "What the API server was asked for; a watch counts once, when it begins. Not there without Kubernetes",
+};
+pub const KUBERNETES_EVENTS: Row = Row {
+    name: "epitaph.kubernetes.events",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[(
+        "outcome",
+        "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+    )],
+    about: "Deaths and dropped stop signals told by a Kubernetes Event, once for the pod and once for its workload, and those \
+            that were not, by reason. Not there without Kubernetes",
+};
 pub const BUILD: Row = Row {
     name: "epitaph.build.info",
     shape: Shape::Gauge,
@@ -163,6 +194,9 @@ pub const TABLE: &[Row] = &[
     PROBE,
     EXPORT_SPANS,
     EXPORT_RETRIES,
+    KUBERNETES_SYNCED,
+    KUBERNETES_REQUESTS,
+    KUBERNETES_EVENTS,
     BUILD,
 ];
 
@@ -248,6 +282,7 @@ pub struct Metrics {
     lost: Counter<u64>,
     dropped: Counter<u64>,
     probe: Gauge<u64>,
+    synced: Gauge<u64>,
 }
 
 impl Metrics {
@@ -278,6 +313,7 @@ impl Metrics {
             lost: LOST.counter(&meter),
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
+            synced: KUBERNETES_SYNCED.gauge(&meter),
             provider,
             registry,
             meter,
@@ -364,6 +400,41 @@ impl Metrics {
             let labels = [KeyValue::new("probe", name.to_owned()), KeyValue::new("state", each)];
             self.probe.record(u64::from(each == state), &labels);
         }
+    }
+
+    pub fn pods(&self, state: &PodsState) {
+        self.synced.record(u64::from(*state == PodsState::Synced), &[]);
+    }
+
+    /// Reads the totals of requests to the API server at every collection: resource, outcome, count.
+    pub fn follow_requests(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_REQUESTS.name)
+            .with_unit(KUBERNETES_REQUESTS.unit)
+            .with_description(KUBERNETES_REQUESTS.about)
+            .with_callback(move |observer| {
+                for (resource, outcome, count) in totals() {
+                    observer.observe(
+                        count,
+                        &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
+                    );
+                }
+            })
+            .build();
+    }
+
+    /// Reads the totals of Kubernetes Events at every collection.
+    pub fn follow_events(&self, sink: kubernetes_events::Sink) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_EVENTS.name)
+            .with_unit(KUBERNETES_EVENTS.unit)
+            .with_description(KUBERNETES_EVENTS.about)
+            .with_callback(move |observer| {
+                for outcome in kubernetes_events::OUTCOMES {
+                    observer.observe(sink.stats().get(outcome), &[KeyValue::new("outcome", outcome.name())]);
+                }
+            })
+            .build();
     }
 
     /// Reads the trace sink's own counters at every collection.
