@@ -229,6 +229,15 @@ impl Pod {
         self.containers.iter_mut().find(|container| container.cgroup == cgroup)
     }
 
+    /// Another cgroup bore its id before it did.
+    pub fn is_forged(&self, cgroup: CgroupId) -> bool {
+        let Some(of) = self.containers.iter().find(|of| of.cgroup == cgroup) else {
+            return false;
+        };
+        let came_before = |other: &Container| other.id == of.id && other.order() < of.order();
+        self.containers.iter().any(came_before) || self.told_ids.iter().any(|(id, told)| *id == of.id && *told != cgroup)
+    }
+
     pub fn is_static(&self) -> bool {
         self.fact.as_ref().is_some_and(|fact| fact.pod.is_static)
     }
@@ -258,10 +267,10 @@ impl Pod {
         !self.is_static() && (self.deletion.is_some() || self.gone.is_some())
     }
 
-    /// The API says that all of its containers are over.
+    /// By the API's word none of its containers runs.
     pub fn all_reported(&self) -> bool {
-        let over = |status: &ContainerStatus| matches!(status.state, ContainerState::Terminated(_));
-        self.fact.as_ref().is_some_and(|fact| fact.containers.iter().all(over))
+        let runs = |status: &ContainerStatus| matches!(status.state, ContainerState::Running);
+        self.fact.as_ref().is_some_and(|fact| !fact.containers.iter().any(runs))
     }
 }
 
