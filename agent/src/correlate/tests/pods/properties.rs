@@ -112,7 +112,7 @@ proptest! {
 fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
     let [_, _, _, verb, a, b, c, d, e, f, g, h] = *bytes;
     let uid = PodUid(format!("uid{}", a % 8).into());
-    let id = |n: u8| (n % 3 > 0).then(|| ContainerId(format!("{:0>64x}", n % 24).into()));
+    let id = |n: u8| (!n.is_multiple_of(3)).then(|| ContainerId(format!("{:0>64x}", n % 24).into()));
     let ended = |n: u8| Ended {
         id: id(n),
         exit_code: i32::from(n),
