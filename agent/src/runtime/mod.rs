@@ -173,7 +173,11 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
 
     let kernel = Kernel::load(&config.kernel.options())?;
-    let observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
+        // A pod's own host name is the pod's.
+        observation.host.clone_from(node);
+    }
     let recorder = file
         .map(|file| Writer::new(BufWriter::new(file.begin()), &observation))
         .transpose()
