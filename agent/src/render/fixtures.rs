@@ -65,14 +65,7 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
         other_exits: 0,
         traffic: Traffic {
             observed: true,
-            refused_source: RefusedSource::None,
-            listeners: vec![],
-            accepted: Count::default(),
-            refused: Count::default(),
-            reset: Count::default(),
-            cut: Count::default(),
-            cut_unanswered: 0,
-            idle_closed: Count::default(),
+            ..Traffic::default()
         },
         gaps: Gaps::default(),
         basis: Basis::default(),
@@ -180,6 +173,7 @@ pub fn ignored(cgroup: u64) -> Termination {
             first: ms(30_002),
             last: ms(30_002),
         },
+        ..Traffic::default()
     };
     t.verdict = Verdict {
         headline: "ignored-stop-signal",

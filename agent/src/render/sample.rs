@@ -71,13 +71,7 @@ fn quiet() -> Traffic {
     Traffic {
         observed: true,
         refused_source: RefusedSource::ServerReset,
-        listeners: Vec::new(),
-        accepted: Count::default(),
-        refused: Count::default(),
-        reset: Count::default(),
-        cut: Count::default(),
-        cut_unanswered: 0,
-        idle_closed: Count::default(),
+        ..Traffic::default()
     }
 }
 

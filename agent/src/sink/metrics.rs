@@ -376,7 +376,7 @@ impl Metrics {
             }
             Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
             Output::PodTerminated(pod) => pod.containers.iter().for_each(|t| self.termination(t)),
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) => {}
+            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) | Output::OptedOut { .. } => {}
         }
     }
 

@@ -69,9 +69,12 @@ pub(super) fn of(output: &Output, observation: &Observation) -> Vec<Report> {
         Output::PodTerminated(pod) => of_pod(pod, observation),
         Output::Terminated(termination) => of_container(termination, observation),
         Output::Early(early) => of_early(early, observation),
-        Output::ChildOomKilled { .. } | Output::Workload(_) | Output::Watch(_) | Output::Forget(_) | Output::Dropped { .. } => {
-            Vec::new()
-        }
+        Output::ChildOomKilled { .. }
+        | Output::Workload(_)
+        | Output::Watch(_)
+        | Output::Forget(_)
+        | Output::OptedOut { .. }
+        | Output::Dropped { .. } => Vec::new(),
     }
 }
 

@@ -128,6 +128,7 @@ impl<W: Write> Sink<W> {
             Output::PodTerminated(_)
             | Output::Workload(_)
             | Output::Watch(_)
+            | Output::OptedOut { .. }
             | Output::Early(_)
             | Output::ChildOomKilled { .. }
             | Output::Forget(_) => return Ok(Flow::Continue),

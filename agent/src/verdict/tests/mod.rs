@@ -80,13 +80,7 @@ pub fn death() -> Death {
             traffic: Traffic {
                 observed: true,
                 refused_source: RefusedSource::ServerReset,
-                listeners: Vec::new(),
-                accepted: Count::default(),
-                refused: Count::default(),
-                reset: Count::default(),
-                cut: Count::default(),
-                cut_unanswered: 0,
-                idle_closed: Count::default(),
+                ..Traffic::default()
             },
             gaps: Gaps::default(),
             basis: Basis::default(),
