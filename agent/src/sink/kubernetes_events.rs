@@ -81,7 +81,7 @@ impl Sink {
         }
     }
 
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 }
