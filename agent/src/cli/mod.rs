@@ -302,7 +302,12 @@ fn overrides(live: Option<(&KernelArgs, &KubernetesArgs)>, otlp: &OtlpArgs, log:
         add(&mut all, "--proc", "host.proc", text(&kernel.proc));
         add(&mut all, "--sys", "host.sys", text(&kernel.sys));
         add(&mut all, "--kubernetes", "kubernetes.mode", kubernetes.kubernetes.clone());
-        add(&mut all, "--kubeconfig", "kubernetes.kubeconfig", text(&kubernetes.kubeconfig));
+        add(
+            &mut all,
+            "--kubeconfig",
+            "kubernetes.kubeconfig",
+            text(&kubernetes.kubeconfig),
+        );
         add(&mut all, "--node-name", "kubernetes.node_name", kubernetes.node_name.clone());
     }
     add(&mut all, "--otlp", "otlp.endpoint", otlp.otlp.clone());

@@ -295,7 +295,10 @@ mod tests {
         assert_eq!(ask(address, "GET", "/readyz").await.0, 200);
         let reason = Some("nobody listens there".to_owned());
         for (state, word) in [
-            (PodsState::Away { reason }, r#""kubernetes":{"state":"away","reason":"nobody listens there"}"#),
+            (
+                PodsState::Away { reason },
+                r#""kubernetes":{"state":"away","reason":"nobody listens there"}"#,
+            ),
             (PodsState::Synced, r#""kubernetes":{"state":"synced"}"#),
         ] {
             health.pods(state);

@@ -402,7 +402,10 @@ impl Metrics {
             .with_description(KUBERNETES_REQUESTS.about)
             .with_callback(move |observer| {
                 for (resource, outcome, count) in totals() {
-                    observer.observe(count, &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)]);
+                    observer.observe(
+                        count,
+                        &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
+                    );
                 }
             })
             .build();

@@ -156,6 +156,8 @@ async fn the_table_is_what_is_exported_by_both_ways() {
     let settings = config.settings().unwrap().unwrap();
     let (sink, _worker) = otlp::start(settings).unwrap();
     metrics.follow_export(sink);
+    metrics.follow_requests(|| vec![("pods", "ok", 1)]);
+    metrics.pods(&PodsState::Synced);
     play(&metrics);
 
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

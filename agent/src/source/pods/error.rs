@@ -17,7 +17,9 @@ pub enum PodsError {
          {{fieldPath: spec.nodeName}}}}}}]), or give --node-name NAME as `kubectl get nodes` shows it"
     )]
     NoNodeName,
-    #[error("cannot use node name `{0}`: a node's name has lower-case letters, digits, `-` and `.` only, and at most 253 of them")]
+    #[error(
+        "cannot use node name `{0}`: a node's name has lower-case letters, digits, `-` and `.` only, and at most 253 of them"
+    )]
     NodeName(String),
     #[error("cannot read kubeconfig {}: {problem}; name another one with --kubeconfig FILE", file.display())]
     Kubeconfig { file: PathBuf, problem: String },
@@ -133,7 +135,13 @@ mod tests {
     #[test]
     fn every_rule_is_in_the_manifest() {
         let manifest = include_str!("../../../../deploy/kubernetes/agent.yaml");
-        for action in [Action::Pods, Action::ReplicaSet, Action::Job, Action::Namespace, Action::Events] {
+        for action in [
+            Action::Pods,
+            Action::ReplicaSet,
+            Action::Job,
+            Action::Namespace,
+            Action::Events,
+        ] {
             assert!(manifest.contains(action.rule()), "{}", action.rule());
         }
     }

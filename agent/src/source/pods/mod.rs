@@ -150,7 +150,10 @@ mod tests {
 
     #[test]
     fn a_node_name_is_nothing_but_a_name() {
-        assert_eq!(node_name(Some("ip-10-0-0-1.ec2.internal")).unwrap(), "ip-10-0-0-1.ec2.internal");
+        assert_eq!(
+            node_name(Some("ip-10-0-0-1.ec2.internal")).unwrap(),
+            "ip-10-0-0-1.ec2.internal"
+        );
         assert!(matches!(node_name(None), Err(PodsError::NoNodeName)));
         assert!(matches!(node_name(Some("")), Err(PodsError::NoNodeName)));
         for name in ["a,metadata.name=x", "Node", "a b", "a=b"] {

@@ -223,8 +223,14 @@ mod tests {
             Direct::Known(workload) => workload,
         };
         let workload = known(&pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9"));
-        assert_eq!((workload.kind.as_str(), workload.name.as_str(), workload.uid), ("Deployment", "cart", None));
-        assert_eq!(workload.through, Some(("ReplicaSet".into(), "cart-7d9".into(), Some("o1".into()))));
+        assert_eq!(
+            (workload.kind.as_str(), workload.name.as_str(), workload.uid),
+            ("Deployment", "cart", None)
+        );
+        assert_eq!(
+            workload.through,
+            Some(("ReplicaSet".into(), "cart-7d9".into(), Some("o1".into())))
+        );
         // Somebody's own ReplicaSet, and a Job whose pods happen to have the label.
         for (kind, api_version, name) in [("ReplicaSet", "apps/v1", "cart"), ("Job", "batch/v1", "cart-7d9")] {
             let workload = known(&pod(owner(api_version, kind, name), "7d9"));
