@@ -147,7 +147,9 @@ fn all_pods_of_a_node_deleted_in_the_same_second_are_told_each_and_once() {
     assert_eq!(outputs.len(), 110);
     let mut names = std::collections::BTreeSet::new();
     for output in outputs {
-        let Output::PodTerminated(pod) = output else { panic!("a container by itself") };
+        let Output::PodTerminated(pod) = output else {
+            panic!("a container by itself")
+        };
         assert_eq!(pod.verdict.headline, "clean");
         assert_eq!(pod.containers.len(), 1);
         names.insert(pod.pod.name.clone());
@@ -170,7 +172,15 @@ fn ten_thousand_pods_are_kept_within_the_bounds() {
         let (pods, held) = correlator.pods.sizes();
         assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
     }
-    let is_cap = |output: &Output| matches!(output, Output::Dropped { reason: DropReason::PodCap, .. });
+    let is_cap = |output: &Output| {
+        matches!(
+            output,
+            Output::Dropped {
+                reason: DropReason::PodCap,
+                ..
+            }
+        )
+    };
     let dropped = correlator.handle(now, Input::Tick).iter().any(is_cap);
     assert!(dropped, "more pods than are kept, and none was counted");
     // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.
