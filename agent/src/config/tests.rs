@@ -353,7 +353,7 @@ fn a_person_is_in_no_cluster_and_who_names_a_kubeconfig_wants_it() {
     let kubernetes = |mode, kubeconfig: Option<&str>| Kubernetes {
         mode,
         kubeconfig: kubeconfig.map(Into::into),
-        node_name: None,
+        ..Kubernetes::default()
     };
     for (mode, kubeconfig, in_pod, access) in [
         (KubernetesMode::Auto, None, true, Some(Access::InCluster)),
