@@ -257,6 +257,8 @@ pub struct Kubernetes {
     pub node_name: Option<String>,
     /// Warning Events on pods that ended badly and on their workloads.
     pub events: bool,
+    /// systemd units whose connections are the kubelet's own probes and hooks.
+    pub kubelet_units: Vec<String>,
 }
 
 impl Default for Kubernetes {
@@ -266,6 +268,7 @@ impl Default for Kubernetes {
             kubeconfig: None,
             node_name: None,
             events: true,
+            kubelet_units: correlate::KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
         }
     }
 }

@@ -140,6 +140,7 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "otlp.traces" | "otlp.metrics" => "none",
             "otlp.headers" | "export.resource_attributes" => "a=b",
             "export.unclean_only" => "true",
+            "kubernetes.kubelet_units" => "my-kubelet.service",
             "log.format" => "json",
             "otlp.insecure" => "true",
             "otlp.compression" => "gzip",
