@@ -263,6 +263,8 @@ pub enum Output {
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.
     Workload(Workload),
+    /// The last pod of a workload is gone from here.
+    WorkloadGone(Workload),
     /// A pod's deletion was asked for: its containers' sockets are to be watched from now on.
     Watch(CgroupId),
     /// The subject is over: its sockets need no watching any more.

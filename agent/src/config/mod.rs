@@ -3,6 +3,7 @@
 //! [`settings::ALL`] is the one list of settings: environment, `--set`, the check for unknown keys and `docs/config.md` come
 //! from it. The environment is an argument ([`Env`]), so that tests need none.
 
+mod observer;
 mod secret;
 mod sections;
 pub mod settings;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use observer::Observer;
 pub use secret::{Endpoint, Secret};
 pub use sections::{Export, Host, Kernel, Kubernetes, KubernetesMode, Limits, Listen, Log, LogFormat, Otlp};
 
@@ -28,6 +30,7 @@ pub struct Config {
     pub kernel: Kernel,
     pub host: Host,
     pub kubernetes: Kubernetes,
+    pub observer: Observer,
     pub limits: Limits,
     pub log: Log,
 }
@@ -250,6 +253,9 @@ impl Config {
         }
         if self.otlp.client_certificate.is_some() != self.otlp.client_key.is_some() {
             return invalid("otlp.client_certificate", "needs otlp.client_key, and the other way round");
+        }
+        if let Some((key, problem)) = self.observer.problem() {
+            return invalid(key, problem);
         }
         if self.export.agent_service_name.is_empty() {
             return invalid("export.agent_service_name", "must not be empty");

@@ -165,9 +165,12 @@ impl Otlp {
 pub struct Export {
     /// Traces of unclean terminations only; metrics count all.
     pub unclean_only: bool,
-    /// `service.name` of the traces of terminations; without it `epitaph`.
+    /// `service.name` of the traces of all terminations; without it a pod's are its application's, the others `epitaph`'s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
+    /// `k8s.cluster.name` of the traces of pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
     /// `service.name` of the agent's own spans and metrics.
     pub agent_service_name: String,
     /// Of the resource of all that is sent; what the agent says of itself and of the dead wins over these.
@@ -180,6 +183,7 @@ impl Default for Export {
         Export {
             unclean_only: false,
             service_name: None,
+            cluster_name: None,
             agent_service_name: "epitaph-agent".to_owned(),
             resource_attributes: BTreeMap::new(),
         }
@@ -317,6 +321,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Finished terminations waiting for the collector.
     pub export_queue: usize,
+    /// Workloads with series of their own on /metrics.
+    pub workloads: usize,
 }
 
 impl Default for Limits {
@@ -349,6 +355,7 @@ impl Default for Limits {
             linger,
             idle,
             export_queue: 2_048,
+            workloads: 400,
         }
     }
 }

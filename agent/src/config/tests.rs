@@ -143,6 +143,9 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "kubernetes.kubelet_units" => "my-kubelet.service",
             "log.format" => "json",
             "otlp.insecure" => "true",
+            "kubernetes.mode" => "on",
+            "kubernetes.events" => "false",
+            "observer.election" => "false",
             "otlp.compression" => "gzip",
             _ => "131072",
         };
@@ -325,7 +328,7 @@ fn a_person_sends_nothing_without_a_flag() {
 #[test]
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
-        "# Configuration of `epitaph agent`\n\n\
+        "# Configuration of `epitaph agent` and `epitaph observer`\n\n\
          Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
          A TOML file (`--config FILE` or `EPITAPH_CONFIG`), the environment over it, flags over both; every key can be given as\n\
          `--set KEY=VALUE`. An unknown key is an error. `epitaph agent --print-config` shows the effective configuration with\n\

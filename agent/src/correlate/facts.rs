@@ -300,7 +300,10 @@ impl Correlator {
             if let Some(state) = self.subjects.get_mut(&own)
                 && (outside || candidate.is_ns_init())
             {
-                fact.cgroups.iter().filter(|(cgroup, _)| cgroup.hierarchy == 0).for_each(|(cgroup, _)| state.arm(*cgroup));
+                fact.cgroups
+                    .iter()
+                    .filter(|(cgroup, _)| cgroup.hierarchy == 0)
+                    .for_each(|(cgroup, _)| state.arm(*cgroup));
                 state.learn(candidate);
             }
             self.seen_in(own, fact.start);

@@ -1,5 +1,9 @@
 //! Terminations for tests, here and in `tests/tests/jaeger.rs` (which includes this file).
 
+// By path: `tests/tests/jaeger.rs` has this file under another directory.
+#[path = "pod_fixtures.rs"]
+pub mod pods;
+
 use epitaph::attribute::{Attribution, ContainerId, Runtime, Subject};
 use epitaph::event::{
     Boot, CgroupId, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState, WallOffset,

@@ -6,6 +6,7 @@
 mod export;
 mod live;
 mod logging;
+mod observer;
 mod pipeline;
 mod replay;
 mod sinks;
@@ -24,7 +25,6 @@ use crate::config::{self, Config, Env, Listen};
 use crate::correlate::Correlator;
 use crate::event::ProbeState;
 use crate::recording::Writer;
-use crate::render::id;
 use crate::render::span::Options;
 use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
@@ -104,6 +104,15 @@ pub fn agent(args: &cli::AgentArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     block_on(observe(config, None, None))
 }
 
+/// `epitaph observer`.
+pub fn observer(args: &cli::ObserverArgs, env: &dyn Env) -> Result<(), RuntimeError> {
+    let config = Config::load(args.config.as_deref(), env, &args.overrides())?;
+    if args.print_config {
+        return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
+    }
+    block_on(observer::run(config))
+}
+
 /// `epitaph watch`.
 pub fn watch(args: &cli::WatchArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let config = Config::for_person(env, &args.overrides())?;
@@ -124,7 +133,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
         let output = Background::whole(std::io::stdout()).map_err(no_output)?;
-        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter, trace_id);
+        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
@@ -210,7 +219,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Some(show) => {
             let form = if live_view { show.live_form() } else { show.stream_form() };
             let output = Background::live(std::io::stdout(), FLUSH).map_err(no_output)?;
-            Some(terminal::Sink::new(output, form, show.filter, trace_id))
+            Some(terminal::Sink::new(output, form, show.filter))
         }
         None => None,
     };
@@ -265,15 +274,12 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         events: None,
         spans: Options {
             service_name: config.export.service_name.clone(),
+            cluster_name: config.export.cluster_name.clone(),
             resource_attributes: config.export.resource_attributes.clone(),
             unclean_only: config.export.unclean_only,
         },
         reader_gone: false,
     }
-}
-
-fn trace_id(key: &crate::termination::TerminationKey, main: Option<crate::event::Pid>) -> String {
-    id::trace_id(key, main).to_string()
 }
 
 fn no_output(error: std::io::Error) -> RuntimeError {

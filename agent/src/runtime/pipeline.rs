@@ -100,6 +100,7 @@ impl Pipeline {
         match input {
             Input::Pods(state) => self.sinks.pods(state),
             Input::Clock(offset) => self.observation.wall_offset = *offset,
+            Input::ApiClock(clock) => self.sinks.api_clock(clock),
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}
         }

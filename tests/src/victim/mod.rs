@@ -54,6 +54,26 @@ fn behave(args: &[&str]) -> Result<i32> {
             sleep(FOREVER);
             Ok(0)
         }
+        ["handle-for", seconds, code] => {
+            let mut handled = handle()?;
+            ready("")?;
+            next(&mut handled)?;
+            sleep(Duration::from_secs(parse(seconds)? as u64));
+            parse(code)
+        }
+        // What a preStop hook or a probe runs.
+        ["hook", seconds, code] => {
+            sleep(Duration::from_secs(parse(seconds)? as u64));
+            parse(code)
+        }
+        // So many MiB; then as `handle 0`.
+        ["fill", file, mebibytes] => {
+            let mut handled = handle()?;
+            std::fs::write(file, vec![1; (parse(mebibytes)? as usize) << 20])?;
+            ready("")?;
+            next(&mut handled)?;
+            Ok(0)
+        }
         ["reraise"] => {
             let mut handled = handle()?;
             ready("")?;

@@ -54,7 +54,12 @@ impl Listener {
     }
 
     pub async fn gone(&mut self, name: &str) -> anyhow::Result<PodGone> {
-        let uid = self.last(name).with_context(|| format!("{name} was never told"))?.pod.uid.clone();
+        let uid = self
+            .last(name)
+            .with_context(|| format!("{name} was never told"))?
+            .pod
+            .uid
+            .clone();
         self.until(&format!("the end of {name}"), |input| match input {
             Input::PodGone(gone) if gone.uid == uid => Some(gone.clone()),
             _ => None,
@@ -64,7 +69,8 @@ impl Listener {
 
     /// The next time that all is said to be known.
     pub async fn synced(&mut self) -> anyhow::Result<()> {
-        self.state("synced", |state| (*state == PodsState::Synced).then_some(())).await
+        self.state("synced", |state| (*state == PodsState::Synced).then_some(()))
+            .await
     }
 
     /// The next reason for which it is not.

@@ -71,7 +71,17 @@ const FORCE: &[&str] = &["--grace-period=0", "--force"];
 /// As the kubelet would write it.
 fn set_status(kubectl: &Kubectl, namespace: &str, name: &str, status: Value) -> anyhow::Result<()> {
     let patch = json!({ "status": status }).to_string();
-    let args = ["-n", namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", &patch];
+    let args = [
+        "-n",
+        namespace,
+        "patch",
+        "pod",
+        name,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
     kubectl.run(&args).map(drop)
 }
 
@@ -108,8 +118,15 @@ async fn a_pods_life_is_told_as_the_api_has_it() -> anyhow::Result<()> {
     events(&kubectl, &mut listener).await?;
     a_name_used_again(&kubectl, &mut listener).await?;
     many_at_once(&kubectl, &mut listener).await?;
-    let forbidden: Vec<_> = listener.stats().requests().filter(|(_, how, n)| *how == "forbidden" && *n > 0).collect();
-    ensure!(forbidden.is_empty(), "the manifest's ClusterRole is not enough: {forbidden:?}");
+    let forbidden: Vec<_> = listener
+        .stats()
+        .requests()
+        .filter(|(_, how, n)| *how == "forbidden" && *n > 0)
+        .collect();
+    ensure!(
+        forbidden.is_empty(),
+        "the manifest's ClusterRole is not enough: {forbidden:?}"
+    );
 
     // The API server runs on this machine: its clock is ours.
     let clock = listener.until("a clock", |input| match input {
@@ -127,12 +144,11 @@ async fn owners(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         "spec": {"containers": [{"name": "app", "image": "cart:v2"}], "restartPolicy": "Always"},
     });
     let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": "cart"}}, "template": template});
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cart", "namespace": "shop"}, "spec": spec});
+    let deployment =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "cart", "namespace": "shop"}, "spec": spec});
     apply(kubectl, &deployment)?;
     let deployment = uid_of(kubectl, "shop", "deployment", "cart")?;
-    let owner = |api_version: &str, kind: &str, name: &str, uid: &str| {
-        json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}])
-    };
+    let owner = |api_version: &str, kind: &str, name: &str, uid: &str| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}]);
     let replica_set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec, "metadata": {
         "name": "cart-7d9", "namespace": "shop", "ownerReferences": owner("apps/v1", "Deployment", "cart", &deployment),
     }});
@@ -150,7 +166,15 @@ async fn owners(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
     for (name, extra) in [
         ("cart-7d9-a", of(owner("apps/v1", "ReplicaSet", "cart-7d9", &replica_set))),
         // Deleted, and made again by the same name: not this one.
-        ("cart-7d9-b", of(owner("apps/v1", "ReplicaSet", "cart-7d9", "99999999-2222-3333-4444-555555555555"))),
+        (
+            "cart-7d9-b",
+            of(owner(
+                "apps/v1",
+                "ReplicaSet",
+                "cart-7d9",
+                "99999999-2222-3333-4444-555555555555",
+            )),
+        ),
         ("night-a", of(owner("batch/v1", "Job", "night", &job))),
         ("db-0", of(owner("apps/v1", "StatefulSet", "db", "s"))),
         ("custom-0", of(owner("shop.example/v1", "Till", "front", "t"))),
@@ -164,18 +188,34 @@ async fn owners(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         pod.map(|pod| {
             let w = &pod.pod.workload;
             let through = w.through.as_ref().map(|(kind, name, _)| format!("{kind}/{name}"));
-            (format!("{}/{}", w.kind, w.name), w.uid.clone(), through, pod.pod.service.name.clone())
+            (
+                format!("{}/{}", w.kind, w.name),
+                w.uid.clone(),
+                through,
+                pod.pod.service.name.clone(),
+            )
         })
     };
     let text = |text: &str| Some(text.to_owned());
     let expected = |of: &str, uid: Option<&str>, through: Option<&str>, service: &str| {
-        Some((of.to_owned(), uid.map(str::to_owned), through.map(str::to_owned), service.to_owned()))
+        Some((
+            of.to_owned(),
+            uid.map(str::to_owned),
+            through.map(str::to_owned),
+            service.to_owned(),
+        ))
     };
     let set = Some("ReplicaSet/cart-7d9");
-    assert_eq!(workload("cart-7d9-a"), expected("Deployment/cart", Some(&deployment), set, "cart"));
+    assert_eq!(
+        workload("cart-7d9-a"),
+        expected("Deployment/cart", Some(&deployment), set, "cart")
+    );
     assert_eq!(workload("cart-7d9-b"), expected("Deployment/cart", None, set, "cart"));
     let cron = "11111111-2222-3333-4444-555555555555";
-    assert_eq!(workload("night-a"), expected("CronJob/nightly", Some(cron), Some("Job/night"), "nightly"));
+    assert_eq!(
+        workload("night-a"),
+        expected("CronJob/nightly", Some(cron), Some("Job/night"), "nightly")
+    );
     assert_eq!(workload("db-0"), expected("StatefulSet/db", Some("s"), None, "db"));
     assert_eq!(workload("custom-0"), expected("Till/front", Some("t"), None, "custom-0"));
     let bare = listener.last("bare").context("bare was told")?;
@@ -210,7 +250,10 @@ async fn deletion(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<
     let gone = listener.gone("leaver").await?;
     ensure!(gone.watched, "{gone:?}");
     let last = listener.last("leaver").context("told")?;
-    assert_eq!((last.phase, last.reason.as_deref(), seconds(&last)), (Phase::Failed, Some("Evicted"), Some(0)));
+    assert_eq!(
+        (last.phase, last.reason.as_deref(), seconds(&last)),
+        (Phase::Failed, Some("Evicted"), Some(0))
+    );
     ensure!(
         matches!(&last.containers[0].state, ContainerState::Terminated(ended) if ended.exit_code == 143 && ended.id.is_some()),
         "{last:?}"
@@ -221,8 +264,22 @@ async fn deletion(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<
 async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()> {
     let before = listener.stats().dropped(DropReason::BadAnnotation);
     apply(kubectl, &pod("shop", "plain", &json!({})))?;
-    apply(kubectl, &pod("shop", "own", &json!({"annotations": {"epitaph.dev/expected-exit-codes": "7", "epitaph.dev/ignore": "true"}})))?;
-    apply(kubectl, &pod("shop", "wrong", &json!({"annotations": {"epitaph.dev/expected-exit-codes": "many"}})))?;
+    apply(
+        kubectl,
+        &pod(
+            "shop",
+            "own",
+            &json!({"annotations": {"epitaph.dev/expected-exit-codes": "7", "epitaph.dev/ignore": "true"}}),
+        ),
+    )?;
+    apply(
+        kubectl,
+        &pod(
+            "shop",
+            "wrong",
+            &json!({"annotations": {"epitaph.dev/expected-exit-codes": "many"}}),
+        ),
+    )?;
     let mut options = Vec::new();
     for name in ["plain", "own", "wrong"] {
         let pod = listener.pod(name, |_| true).await?;
@@ -238,7 +295,11 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
     let uid = listener.pod("restarter", |_| true).await?.pod.uid.clone();
     for (name, of, message) in [
         ("kill", &*uid.0, "Container app failed liveness probe, will be restarted"),
-        ("namesake", "00000000-2222-3333-4444-555555555555", "of the pod that had the name before"),
+        (
+            "namesake",
+            "00000000-2222-3333-4444-555555555555",
+            "of the pod that had the name before",
+        ),
     ] {
         let event = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "shop"},
@@ -254,7 +315,10 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
             _ => None,
         })
         .await?;
-    assert_eq!((hint.uid, hint.container.as_deref(), hint.reason.as_str()), (uid, Some("app"), "Killing"));
+    assert_eq!(
+        (hint.uid, hint.container.as_deref(), hint.reason.as_str()),
+        (uid, Some("app"), "Killing")
+    );
     assert_eq!(hint.message, "Container app failed liveness probe, will be restarted");
     Ok(())
 }
@@ -274,13 +338,26 @@ async fn a_name_used_again(kubectl: &Kubectl, listener: &mut Listener) -> anyhow
 
 async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()> {
     let names: Vec<String> = (0..110).map(|n| format!("many-{n}")).collect();
-    let pods: Vec<Value> = names.iter().map(|name| pod("shop", name, &json!({"labels": {"of": "many"}}))).collect();
+    let pods: Vec<Value> = names
+        .iter()
+        .map(|name| pod("shop", name, &json!({"labels": {"of": "many"}})))
+        .collect();
     apply(kubectl, &json!({"apiVersion": "v1", "kind": "List", "items": pods}))?;
     for name in &names {
         listener.pod(name, |_| true).await?;
     }
     // Nobody listens meanwhile: the queue is full, and the watch waits for room.
-    kubectl.run(&["-n", "shop", "delete", "pods", "-l", "of=many", "--grace-period=0", "--force", "--wait=false"])?;
+    kubectl.run(&[
+        "-n",
+        "shop",
+        "delete",
+        "pods",
+        "-l",
+        "of=many",
+        "--grace-period=0",
+        "--force",
+        "--wait=false",
+    ])?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     for name in &names {
         let gone = listener.gone(name).await?;
@@ -358,7 +435,10 @@ async fn nothing_is_lost_while_the_api_is_away() -> anyhow::Result<()> {
     listener.synced().await?;
     let survivor = listener.last("survivor").context("told")?.pod.uid.clone();
     ensure!(
-        !listener.seen().iter().any(|input| matches!(input, Input::PodGone(gone) if gone.uid == survivor)),
+        !listener
+            .seen()
+            .iter()
+            .any(|input| matches!(input, Input::PodGone(gone) if gone.uid == survivor)),
         "one that still is was said to be gone"
     );
     Ok(())
@@ -372,28 +452,50 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
     };
     let kubectl = plane.kubectl();
     let manifest: Vec<&str> = MANIFEST.split("---\n").collect();
-    let (accounts, rights): (Vec<&str>, Vec<&str>) = manifest.into_iter().partition(|part| !part.contains("rbac.authorization"));
+    let (accounts, rights): (Vec<&str>, Vec<&str>) =
+        manifest.into_iter().partition(|part| !part.contains("rbac.authorization"));
     kubectl.apply(&accounts.join("---\n"))?;
-    apply(&kubectl, &pod("epitaph", "cart-7d9-x", &json!({
-        "labels": {"pod-template-hash": "7d9"},
-        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7d9", "uid": "r", "controller": true}],
-    })))?;
+    apply(
+        &kubectl,
+        &pod(
+            "epitaph",
+            "cart-7d9-x",
+            &json!({
+                "labels": {"pod-template-hash": "7d9"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7d9", "uid": "r", "controller": true}],
+            }),
+        ),
+    )?;
 
     let file = plane.kubeconfig_of_service_account("epitaph", "epitaph-agent")?;
     let mut listener = listen(&file).await?;
     let why = listener.away().await?;
-    ensure!(why.contains("RBAC forbids it") && why.contains("resources: [pods], verbs: [list, watch]"), "{why}");
+    ensure!(
+        why.contains("RBAC forbids it") && why.contains("resources: [pods], verbs: [list, watch]"),
+        "{why}"
+    );
     // Only the pods: everything else is done without.
     let rule = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "epitaph-agent"},
         "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]});
     apply(&kubectl, &rule)?;
-    let binding = rights.iter().find(|part| part.contains("ClusterRoleBinding")).context("a binding")?;
+    let binding = rights
+        .iter()
+        .find(|part| part.contains("ClusterRoleBinding"))
+        .context("a binding")?;
     kubectl.apply(binding)?;
     listener.synced().await?;
     let workload = listener.pod("cart-7d9-x", |_| true).await?.pod.workload.clone();
     assert_eq!((workload.kind.as_str(), workload.name.as_str()), ("Deployment", "cart"));
-    let forbidden = |of: &str| listener.stats().requests().any(|(what, how, n)| what == of && how == "forbidden" && n > 0);
-    ensure!(forbidden("pods") && forbidden("replicaset") && forbidden("namespace"), "counted");
+    let forbidden = |of: &str| {
+        listener
+            .stats()
+            .requests()
+            .any(|(what, how, n)| what == of && how == "forbidden" && n > 0)
+    };
+    ensure!(
+        forbidden("pods") && forbidden("replicaset") && forbidden("namespace"),
+        "counted"
+    );
     drop(listener);
 
     let write = |name: &str, text: String| {
@@ -401,7 +503,10 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
         std::fs::write(&file, text).map(|()| file)
     };
     let url = plane.url();
-    let stranger = write("stranger", kubeconfig(&url, &plane.authority()?, &Proof::Token("not-a-token")))?;
+    let stranger = write(
+        "stranger",
+        kubeconfig(&url, &plane.authority()?, &Proof::Token("not-a-token")),
+    )?;
     let why = listen(&stranger).await?.away().await?;
     ensure!(why.contains("401"), "{why}");
     let token = plane.token("epitaph", "epitaph-agent")?;

@@ -103,7 +103,9 @@ impl Pod {
         let container = self.containers.iter().find(|of| of.cgroup == death.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
         // The request that came after its stop is not why its hook ran.
-        let its_request = request.as_ref().filter(|request| death.stop.is_none_or(|at| at >= request.earliest));
+        let its_request = request
+            .as_ref()
+            .filter(|request| death.stop.is_none_or(|at| at >= request.earliest));
         let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, death));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
@@ -160,10 +162,14 @@ impl Pod {
         let bound = caused.map_or(seen, |stop| stop.min(seen));
         let told = if earliest > seen {
             let apart = verdict::seconds(earliest.since(seen));
-            Some(format!("the API server's clock is at least {apart} ahead of what was believed"))
+            Some(format!(
+                "the API server's clock is at least {apart} ahead of what was believed"
+            ))
         } else if earliest > bound {
             let apart = verdict::seconds(earliest.since(bound));
-            Some(format!("by clocks that nobody compared the request came {apart} after the stop signal"))
+            Some(format!(
+                "by clocks that nobody compared the request came {apart} after the stop signal"
+            ))
         } else {
             None
         };

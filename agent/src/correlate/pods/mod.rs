@@ -87,7 +87,12 @@ impl Pods {
             PodsState::Synced => self.api.synced(now),
         }
         // All waits are others now.
-        let keys: Vec<PodUid> = self.pods.values().filter(|pod| !pod.held.is_empty()).map(|pod| pod.key.clone()).collect();
+        let keys: Vec<PodUid> = self
+            .pods
+            .values()
+            .filter(|pod| !pod.held.is_empty())
+            .map(|pod| pod.key.clone())
+            .collect();
         for key in keys {
             self.schedule(&key, now);
         }
@@ -105,7 +110,8 @@ impl Pods {
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Output>) -> Vec<CgroupId> {
         let key = fact.pod.cgroup_uid.clone();
         self.make_room(&key, now, out);
-        if !fact.spec.options.ignore && self.workloads.len() < self.limits.pods && !self.workloads.contains(&fact.pod.workload) {
+        if !fact.spec.options.ignore && self.workloads.len() < self.limits.pods && !self.workloads.contains(&fact.pod.workload)
+        {
             self.workloads.insert(fact.pod.workload.clone());
             out.push(Output::Workload(fact.pod.workload.clone()));
         }
@@ -141,7 +147,9 @@ impl Pods {
         let Some(key) = self.uids.get(&gone.uid).cloned() else {
             return Vec::new();
         };
-        let Some(pod) = self.pods.get_mut(&key) else { return Vec::new() };
+        let Some(pod) = self.pods.get_mut(&key) else {
+            return Vec::new();
+        };
         let was_requested = pod.is_requested();
         pod.touched = now;
         pod.gone = Some(gone);
@@ -276,7 +284,11 @@ impl Pods {
             container.ended = Some(container.ended.map_or(termination.end, |end| end.min(termination.end)));
         }
         // A container dies once. What is left of it after that is no death of its own.
-        if let Some(first) = pod.held.iter_mut().find(|held| held.id == id && held.termination.key.cgroup == own) {
+        if let Some(first) = pod
+            .held
+            .iter_mut()
+            .find(|held| held.id == id && held.termination.key.cgroup == own)
+        {
             first.termination.other_exits += 1;
             return;
         }
@@ -291,10 +303,20 @@ impl Pods {
         });
         self.held += 1;
         while self.held > self.limits.held {
-            let oldest = self.pods.values().filter_map(|pod| Some((pod.held.first()?.since, pod.key.clone()))).min();
+            let oldest = self
+                .pods
+                .values()
+                .filter_map(|pod| Some((pod.held.first()?.since, pod.key.clone())))
+                .min();
             let Some((_, oldest)) = oldest else { break };
             self.dropped += 1;
-            self.release(&oldest, 0, Some("too many ends waited for the API at once".to_owned()), now, out);
+            self.release(
+                &oldest,
+                0,
+                Some("too many ends waited for the API at once".to_owned()),
+                now,
+                out,
+            );
             self.schedule(&oldest, now);
         }
         self.schedule(&key, now);
@@ -351,7 +373,7 @@ impl Pods {
                 Step::Release(i, missing) => self.release(&key, i, missing, now, out),
                 Step::Finish => self.finish(&key, boot_id, now, out),
                 Step::Forget => {
-                    self.forget(&key);
+                    self.forget(&key, out);
                     continue;
                 }
             }
@@ -433,7 +455,9 @@ impl Pods {
     /// A container that a cgroup's name had put elsewhere, and a status puts here.
     fn bring_home(&mut self, id: &ContainerId, key: &PodUid, now: Boot) {
         let elsewhere = |pod: &&mut Pod| pod.key != *key && pod.containers.iter().any(|of| of.id == *id);
-        let Some(other) = self.pods.values_mut().find(elsewhere) else { return };
+        let Some(other) = self.pods.values_mut().find(elsewhere) else {
+            return;
+        };
         let (moved, rest): (Vec<Container>, Vec<Container>) = other.containers.drain(..).partition(|of| of.id == *id);
         other.containers = rest;
         let (ends, rest): (Vec<Held>, Vec<Held>) = other.held.drain(..).partition(|held| held.id == *id);
@@ -485,10 +509,10 @@ impl Pods {
             self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
         }
         self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
-        self.forget(&least);
+        self.forget(&least, out);
     }
 
-    fn forget(&mut self, key: &PodUid) {
+    fn forget(&mut self, key: &PodUid, out: &mut Vec<Output>) {
         let Some(pod) = self.pods.remove(key) else { return };
         if let Some(due) = pod.due {
             self.due.remove(&(due, key.clone()));
@@ -504,10 +528,10 @@ impl Pods {
         }
         if let Some(fact) = &pod.fact {
             self.uids.remove(&fact.pod.uid);
-            // Its series stay on /metrics, but the room for new workloads is bounded.
             let used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
             if !used.into_iter().any(|other| other.pod.workload == fact.pod.workload) {
-                self.workloads.remove(&fact.pod.workload);
+                let told = self.workloads.take(&fact.pod.workload);
+                out.extend(told.map(Output::WorkloadGone));
             }
         }
     }

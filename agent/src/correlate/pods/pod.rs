@@ -205,7 +205,9 @@ impl Pod {
     fn forget_names(&mut self) {
         while self.names.len() > NAMES {
             let oldest = self.names.iter().min_by_key(|(id, named)| (named.seen, (*id).clone()));
-            let Some(oldest) = oldest.map(|(id, _)| id.clone()) else { return };
+            let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
+                return;
+            };
             self.names.remove(&oldest);
         }
     }
@@ -241,7 +243,8 @@ impl Pod {
             return false;
         }
         if self.is_static() {
-            return self.is_terminal() || self.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
+            return self.is_terminal()
+                || self.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
         }
         self.deletion.is_some() || self.gone.is_some() || self.is_terminal()
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::event::{Boot, Comm, ExitStatus, ProcessExec, ProcessExit};
 use crate::kubernetes::{PreStopRun, Request};
-use crate::pod::{ContainerSpec, Probe, ProbeKind, PreStop};
+use crate::pod::{ContainerSpec, PreStop, Probe, ProbeKind};
 
 use super::context::Death;
 use super::pod::Pod;
@@ -84,7 +84,9 @@ impl Pod {
         let spec = self.spec(name)?;
         let hook = spec.pre_stop.clone()?;
         // Nobody asked: no hook runs for one that ended by itself.
-        let asked = death.stop.or(request.map(|request| request.latest).filter(|at| death.lives_at(*at)));
+        let asked = death
+            .stop
+            .or(request.map(|request| request.latest).filter(|at| death.lives_at(*at)));
         asked?;
         let until = death.stop.or(death.end).unwrap_or(Boot(u64::MAX));
         let from = request.map_or(death.start, |request| request.earliest.max(death.start));

@@ -51,6 +51,9 @@ impl Pod {
 }
 
 fn was_only_killed(termination: &Termination) -> bool {
-    let by_runtime = termination.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    let by_runtime = termination
+        .kill
+        .as_ref()
+        .is_some_and(|kill| kill.sender.role == Role::Runtime);
     by_runtime && termination.stop.is_none()
 }

@@ -58,7 +58,11 @@ impl Pod {
             Some(_) => self.gone.is_some() && (self.told.is_some() || self.is_static()),
             None => true,
         };
-        let is_idle = self.held.is_empty() && !self.containers.iter().any(|of| self.is_alive(of.ended.is_none(), of.removed, limits, now));
+        let is_idle = self.held.is_empty()
+            && !self
+                .containers
+                .iter()
+                .any(|of| self.is_alive(of.ended.is_none(), of.removed, limits, now));
         if is_over && is_idle && next.is_due(self.touched.plus(KEEP)) {
             return Step::Forget;
         }
@@ -168,7 +172,9 @@ impl Pod {
         // A pod without any other trace here: the API's word is all there is.
         let last_word = gone.map_or(fact.seen, |(seen, _)| seen);
         // A force delete is seen by nothing else.
-        let watched = gone.filter(|(_, watched)| *watched && !fact.pod.is_static).map(|(seen, _)| seen);
+        let watched = gone
+            .filter(|(_, watched)| *watched && !fact.pod.is_static)
+            .map(|(seen, _)| seen);
         let asked_at = request.as_ref().map(|request| request.latest).or(watched);
         let first = evidence.chain(asked_at).min();
         let end = containers.iter().map(|of| of.end).max().unwrap_or(last_word);
@@ -226,7 +232,8 @@ impl Pod {
             };
             let was_told = status.id.as_ref().is_some_and(|id| self.told_ids.contains(id));
             let is_earlier = self.over_before.contains(&status.name)
-                || kind(fact, &status.name) == Some(ContainerKind::Init) && reported.as_ref().is_some_and(|of| of.exit_code == 0);
+                || kind(fact, &status.name) == Some(ContainerKind::Init)
+                    && reported.as_ref().is_some_and(|of| of.exit_code == 0);
             // A name that another one's end is told for, or whose container was never made.
             let never = status.id.is_none() && status.restarts == 0 && reported.as_ref().is_none_or(|of| !of.never_started());
             let known = was_told || is_earlier || never || is_held(&status.name);

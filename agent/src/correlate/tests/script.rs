@@ -428,7 +428,12 @@ pub(super) fn show(outputs: &[Output], evidence: bool) -> String {
                 }
                 Ok(())
             }
-            Output::Forget(_) | Output::OptedOut { .. } | Output::Watch(_) | Output::Workload(_) | Output::PodTerminated(_) => Ok(()),
+            Output::Forget(_)
+            | Output::OptedOut { .. }
+            | Output::Watch(_)
+            | Output::Workload(_)
+            | Output::WorkloadGone(_)
+            | Output::PodTerminated(_) => Ok(()),
             Output::Dropped { reason, count } => writeln!(text, "dropped {}: {count}", reason.name()),
         }
         .expect("a string");

@@ -71,6 +71,7 @@ pub(super) fn of(output: &Output, observation: &Observation) -> Vec<Report> {
         Output::Early(early) => of_early(early, observation),
         Output::ChildOomKilled { .. }
         | Output::Workload(_)
+        | Output::WorkloadGone(_)
         | Output::Watch(_)
         | Output::Forget(_)
         | Output::OptedOut { .. }

@@ -263,7 +263,9 @@ fn a_mirror_pod_has_its_files_cgroups() {
         converted(json!({ "metadata": meta })).pod
     };
     let hash = "0123456789abcdef0123456789abcdef";
-    let mirror = of(json!({"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash, "kubernetes.io/config.source": "file"}));
+    let mirror = of(
+        json!({"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash, "kubernetes.io/config.source": "file"}),
+    );
     assert!(mirror.is_static);
     assert_eq!((&*mirror.cgroup_uid.0, &*mirror.uid.0), (hash, "mirror-uid"));
     // Anybody may write the other annotation on a pod of theirs: it must not name another pod's cgroups.
@@ -275,15 +277,21 @@ fn a_mirror_pod_has_its_files_cgroups() {
 #[test]
 fn every_hook_and_its_port() {
     let hook = |pre_stop: Value| {
-        let container = json!({"name": "app", "ports": [{"name": "web", "containerPort": 80}], "lifecycle": {"preStop": pre_stop}});
-        with_spec(json!({ "containers": [container] })).spec.containers[0].pre_stop.clone()
+        let container =
+            json!({"name": "app", "ports": [{"name": "web", "containerPort": 80}], "lifecycle": {"preStop": pre_stop}});
+        with_spec(json!({ "containers": [container] })).spec.containers[0]
+            .pre_stop
+            .clone()
     };
     let http = |port| Some(PreStop::HttpGet { port });
     assert_eq!(hook(json!({"httpGet": {"port": 8080}})), http(Some(8080)));
     assert_eq!(hook(json!({"httpGet": {"port": "web"}})), http(Some(80)));
     assert_eq!(hook(json!({"httpGet": {"port": "admin"}})), http(None));
     assert_eq!(hook(json!({"httpGet": {"port": 70000}})), http(None));
-    assert_eq!(hook(json!({"tcpSocket": {"port": "81"}})), Some(PreStop::TcpSocket { port: Some(81) }));
+    assert_eq!(
+        hook(json!({"tcpSocket": {"port": "81"}})),
+        Some(PreStop::TcpSocket { port: Some(81) })
+    );
     assert_eq!(hook(json!({"sleep": {"seconds": 5}})), Some(PreStop::Sleep { seconds: 5 }));
     assert_eq!(hook(json!({"exec": {}})), Some(PreStop::Exec { program: String::new() }));
     assert_eq!(hook(json!({"somethingNew": {}})), None);
@@ -301,8 +309,14 @@ fn what_a_newer_server_says_is_unknown_and_no_error() {
     assert_eq!(pod.spec.restart_policy, RestartPolicy::Always);
     assert_eq!((pod.spec.ips.len(), pod.spec.containers[0].liveness.clone()), (0, None));
     let app = &pod.containers[0];
-    assert_eq!((app.id.clone(), app.restarts, app.state.clone()), (None, 0, ContainerState::Waiting { reason: None }));
-    assert_eq!(converted(json!({"metadata": {"name": "a", "namespace": "b", "uid": "c"}})).phase, Phase::Unknown);
+    assert_eq!(
+        (app.id.clone(), app.restarts, app.state.clone()),
+        (None, 0, ContainerState::Waiting { reason: None })
+    );
+    assert_eq!(
+        converted(json!({"metadata": {"name": "a", "namespace": "b", "uid": "c"}})).phase,
+        Phase::Unknown
+    );
     assert!(uid(&parsed(json!({"metadata": {"name": "a", "namespace": "b"}}))).is_none());
 }
 
@@ -318,12 +332,20 @@ fn the_applications_service_is_named_as_opentelemetry_does() {
     };
     let annotated = json!({"resource.opentelemetry.io/service.name": "paid\u{202e}", "resource.opentelemetry.io/service.namespace": "eu", "resource.opentelemetry.io/service.version": "7"});
     let labels = json!({"app.kubernetes.io/instance": "cart-eu", "app.kubernetes.io/name": "cart-name", "app.kubernetes.io/version": "v8"});
-    let custom = |through| Workload { kind: "Rollout".into(), through, ..workload() };
+    let custom = |through| Workload {
+        kind: "Rollout".into(),
+        through,
+        ..workload()
+    };
     let replica_set = Some(("ReplicaSet".to_owned(), "cart-7d9".to_owned(), None));
     let all = [
         of(labels.clone(), annotated, workload()),
         of(labels, json!({}), workload()),
-        of(json!({"app.kubernetes.io/name": "cart-name"}), json!({"resource.opentelemetry.io/service.name": ""}), workload()),
+        of(
+            json!({"app.kubernetes.io/name": "cart-name"}),
+            json!({"resource.opentelemetry.io/service.name": ""}),
+            workload(),
+        ),
         of(json!({}), json!({}), workload()),
         of(json!({}), json!({}), custom(replica_set)),
         of(json!({}), json!({}), custom(None)),

@@ -3,9 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::attribute::ContainerId;
 use crate::event::Wall;
-use crate::pod::{
-    ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload,
-};
+use crate::pod::{ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload};
 
 fn uid(text: &str) -> PodUid {
     PodUid(text.into())
@@ -135,11 +133,25 @@ fn events_are_asked_for_where_there_is_something_to_explain() {
     for (what, spec, deletion, before, now, wanted) in [
         ("nothing new", &main, None, running.clone(), running.clone(), false),
         ("a restart", &main, None, running.clone(), restarted.clone(), true),
-        ("the same restart again", &main, None, restarted.clone(), restarted.clone(), false),
+        (
+            "the same restart again",
+            &main,
+            None,
+            restarted.clone(),
+            restarted.clone(),
+            false,
+        ),
         ("the end of a Job", &main, None, running.clone(), over(0), true),
         ("an init container that is done", &init, None, running.clone(), over(0), false),
         ("an init container that failed", &init, None, running.clone(), over(1), true),
-        ("a clean end of a deleted pod", &main, deletion, running.clone(), over(0), false),
+        (
+            "a clean end of a deleted pod",
+            &main,
+            deletion,
+            running.clone(),
+            over(0),
+            false,
+        ),
         ("the same with a hook", &hooked, deletion, running.clone(), over(0), true),
         ("an unclean one", &main, deletion, running, over(137), true),
         ("known to be over", &main, None, over(1), over(1), false),

@@ -6,13 +6,13 @@
 mod asking;
 mod cache;
 mod clock;
-mod convert;
-mod error;
+pub(in crate::source) mod convert;
+pub(in crate::source) mod error;
 mod hints;
 mod known;
 mod namespaces;
-mod options;
-mod owners;
+pub(in crate::source) mod options;
+pub(in crate::source) mod owners;
 mod service;
 mod stats;
 mod teller;

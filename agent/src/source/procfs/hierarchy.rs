@@ -271,7 +271,10 @@ mod tests {
             ("/", namespace),
             ("/below", "/kubepods.slice/kubepods-pod1.slice/own.scope/below"),
             ("/../sibling.scope", "/kubepods.slice/kubepods-pod1.slice/sibling.scope"),
-            ("/../../kubepods-pod2.slice/a.scope", "/kubepods.slice/kubepods-pod2.slice/a.scope"),
+            (
+                "/../../kubepods-pod2.slice/a.scope",
+                "/kubepods.slice/kubepods-pod2.slice/a.scope",
+            ),
             ("/../../../system.slice/sshd.service", "/system.slice/sshd.service"),
             ("/../../..", "/"),
             ("/..a", "/kubepods.slice/kubepods-pod1.slice/own.scope/..a"),

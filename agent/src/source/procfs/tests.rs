@@ -315,21 +315,33 @@ fn mounts_of_another_namespace() {
 #[test]
 fn a_container_sees_the_hosts_processes() {
     let machine = Machine::v2();
-    let (pod, own) = ("kubepods.slice/kubepods-pod1.slice", "kubepods.slice/kubepods-pod2.slice/cri-containerd-own.scope");
+    let (pod, own) = (
+        "kubepods.slice/kubepods-pod1.slice",
+        "kubepods.slice/kubepods-pod2.slice/cri-containerd-own.scope",
+    );
     machine.file(
         "proc/self/mountinfo",
         "29 22 0:26 /../../.. /host/sys/fs/cgroup ro - cgroup2 cgroup rw\n30 22 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
     );
     machine.cgroup(own, &[1]);
     machine.cgroup(&format!("{pod}/cri-containerd-{A}.scope"), &[0, 0]);
-    machine.process(42, "web", 200, "42\t1", &format!("0::/../../kubepods-pod1.slice/cri-containerd-{A}.scope\n"));
+    machine.process(
+        42,
+        "web",
+        200,
+        "42\t1",
+        &format!("0::/../../kubepods-pod1.slice/cri-containerd-{A}.scope\n"),
+    );
     machine.process(43, "kubelet", 100, "43", "0::/../../../system.slice/kubelet\n");
     let root = machine.0.path();
     let own = root.join("sys/fs/cgroup").join(own);
     let procfs = Procfs::seen_from(&root.join("proc"), &root.join("sys"), &own).unwrap();
     assert_eq!(procfs.cgroup2(), root.join("sys/fs/cgroup"));
     let inputs = procfs.scan().unwrap();
-    let processes: Vec<Input> = inputs.into_iter().filter(|input| matches!(input, Input::Process(_))).collect();
+    let processes: Vec<Input> = inputs
+        .into_iter()
+        .filter(|input| matches!(input, Input::Process(_)))
+        .collect();
     check(
         &machine,
         &processes,

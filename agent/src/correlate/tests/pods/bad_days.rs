@@ -7,19 +7,17 @@ use super::{check, web};
 #[test]
 fn a_relist_hid_the_deletion() {
     check(
-        &web(
-            "
+        &web("
         +0 api away timeout
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
         +1.5 exit main 0
         +20 gone web unwatched
         +20.1 api synced
-        ",
-        ),
+        "),
         expect![[r#"
             +20.300 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (gone at a relist)
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: gone at a relist
                 incomplete: the Kubernetes API did not answer meanwhile: timeout; a relist hid when the pod was deleted
               gone +20.000 (relist)
@@ -49,7 +47,7 @@ fn the_api_comes_back_in_time() {
         expect![[r#"
             +21.200 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.300 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 incomplete: the Kubernetes API did not answer meanwhile: refused
               gone +21.000
@@ -117,9 +115,9 @@ fn the_agent_came_in_the_middle() {
         +7 gone web
         ",
         expect![[r#"
-            +7.200 pod web +2.000…+5.000 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+            +7.200 pod web +2.000…+5.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
-              web/app +4.000…+5.000 clean: Stopped/Clean/Quiet
+              web/app +4.000…+5.000 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               unseen other Some(Reported { exit_code: 0, reason: Some("Completed") })
               gone +7.000
@@ -143,8 +141,7 @@ fn a_pod_that_was_over_before_is_not_told() {
 #[test]
 fn the_clocks_were_compared() {
     check(
-        &web(
-            "
+        &web("
         +0 skew 3000 3100
         +1.05 pod web deleted=+4:30
         +1.3 TERM runc -> main handler
@@ -152,12 +149,11 @@ fn the_clocks_were_compared() {
         +1.5 exit main 0
         +2 pod web app=0:Completed
         +3 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +0.900…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +3.000
         "#]],
@@ -167,20 +163,18 @@ fn the_clocks_were_compared() {
 #[test]
 fn the_clocks_were_never_compared() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+4:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
         +1.5 exit main 0
         +2 pod web app=0:Completed
         +3 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.050…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 incomplete: the API server's clock is at least 3.0 s ahead of what was believed
               gone +3.000
@@ -191,8 +185,7 @@ fn the_clocks_were_never_compared() {
 #[test]
 fn the_observation_ends_in_the_middle() {
     check(
-        &web(
-            "
+        &web("
         pod web app slow
         -59 mkdir web:slow
         proc slow in=web:slow pid=110 ns=1 start=-59 parent=shim comm=slow
@@ -204,14 +197,13 @@ fn the_observation_ends_in_the_middle() {
         +1.32 TERM runc -> slow ignored default
         +1.5 exit main 0
         +4 end
-        ",
-        ),
+        "),
         expect![[r#"
             +1.320 early: SIGTERM reached PID 1 `slow`, which has no handler, so the kernel dropped it, 29.7 s left
-            +4.000 web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+            +4.000 web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
               Deleted: deletionTimestamp, grace 30 s
               incomplete: the observation ended before more was known of its pod
-            +4.000 web/slow +1.320…+4.000 unknown: Stopped/Unknown/Unknown
+            +4.000 web/slow +1.320…+4.000 unknown: Deleted/Unknown/Unknown
               Deleted: deletionTimestamp, grace 30 s
               incomplete: the observation ended before more was known of its pod
         "#]],
@@ -221,19 +213,17 @@ fn the_observation_ends_in_the_middle() {
 #[test]
 fn the_observation_ends_when_all_had_ended() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
         +1.5 exit main 0
         +1.6 end
-        ",
-        ),
+        "),
         expect![[r#"
             +1.600 pod web +1.050…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean-exit: Stopped/Clean/Unknown
+              web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s
                 incomplete: the API had not said that the pod is over
         "#]],
@@ -244,8 +234,7 @@ fn the_observation_ends_when_all_had_ended() {
 #[test]
 fn an_end_whose_record_was_lost() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
@@ -253,8 +242,7 @@ fn an_end_whose_record_was_lost() {
         +2.1 KILL runc -> pause
         +2.11 exit pause KILL
         +3 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +12.000 pod web +1.050…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -268,8 +256,7 @@ fn an_end_whose_record_was_lost() {
 #[test]
 fn measured_clocks_say_that_the_stop_came_first() {
     check(
-        &web(
-            "
+        &web("
         +0 skew -10 10
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
@@ -277,12 +264,11 @@ fn measured_clocks_say_that_the_stop_came_first() {
         +8 exit main 0
         +9 pod web app=0:Completed
         +10 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +4.990…+5.100 grace 30 s
-              web/app +1.100…+8.000 clean: Stopped/Clean/Quiet
+              web/app +1.100…+8.000 clean: Restart/Clean/Quiet
                 grace 30 s, reported 0 Completed
               gone +10.000
         "#]],
@@ -292,8 +278,7 @@ fn measured_clocks_say_that_the_stop_came_first() {
 #[test]
 fn an_early_loss_of_the_api_is_no_doubt_later() {
     check(
-        &web(
-            "
+        &web("
         -50 api away timeout
         -40 api synced
         +1.05 pod web deleted=+1:30
@@ -301,12 +286,11 @@ fn an_early_loss_of_the_api_is_no_doubt_later() {
         +1.31 enter main TERM
         +1.5 exit main 0
         +3 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +3.000
         "#]],
@@ -335,7 +319,7 @@ fn the_pod_reaches_us_before_the_kernels_own_records() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +3.000
         "#]],

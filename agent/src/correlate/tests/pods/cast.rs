@@ -187,7 +187,9 @@ fn add(spec: &mut PodSpec, name: &str, what: &str, value: &str) {
     match what {
         "prestop" => {
             of.pre_stop = Some(match kind {
-                "exec" => PreStop::Exec { program: rest.to_owned() },
+                "exec" => PreStop::Exec {
+                    program: rest.to_owned(),
+                },
                 "sleep" => PreStop::Sleep {
                     seconds: rest.parse().expect("seconds"),
                 },
@@ -202,7 +204,9 @@ fn add(spec: &mut PodSpec, name: &str, what: &str, value: &str) {
         }
         "liveness" => {
             of.liveness = Some(Probe {
-                kind: ProbeKind::Exec { program: rest.to_owned() },
+                kind: ProbeKind::Exec {
+                    program: rest.to_owned(),
+                },
                 grace: None,
             });
         }

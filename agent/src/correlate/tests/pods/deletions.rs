@@ -7,8 +7,7 @@ use super::{check, web};
 #[test]
 fn a_clean_deletion_is_one_termination_of_the_pod() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
@@ -19,12 +18,11 @@ fn a_clean_deletion_is_one_termination_of_the_pod() {
         +1.72 rmdir web:pause
         +2 pod web app=0:Completed
         +3 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +3.000
         "#]],
@@ -34,8 +32,7 @@ fn a_clean_deletion_is_one_termination_of_the_pod() {
 #[test]
 fn no_handler_and_the_grace_is_known_at_once() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:8
         +1.4 TERM runc -> main ignored default
         +9.4 KILL runc -> main
@@ -44,13 +41,12 @@ fn no_handler_and_the_grace_is_known_at_once() {
         +9.61 exit pause KILL
         +10 pod web app=137:Error
         +11 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +1.400 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.7 s left
             +12.000 pod web +1.050…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
-              web/app +1.400…+9.410 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +1.400…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
               gone +11.000
         "#]],
@@ -60,20 +56,18 @@ fn no_handler_and_the_grace_is_known_at_once() {
 #[test]
 fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
     check(
-        &web(
-            "
+        &web("
         +1.1 gone web
         +2 TERM runc -> main ignored default
         +4.2 KILL runc -> main
         +4.21 exit main KILL
         +4.4 KILL runc -> pause
         +4.41 exit pause KILL
-        ",
-        ),
+        "),
         expect![[r#"
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
             +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted at once, with grace 0)
-              web/app +2.000…+4.210 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +2.000…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deleted at once, with grace 0, grace 1 s
               gone +1.100
         "#]],
@@ -84,12 +78,10 @@ fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
 #[test]
 fn a_force_delete_of_what_never_ends_is_told_in_time() {
     check(
-        &web(
-            "
+        &web("
         +1.1 gone web
         +2 TERM runc -> main ignored default
-        ",
-        ),
+        "),
         expect![[r#"
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
         "#]],
@@ -99,8 +91,7 @@ fn a_force_delete_of_what_never_ends_is_told_in_time() {
 #[test]
 fn a_second_delete_shortens_the_grace() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
@@ -109,12 +100,11 @@ fn a_second_delete_shortens_the_grace() {
         +8.21 exit main KILL
         +9 pod web app=137:Error
         +10 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +10.600 pod web +1.050…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +5.100 to 3 s
-              web/app +1.300…+8.210 killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              web/app +1.300…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet
                 Deleted: deletionTimestamp, grace 3 s, reported 137 Error
               gone +10.000
         "#]],
@@ -124,20 +114,18 @@ fn a_second_delete_shortens_the_grace() {
 #[test]
 fn an_eviction_by_the_api() {
     check(
-        &web(
-            "
+        &web("
         +1 pod web disruption=EvictionByEvictionAPI
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
         +1.5 exit main 0
         +3 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: EvictedApi/Clean/Quiet (DisruptionTarget=EvictionByEvictionAPI)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: EvictedApi/Clean/Quiet
                 EvictedApi: DisruptionTarget=EvictionByEvictionAPI, grace 30 s
               gone +3.000
         "#]],
@@ -147,8 +135,7 @@ fn an_eviction_by_the_api() {
 #[test]
 fn a_node_pressure_eviction_says_why_only_when_all_is_over() {
     check(
-        &web(
-            "
+        &web("
         pod web app slow
         -59 mkdir web:slow
         proc slow in=web:slow pid=110 ns=1 start=-59 parent=shim comm=slow
@@ -162,13 +149,12 @@ fn a_node_pressure_eviction_says_why_only_when_all_is_over() {
         +2 pod web app=0:Completed
         +24 exit slow 0
         +26 pod web slow=0:Completed phase=failed reason=Evicted disruption=TerminationByKubelet
-        ",
-        ),
+        "),
         expect![[r#"
             +28.000 pod web +1.000…+24.000 clean: EvictedNodePressure/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
-              web/app +1.000…+1.200 clean: Stopped/Clean/Quiet
+              web/app +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet
                 EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
-              web/slow +1.010…+24.000 clean: Stopped/Clean/Quiet
+              web/slow +1.010…+24.000 clean: EvictedNodePressure/Clean/Quiet
                 EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
         "#]],
     );
@@ -178,8 +164,7 @@ fn a_node_pressure_eviction_says_why_only_when_all_is_over() {
 #[test]
 fn a_job_that_completes_and_is_removed_later() {
     check(
-        &web(
-            "
+        &web("
         pod web policy=never app
         -58 pod web app=running
         +1 exit main 0
@@ -189,8 +174,7 @@ fn a_job_that_completes_and_is_removed_later() {
         +2.21 exit pause KILL
         +60 pod web deleted=+60:0
         +60.1 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +6.210 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
               web/app +1.000…+1.000 clean: Completed/Clean/Quiet
@@ -202,20 +186,18 @@ fn a_job_that_completes_and_is_removed_later() {
 #[test]
 fn a_finalizer_keeps_a_pod_that_is_over() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
         +1.5 exit main 0
         +3 pod web app=0:Completed phase=succeeded
         +100 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +5.600 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
         "#]],
     );
@@ -224,8 +206,7 @@ fn a_finalizer_keeps_a_pod_that_is_over() {
 #[test]
 fn a_sidecar_waits_for_the_main_container() {
     check(
-        &web(
-            "
+        &web("
         pod web grace=8 app log:sidecar
         -59.5 mkdir web:log
         proc log in=web:log pid=110 ns=1 start=-59.5 parent=shim comm=log
@@ -241,15 +222,14 @@ fn a_sidecar_waits_for_the_main_container() {
         +11.51 exit log KILL
         +12 pod web app=137:Error log=137:Error
         +13 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
-            +13.800 pod web +1.050…+11.510 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+            +13.800 pod web +1.050…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
-              web/app +1.200…+9.910 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +1.200…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
-              web/log +9.300…+11.510 killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              web/log +9.300…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet
                 Deleted: deletionTimestamp, grace 8 s, mains ended +9.910, reported 137 Error
               gone +13.000
         "#]],
@@ -259,16 +239,14 @@ fn a_sidecar_waits_for_the_main_container() {
 #[test]
 fn a_crash_before_the_deletion_is_not_part_of_it() {
     check(
-        &web(
-            "
+        &web("
         +1 exit main 3
         +1.5 pod web app=waiting app.last=web:app:3:Error app.restarts=1
         +60 pod web deleted=+60:30
         +61 KILL runc -> pause
         +61.1 exit pause KILL
         +62 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +4.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
@@ -279,8 +257,7 @@ fn a_crash_before_the_deletion_is_not_part_of_it() {
 #[test]
 fn a_name_that_is_used_again_at_once_is_another_pod() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30
         +1.3 TERM runc -> main handler
         +1.31 enter main TERM
@@ -300,18 +277,17 @@ fn a_name_that_is_used_again_at_once_is_another_pod() {
         +5.2 KILL bash -> again
         +5.21 exit again KILL
         +6 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +2.500
             +5.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.9 s left
             +7.600 pod web +5.020…+5.210 killed-by-other: Deleted/KilledByOther/Quiet (deletionTimestamp)
               request +5.000…+5.020 grace 30 s
-              web/app +5.100…+5.210 killed-by-other: Stopped/KilledByOther/Quiet
+              web/app +5.100…+5.210 killed-by-other: Deleted/KilledByOther/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +6.000
         "#]],
@@ -321,8 +297,7 @@ fn a_name_that_is_used_again_at_once_is_another_pod() {
 #[test]
 fn one_of_two_crashes_while_the_other_stops() {
     check(
-        &web(
-            "
+        &web("
         pod web app other
         -59 mkdir web:other
         proc other in=web:other pid=110 ns=1 start=-59 parent=shim comm=other
@@ -338,14 +313,13 @@ fn one_of_two_crashes_while_the_other_stops() {
         +1.61 exit other SEGV
         +3 pod web app=0:Completed other=139:Error
         +4 gone web
-        ",
-        ),
+        "),
         expect![[r#"
             +4.200 pod web +1.050…+1.610 crashed: Deleted/Crashed/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
-              web/other +1.310…+1.610 crashed: Stopped/Crashed/Quiet
+              web/other +1.310…+1.610 crashed: Deleted/Crashed/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 139 Error
               gone +4.000
         "#]],
@@ -355,17 +329,15 @@ fn one_of_two_crashes_while_the_other_stops() {
 #[test]
 fn what_ends_long_after_its_pod_is_told_by_itself() {
     check(
-        &web(
-            "
+        &web("
         +1.1 gone web
         +2 TERM runc -> main ignored default
         +90 KILL runc -> main
         +90.1 exit main KILL
-        ",
-        ),
+        "),
         expect![[r#"
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
-            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
               Deleted: deleted at once, with grace 0, grace 1 s
         "#]],
     );
@@ -374,8 +346,7 @@ fn what_ends_long_after_its_pod_is_told_by_itself() {
 #[test]
 fn a_taint_and_a_preemption() {
     check(
-        &web(
-            "
+        &web("
         +1.05 pod web deleted=+1:30 disruption=DeletionByTaintManager
         +1.3 TERM runc -> main default ignored
         +1.5 KILL runc -> main
@@ -391,18 +362,17 @@ fn a_taint_and_a_preemption() {
         +20.31 enter low TERM
         +20.4 exit low 0
         +22 gone low
-        ",
-        ),
+        "),
         expect![[r#"
             +1.300 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.8 s left
             +3.800 pod web +1.050…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.510 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +1.300…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet
                 EvictedTaint: DisruptionTarget=DeletionByTaintManager, grace 30 s
               gone +3.000
             +22.600 pod low +20.050…+20.400 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=PreemptionByScheduler)
               request +20.000…+20.050 grace 30 s
-              low/app +20.300…+20.400 clean: Stopped/Clean/Quiet
+              low/app +20.300…+20.400 clean: EvictedPreempted/Clean/Quiet
                 EvictedPreempted: DisruptionTarget=PreemptionByScheduler, grace 30 s
               gone +22.000
         "#]],

@@ -108,7 +108,7 @@ fn show(outputs: &[(Boot, Output)]) -> String {
             Output::Dropped { reason, count } => writeln!(text, "{now} dropped {}: {count}", reason.name()).expect("a string"),
             Output::OptedOut { count } => writeln!(text, "{now} opted out: {count}").expect("a string"),
             Output::ChildOomKilled { oom, .. } => writeln!(text, "{now} child oom: {}", oom.comm).expect("a string"),
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) => {}
+            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) | Output::WorkloadGone(_) => {}
         }
     }
     text
@@ -118,7 +118,9 @@ fn container(text: &mut String, lead: &str, of: &Termination) {
     let v = &of.verdict;
     let name = match of.kubernetes.as_deref() {
         Some(PodContext {
-            container: Some(name), pod, ..
+            container: Some(name),
+            pod,
+            ..
         }) => format!("{}/{name}", pod.name),
         Some(PodContext { pod, .. }) => format!("{}/?", pod.name),
         None => "?".to_owned(),
@@ -128,7 +130,12 @@ fn container(text: &mut String, lead: &str, of: &Termination) {
     let Some(context) = of.kubernetes.as_deref() else { return };
     let indent = if lead == "  " { "    " } else { "  " };
     let mut said = Vec::new();
-    said.extend(context.asked.as_ref().map(|asked| format!("{:?}: {}", asked.cause, asked.evidence)));
+    said.extend(
+        context
+            .asked
+            .as_ref()
+            .map(|asked| format!("{:?}: {}", asked.cause, asked.evidence)),
+    );
     said.extend(context.grace.map(|grace| format!("grace {} s", grace.as_secs())));
     if context.restarts > 0 {
         said.push(format!("restarts {}", context.restarts));
@@ -144,7 +151,10 @@ fn container(text: &mut String, lead: &str, of: &Termination) {
     if let Some(hook) = &context.pre_stop {
         let time = |at_time: Option<Boot>| at_time.map_or("?".to_owned(), at);
         let status = hook.status.map_or(String::new(), |status| format!(" {status:?}"));
-        let failed = hook.failed.as_ref().map_or(String::new(), |message| format!(" failed: {message}"));
+        let failed = hook
+            .failed
+            .as_ref()
+            .map_or(String::new(), |message| format!(" failed: {message}"));
         let seen = if hook.seen { "" } else { " not seen" };
         let (begin, end) = (time(hook.begin), time(hook.end));
         writeln!(text, "{indent}preStop {begin}…{end}{status}{seen}{failed}").expect("a string");

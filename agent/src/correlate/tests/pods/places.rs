@@ -7,18 +7,16 @@ use super::{check, web};
 #[test]
 fn a_sandbox_that_dies_first_is_not_told() {
     check(
-        &web(
-            "
+        &web("
         +1 KILL bash -> pause
         +1.01 exit pause KILL
         +1.5 TERM runc -> main handler
         +1.51 enter main TERM
         +1.7 exit main 0
         +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
-        ",
-        ),
+        "),
         expect![[r#"
-            +4.800 web/app +1.500…+1.700 clean: Stopped/Clean/Quiet
+            +4.800 web/app +1.500…+1.700 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
         "#]],
     );
@@ -27,8 +25,7 @@ fn a_sandbox_that_dies_first_is_not_told() {
 #[test]
 fn a_new_sandbox_is_one_too() {
     check(
-        &web(
-            "
+        &web("
         +1 KILL bash -> pause
         +1.01 exit pause KILL
         +1.5 TERM runc -> main handler
@@ -47,14 +44,13 @@ fn a_new_sandbox_is_one_too() {
         +20.7 KILL runc -> pause2
         +20.71 exit pause2 KILL
         +22 gone web
-        ",
-        ),
+        "),
         expect![[r#"
-            +4.800 web/app +1.500…+1.700 clean: Stopped/Clean/Quiet
+            +4.800 web/app +1.500…+1.700 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
             +23.000 pod web +20.100…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +20.000…+20.100 grace 30 s
-              web/app +20.300…+20.500 clean: Stopped/Clean/Quiet
+              web/app +20.300…+20.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 1
               gone +22.000
         "#]],
@@ -83,14 +79,12 @@ fn a_pod_that_is_deleted_before_its_first_container_has_none() {
 #[test]
 fn a_container_that_no_status_names_is_not_the_sandbox() {
     check(
-        &web(
-            "
+        &web("
         +0 mkdir web:odd
         proc odd in=web:odd pid=140 ns=1 start=+0 parent=shim comm=odd
         +0 exec odd
         +1 exit odd 3
-        ",
-        ),
+        "),
         expect![[r#"
             +18.000 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               incomplete: no status of the pod named this container
@@ -102,8 +96,7 @@ fn a_container_that_no_status_names_is_not_the_sandbox() {
 #[test]
 fn a_cgroup_that_names_another_pod_is_no_proof() {
     check(
-        &web(
-            "
+        &web("
         pod other app
         -59 mkdir other:app
         proc theirs in=other:app pid=150 ns=1 start=-59 parent=shim comm=theirs
@@ -113,8 +106,7 @@ fn a_cgroup_that_names_another_pod_is_no_proof() {
         -50 pod web app=running odd.id=other:app odd=running
         +1 exit theirs 3
         +2 pod web odd=waiting odd.last=other:app:3:Error odd.restarts=1
-        ",
-        ),
+        "),
         expect![[r#"
             +4.000 web/odd +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
@@ -198,7 +190,7 @@ fn a_shared_pid_namespace_has_the_sandbox_for_its_init() {
         expect![[r#"
             +3.600 pod web +1.050…+1.310 default-action: Deleted/DefaultAction/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.310 default-action: Stopped/DefaultAction/Quiet
+              web/app +1.300…+1.310 default-action: Deleted/DefaultAction/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 143 Error
               gone +3.000
         "#]],
@@ -230,7 +222,7 @@ fn in_the_hosts_pid_namespace_the_main_process_is_no_init() {
         expect![[r#"
             +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +3.000
         "#]],
@@ -260,7 +252,7 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
         ",
         expect![[r#"
             +62.400 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
-              web/app +60.000…+60.200 clean: Stopped/Clean/Quiet
+              web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
                 Deleted: the mirror pod is gone and did not come back
               gone +61.000
         "#]],
@@ -270,8 +262,7 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
 #[test]
 fn an_ignored_pod_is_counted_and_not_told() {
     check(
-        &web(
-            "
+        &web("
         pod web ignore app
         -58 pod web app=running
         +1.05 pod web deleted=+1:30
@@ -279,8 +270,7 @@ fn an_ignored_pod_is_counted_and_not_told() {
         +1.5 exit main 0
         +3 gone web
         +4 tick
-        ",
-        ),
+        "),
         expect![[r#"
             +1.700 opted out: 1
             +4.000 opted out: 1

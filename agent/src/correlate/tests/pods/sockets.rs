@@ -61,5 +61,6 @@ fn a_deletion_has_each_container_watched_once_and_let_go_once() {
         +2.000 watch 105
         +102.200 forget 104
         +102.400 forget 105
-    "#]].assert_eq(&text);
+    "#]]
+    .assert_eq(&text);
 }
