@@ -103,3 +103,29 @@ pub struct PodTermination {
     /// Of the containers the one with the highest precedence; the sentence names it.
     pub verdict: Verdict,
 }
+
+impl PodContext {
+    /// "container `app`", for sentences.
+    pub fn name(&self) -> String {
+        match &self.container {
+            Some(name) => format!("container `{name}`"),
+            None => "a container whose name is not known".to_owned(),
+        }
+    }
+}
+
+impl Reported {
+    /// The runtime or the kubelet says that its program was never run.
+    pub fn never_started(&self) -> bool {
+        const REASONS: [&str; 7] = [
+            "StartError",
+            "ContainerCannotRun",
+            "CreateContainerConfigError",
+            "CreateContainerError",
+            "RunContainerError",
+            "PreCreateHookError",
+            "PreStartHookError",
+        ];
+        self.reason.as_deref().is_some_and(|reason| REASONS.contains(&reason))
+    }
+}

@@ -12,6 +12,7 @@ pub mod correlate;
 pub mod decode;
 pub mod event;
 pub mod kubernetes;
+pub mod observe;
 pub mod pod;
 pub mod recording;
 pub mod render;

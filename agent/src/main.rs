@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let env = &ProcessEnv;
     let done = match &cli.command {
         Command::Agent(args) => runtime::agent(args, env),
+        Command::Observer(args) => runtime::observer(args, env),
         Command::Watch(args) => runtime::watch(args, env),
         Command::Record(args) => runtime::record(args, env),
         Command::Replay(args) => runtime::replay(args, env),

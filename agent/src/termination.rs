@@ -112,32 +112,54 @@ pub struct ListenerClosed {
     pub by_exit: bool,
 }
 
-/// What happened on the subject's sockets from the stop signal (or, without one, its end) on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What happened on the subject's sockets from the pod's request, else the stop signal (or, without one, its end) on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// The TCP probes were active over the whole of it.
     pub observed: bool,
+    /// From when on the counts below are counted.
+    pub since: Boot,
     /// How a refused SYN was known: the server's RST, or the client's own error (on kernels before 6.12).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,
-    /// New connections accepted after the stop signal.
+    /// New connections accepted; the last one says until when clients still came.
     pub accepted: Count,
     /// SYNs answered by RST because nobody listened any more.
     pub refused: Count,
     /// Established connections that the server's side reset.
     pub reset: Count,
+    /// Of `reset`: those that no accept(2) had taken yet when their listener closed.
+    pub reset_queued: u64,
     /// Connections open at the death and closed by it with a FIN, and not provably idle.
     pub cut: Count,
     /// Of `cut`: those where the client's last bytes had got no answer.
     pub cut_unanswered: u64,
     /// Connections closed by the death where the server had spoken last: idle keep-alive.
     pub idle_closed: Count,
+    /// Connects from this node to the subject's own address and port that an ICMP error ended, and not the subject: a proxy's or
+    /// a policy's REJECT, a route that was gone.
+    pub rejected: Count,
+    /// The kubelet's own probes and hooks: in none of the counts above.
+    pub kubelet: KubeletTraffic,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// See [`Traffic::kubelet`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KubeletTraffic {
+    /// False: the kubelet's cgroup is not known, so whatever it did counts as clients'.
+    pub known: bool,
+    pub accepted: Count,
+    pub refused: Count,
+    /// Reset or cut.
+    pub broken: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefusedSource {
     ServerReset,
     ClientError,
+    /// Nothing was refused.
+    #[default]
     None,
 }
 
@@ -241,10 +263,16 @@ pub enum Output {
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.
     Workload(Workload),
+    /// The last pod of a workload is gone from here.
+    WorkloadGone(Workload),
     /// A pod's deletion was asked for: its containers' sockets are to be watched from now on.
     Watch(CgroupId),
     /// The subject is over: its sockets need no watching any more.
     Forget(CgroupId),
+    /// Ends that were not told, for their pods' owners want it so (`epitaph.dev/ignore`).
+    OptedOut {
+        count: u64,
+    },
     /// Something was not kept, by reason.
     Dropped {
         reason: DropReason,

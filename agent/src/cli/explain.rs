@@ -134,11 +134,16 @@ mod tests {
                 ! oom-child            The kernel killed a child for memory, and the main process ended with an error within ten seconds.
                 ! crashed              A signal of its own making ended the main process: a fault, an abort, or a limit that it ran into.
                 ! killed-by-other      Someone who is neither its runtime nor itself killed the main process.
+                ! stuck                Its grace is long over, and it still runs.
+                ! runtime-failed       The runtime did not start the container's program, or gave it up.
                 ! killed-after-grace   The process was shutting down, but not done when the grace was over: the runtime killed it.
-                ! force-killed         The runtime killed the main process without asking it to stop first.
+                ! prestop-overran      The preStop hook took the grace: it was cut, or what it left the main process was too short.
+                ! sidecar-starved      A sidecar was killed because the main containers had used up the grace: it was asked to stop only then.
+                ! force-killed         The runtime killed the main process without asking it to stop first, or its pod was deleted with a grace of 0.
                 ! blocked-stop-signal  The stop signal was never read: the process was frozen or stopped, had it masked, or never came to its handler.
                 ! ignored-stop-signal  The kernel dropped the stop signal, so that the process never knew: it ran on until the runtime killed it.
                 ! default-action       The stop signal itself ended the process: no handler ran, and any work in flight was dropped.
+                ! prestop-failed       The main process ended cleanly, but the preStop hook failed: its work was not done.
                 ! nonzero-exit         The main process ended by itself with a code other than 0.
                 ! cut-connections      It ended cleanly, but connections that were in use were open at its end and closed by it.
                 ! reset-connections    It ended cleanly, but clients had their connections reset.
@@ -180,8 +185,8 @@ mod tests {
                   It ended as it should, and no client was hurt.
 
                 What proves it
-                  Exit code 0, or the stop signal's own (128 + n) after it was handled; its
-                  sockets were observed and quiet.
+                  Exit code 0, the stop signal's own (128 + n) after it was handled, or one
+                  that an annotation expects; its sockets were observed and quiet.
 
                 How to fix it
                   Nothing.

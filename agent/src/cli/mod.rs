@@ -39,6 +39,8 @@ pub struct Cli {
 pub enum Command {
     /// Observe this machine: traces and metrics to a collector, /metrics, /healthz, /readyz
     Agent(AgentArgs),
+    /// Add what one node cannot see to the agents' traces: endpoints that leave their Services, replacement pods
+    Observer(ObserverArgs),
     /// Show terminations as they happen, in the terminal or as a stream
     Watch(WatchArgs),
     /// Write the evidence to a file, for `replay`, and show terminations meanwhile
@@ -72,6 +74,29 @@ pub struct AgentArgs {
     #[command(flatten)]
     pub log: LogArgs,
     /// Any other setting, such as limits.timelines=2000; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub struct ObserverArgs {
+    /// TOML file; docs/config.md lists the keys
+    #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Print the effective configuration, secrets redacted, and exit
+    #[arg(long)]
+    pub print_config: bool,
+    /// Address of /metrics, /healthz and /readyz, or "off" [default: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// How the API server is reached, instead of by the pod's ServiceAccount
+    #[arg(long, value_name = "FILE", help_heading = "Kubernetes")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Any other setting, such as observer.lease_duration=30s; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
 }
@@ -260,6 +285,20 @@ impl AgentArgs {
             "export.unclean_only",
             self.unclean_only.then(|| "true".to_owned()),
         );
+        for (key, value) in &self.set {
+            add(&mut all, "--set", key, Some(value.clone()));
+        }
+        all
+    }
+}
+
+impl ObserverArgs {
+    /// For [`crate::config::Config::load`].
+    pub fn overrides(&self) -> Overrides {
+        let mut all = overrides(None, &self.otlp, &self.log);
+        add(&mut all, "--listen", "listen", self.listen.clone());
+        let kubeconfig = self.kubeconfig.as_ref().map(|file| file.to_string_lossy().into_owned());
+        add(&mut all, "--kubeconfig", "kubernetes.kubeconfig", kubeconfig);
         for (key, value) in &self.set {
             add(&mut all, "--set", key, Some(value.clone()));
         }

@@ -3,6 +3,7 @@
 //! [`settings::ALL`] is the one list of settings: environment, `--set`, the check for unknown keys and `docs/config.md` come
 //! from it. The environment is an argument ([`Env`]), so that tests need none.
 
+mod observer;
 mod secret;
 mod sections;
 pub mod settings;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use observer::Observer;
 pub use secret::{Endpoint, Secret};
 pub use sections::{Export, Host, Kernel, Kubernetes, KubernetesMode, Limits, Listen, Log, LogFormat, Otlp};
 
@@ -28,6 +30,7 @@ pub struct Config {
     pub kernel: Kernel,
     pub host: Host,
     pub kubernetes: Kubernetes,
+    pub observer: Observer,
     pub limits: Limits,
     pub log: Log,
 }
@@ -227,6 +230,8 @@ impl Config {
             ("limits.facts", limits.facts),
             ("limits.connections", limits.connections),
             ("limits.pending", limits.pending),
+            ("limits.pods", limits.pods),
+            ("limits.held", limits.held),
             ("limits.index_live", limits.index_live),
             ("limits.index_dead", limits.index_dead),
             ("limits.export_queue", limits.export_queue),
@@ -248,6 +253,9 @@ impl Config {
         }
         if self.otlp.client_certificate.is_some() != self.otlp.client_key.is_some() {
             return invalid("otlp.client_certificate", "needs otlp.client_key, and the other way round");
+        }
+        if let Some((key, problem)) = self.observer.problem() {
+            return invalid(key, problem);
         }
         if self.export.agent_service_name.is_empty() {
             return invalid("export.agent_service_name", "must not be empty");

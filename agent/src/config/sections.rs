@@ -165,9 +165,12 @@ impl Otlp {
 pub struct Export {
     /// Traces of unclean terminations only; metrics count all.
     pub unclean_only: bool,
-    /// `service.name` of the traces of terminations; without it `epitaph`.
+    /// `service.name` of the traces of all terminations; without it a pod's are its application's, the others `epitaph`'s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
+    /// `k8s.cluster.name` of the traces of pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
     /// `service.name` of the agent's own spans and metrics.
     pub agent_service_name: String,
     /// Of the resource of all that is sent; what the agent says of itself and of the dead wins over these.
@@ -180,6 +183,7 @@ impl Default for Export {
         Export {
             unclean_only: false,
             service_name: None,
+            cluster_name: None,
             agent_service_name: "epitaph-agent".to_owned(),
             resource_attributes: BTreeMap::new(),
         }
@@ -245,7 +249,7 @@ impl Default for Host {
 }
 
 /// The Kubernetes API.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
     pub mode: KubernetesMode,
@@ -255,6 +259,19 @@ pub struct Kubernetes {
     /// `spec.nodeName` of the pods that are ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
+    /// Warning Events on pods that ended badly and on their workloads.
+    pub events: bool,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Kubernetes {
+            mode: KubernetesMode::default(),
+            kubeconfig: None,
+            node_name: None,
+            events: true,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -289,6 +306,8 @@ pub struct Limits {
     pub facts: usize,
     pub connections: usize,
     pub pending: usize,
+    pub pods: usize,
+    pub held: usize,
     pub index_live: usize,
     pub index_dead: usize,
     #[serde(with = "human_duration")]
@@ -299,6 +318,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Finished terminations waiting for the collector.
     pub export_queue: usize,
+    /// Workloads with series of their own on /metrics.
+    pub workloads: usize,
 }
 
 impl Default for Limits {
@@ -309,6 +330,8 @@ impl Default for Limits {
             facts,
             connections,
             pending,
+            pods,
+            held,
             index_live,
             index_dead,
             reorder,
@@ -321,12 +344,15 @@ impl Default for Limits {
             facts,
             connections,
             pending,
+            pods,
+            held,
             index_live,
             index_dead,
             reorder,
             linger,
             idle,
             export_queue: 2_048,
+            workloads: 400,
         }
     }
 }
@@ -340,6 +366,8 @@ impl Limits {
             facts: self.facts,
             connections: self.connections,
             pending: self.pending,
+            pods: self.pods,
+            held: self.held,
             index_live: self.index_live,
             index_dead: self.index_dead,
             reorder: self.reorder,

@@ -143,8 +143,10 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "export.unclean_only" => "true",
             "log.format" => "json",
             "otlp.insecure" => "true",
-            "otlp.compression" => "gzip",
             "kubernetes.mode" => "on",
+            "kubernetes.events" => "false",
+            "observer.election" => "false",
+            "otlp.compression" => "gzip",
             _ => "131072",
         };
         let mut config = Config::default();
@@ -326,7 +328,7 @@ fn a_person_sends_nothing_without_a_flag() {
 #[test]
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
-        "# Configuration of `epitaph agent`\n\n\
+        "# Configuration of `epitaph agent` and `epitaph observer`\n\n\
          Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
          A TOML file (`--config FILE` or `EPITAPH_CONFIG`), the environment over it, flags over both; every key can be given as\n\
          `--set KEY=VALUE`. An unknown key is an error. `epitaph agent --print-config` shows the effective configuration with\n\
@@ -352,7 +354,7 @@ fn a_person_is_in_no_cluster_and_who_names_a_kubeconfig_wants_it() {
     let kubernetes = |mode, kubeconfig: Option<&str>| Kubernetes {
         mode,
         kubeconfig: kubeconfig.map(Into::into),
-        node_name: None,
+        ..Kubernetes::default()
     };
     for (mode, kubeconfig, in_pod, access) in [
         (KubernetesMode::Auto, None, true, Some(Access::InCluster)),

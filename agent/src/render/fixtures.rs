@@ -1,5 +1,9 @@
 //! Terminations for tests, here and in `tests/tests/jaeger.rs` (which includes this file).
 
+// By path: `tests/tests/jaeger.rs` has this file under another directory.
+#[path = "pod_fixtures.rs"]
+pub mod pods;
+
 use epitaph::attribute::{Attribution, ContainerId, Runtime, Subject};
 use epitaph::event::{
     Boot, CgroupId, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState, WallOffset,
@@ -65,14 +69,7 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
         other_exits: 0,
         traffic: Traffic {
             observed: true,
-            refused_source: RefusedSource::None,
-            listeners: vec![],
-            accepted: Count::default(),
-            refused: Count::default(),
-            reset: Count::default(),
-            cut: Count::default(),
-            cut_unanswered: 0,
-            idle_closed: Count::default(),
+            ..Traffic::default()
         },
         gaps: Gaps::default(),
         basis: Basis::default(),
@@ -86,6 +83,7 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
             severity: Severity::Info,
             sentence: sentence.into(),
             remedy: None,
+            advice: Vec::new(),
             evidence: vec![],
         },
     }
@@ -179,6 +177,7 @@ pub fn ignored(cgroup: u64) -> Termination {
             first: ms(30_002),
             last: ms(30_002),
         },
+        ..Traffic::default()
     };
     t.verdict = Verdict {
         headline: "ignored-stop-signal",
@@ -191,15 +190,16 @@ pub fn ignored(cgroup: u64) -> Termination {
             "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later"
                 .into(),
         remedy: Some("exec the server from the shell, so that it is PID 1".into()),
+        advice: Vec::new(),
         evidence: vec![
             Evidence {
                 at: ms(0),
-                source: Kind::SignalGenerate,
+                source: Kind::SignalGenerate.into(),
                 text: "SIGTERM from containerd-shim: ignored".into(),
             },
             Evidence {
                 at: ms(30_000),
-                source: Kind::SignalGenerate,
+                source: Kind::SignalGenerate.into(),
                 text: "SIGKILL from containerd-shim".into(),
             },
         ],

@@ -7,8 +7,12 @@
 use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest, Sha256};
 
+use crate::attribute::{ContainerId, PodUid, Subject};
 use crate::event::Pid;
-use crate::termination::{Termination, TerminationKey};
+use crate::kubernetes::PodContext;
+use crate::pod::PodIdentity;
+use crate::termination::{StopSignalIgnored, Termination, TerminationKey};
+use crate::verdict::Cause;
 
 /// Resolution of a process's start in `/proc/PID/stat`, nanoseconds (USER_HZ is 100 on every architecture of Linux that
 /// has BPF). An agent that started after the process knows the start from there; one that saw the exec knows it exactly.
@@ -30,9 +34,69 @@ pub fn trace_id(key: &TerminationKey, main: Option<Pid>) -> TraceId {
     TraceId::from_bytes(non_zero(hash))
 }
 
-/// [`trace_id`] of a finished death.
+/// The trace of a pod's end, told by the agent of its node and by the observer.
+///
+/// `static_boot` is the boot id for a static pod, whose UID here is its config hash ([`PodIdentity::cgroup_uid`]): that one
+/// stays the same over reboots, so each boot has a trace of its own. None for any other pod.
+pub fn pod_trace_id(uid: &PodUid, static_boot: Option<&str>) -> TraceId {
+    let hash = Domain::new("epitaph/1/pod")
+        .text(&uid.0)
+        .text(static_boot.unwrap_or_default())
+        .finish();
+    TraceId::from_bytes(non_zero(hash))
+}
+
+/// [`pod_trace_id`] of a pod that ended in this boot.
+pub fn of_pod(pod: &PodIdentity, boot_id: &str) -> TraceId {
+    pod_trace_id(&pod.cgroup_uid, pod.is_static.then_some(boot_id))
+}
+
+/// The trace of a container's end that is not its pod's. `pod` is the UID that the cgroup's name gives.
+pub fn container_trace_id(pod: &PodUid, container: &ContainerId) -> TraceId {
+    let hash = Domain::new("epitaph/1/container").text(&pod.0).text(&container.0).finish();
+    TraceId::from_bytes(non_zero(hash))
+}
+
+/// The trace of a death that has one of its own.
 pub fn of(termination: &Termination) -> TraceId {
-    trace_id(&termination.key, termination.main.map(|main| main.tgid))
+    own_trace(&termination.key, &termination.subject, termination.main.map(|main| main.tgid))
+}
+
+/// The trace in which the death will be told that this warns of: the pod's, where the whole pod was asked to end.
+pub fn of_early(early: &StopSignalIgnored) -> TraceId {
+    match early.kubernetes.as_deref().filter(|context| ends_the_pod(context)) {
+        Some(context) => of_pod(&context.pod, &early.key.boot_id),
+        None => own_trace(&early.key, &early.subject, early.main.map(|main| main.tgid)),
+    }
+}
+
+/// From the cgroup's own name, so that the API's answer, or its silence, changes no id.
+fn own_trace(key: &TerminationKey, subject: &Subject, main: Option<Pid>) -> TraceId {
+    match subject {
+        Subject::Container { id, pod: Some(pod), .. } => container_trace_id(pod, id),
+        Subject::Container { .. } | Subject::Unit { .. } => trace_id(key, main),
+    }
+}
+
+fn ends_the_pod(context: &PodContext) -> bool {
+    let by_the_pod = |cause| {
+        matches!(
+            cause,
+            Cause::Deleted
+                | Cause::EvictedApi
+                | Cause::EvictedNodePressure
+                | Cause::EvictedTaint
+                | Cause::EvictedPreempted
+                | Cause::Deadline
+                | Cause::NodeShutdown
+        )
+    };
+    context.request.is_some() || context.asked.as_ref().is_some_and(|asked| by_the_pod(asked.cause))
+}
+
+/// The root of [`pod_trace_id`]: whoever adds to a pod's trace hangs its spans here.
+pub fn pod_root(trace: TraceId) -> SpanId {
+    span_id(trace, "pod.termination", 0)
 }
 
 /// A span of a trace. `discriminator` tells apart spans of one name in one trace; 0 where there is only one.
@@ -41,6 +105,26 @@ pub fn span_id(trace: TraceId, name: &str, discriminator: u64) -> SpanId {
         .bytes(&trace.to_bytes())
         .text(name)
         .number(discriminator)
+        .finish();
+    SpanId::from_bytes(non_zero(hash))
+}
+
+/// A span about one container of a pod's trace: a restarted container has another id, and so have its spans.
+pub fn container_span_id(trace: TraceId, name: &str, container: &ContainerId) -> SpanId {
+    let hash = Domain::new("epitaph/1/span/container")
+        .bytes(&trace.to_bytes())
+        .text(name)
+        .text(&container.0)
+        .finish();
+    SpanId::from_bytes(non_zero(hash))
+}
+
+/// A span about one Service of a pod's trace; the pod's namespace is the Service's.
+pub fn service_span_id(trace: TraceId, name: &str, service: &str) -> SpanId {
+    let hash = Domain::new("epitaph/1/span/service")
+        .bytes(&trace.to_bytes())
+        .text(name)
+        .text(service)
         .finish();
     SpanId::from_bytes(non_zero(hash))
 }
@@ -90,6 +174,14 @@ mod tests {
         }
     }
 
+    fn uid() -> PodUid {
+        PodUid("0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e".into())
+    }
+
+    fn container(digit: &str) -> ContainerId {
+        ContainerId(digit.repeat(64).into())
+    }
+
     const BOOT: &str = "5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11";
 
     /// Whoever must edit this breaks every trace that is half exported: take a new version of the domain instead.
@@ -103,6 +195,22 @@ mod tests {
         );
         assert_eq!(span_id(trace, "container.stop", 0).to_string(), "d3720eedbfd00646");
         assert_eq!(span_id(trace, "SIGTERM → exit", 7).to_string(), "eb864a66387f5aea");
+
+        let pod = pod_trace_id(&uid(), None);
+        assert_eq!(pod.to_string(), "f413a7a4e46d1258ed4927cd46f8b039");
+        assert_eq!(
+            pod_trace_id(&uid(), Some(BOOT)).to_string(),
+            "62ea91de59ebc61ff23ecfedabd1cd11"
+        );
+        assert_eq!(
+            container_trace_id(&uid(), &container("a")).to_string(),
+            "4d187b1a62014a4b42d740b5883e34ba"
+        );
+        assert_eq!(pod_root(pod).to_string(), "284beb4525f2471a");
+        assert_eq!(
+            container_span_id(pod, "container.stop", &container("a")).to_string(),
+            "bbd0db0c37c0e9bb"
+        );
     }
 
     #[test]
@@ -125,6 +233,31 @@ mod tests {
         assert_ne!(span_id(ids[0], "a", 0), span_id(ids[0], "a", 1));
         assert_ne!(span_id(ids[0], "a", 0), span_id(ids[0], "b", 0));
         assert_ne!(span_id(ids[0], "a", 0), span_id(ids[1], "a", 0));
+    }
+
+    #[test]
+    fn pods_and_their_containers_are_told_apart() {
+        let other = PodUid("0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6f".into());
+        let traces = [
+            pod_trace_id(&uid(), None),
+            pod_trace_id(&uid(), Some(BOOT)),
+            pod_trace_id(&uid(), Some("5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f12")),
+            pod_trace_id(&other, None),
+            container_trace_id(&uid(), &container("a")),
+            container_trace_id(&uid(), &container("b")),
+            container_trace_id(&other, &container("a")),
+        ];
+        let distinct: std::collections::HashSet<_> = traces.iter().collect();
+        assert_eq!(distinct.len(), traces.len());
+        let spans = [
+            pod_root(traces[0]),
+            container_span_id(traces[0], "container.stop", &container("a")),
+            container_span_id(traces[0], "container.stop", &container("b")),
+            container_span_id(traces[0], "preStop", &container("a")),
+            container_span_id(traces[1], "container.stop", &container("a")),
+        ];
+        let distinct: std::collections::HashSet<_> = spans.iter().collect();
+        assert_eq!(distinct.len(), spans.len());
     }
 
     #[test]

@@ -7,8 +7,6 @@ use crate::event::*;
 use crate::termination::*;
 use crate::verdict::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict};
 
-pub const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-
 /// 2026-01-02T03:04:05Z at boot.
 pub fn observation() -> Observation {
     Observation {
@@ -71,13 +69,7 @@ fn quiet() -> Traffic {
     Traffic {
         observed: true,
         refused_source: RefusedSource::ServerReset,
-        listeners: Vec::new(),
-        accepted: Count::default(),
-        refused: Count::default(),
-        reset: Count::default(),
-        cut: Count::default(),
-        cut_unanswered: 0,
-        idle_closed: Count::default(),
+        ..Traffic::default()
     }
 }
 
@@ -154,20 +146,21 @@ pub fn ignored() -> Termination {
                        the runtime sent SIGKILL 10.0 s later"
                 .into(),
             remedy: Some("install a handler for SIGTERM, or run `sh` under an init".into()),
+            advice: Vec::new(),
             evidence: vec![
                 Evidence {
                     at: stop,
-                    source: Kind::SignalGenerate,
+                    source: Kind::SignalGenerate.into(),
                     text: "SIGTERM to pid 4021 (`sh`), result ignored".into(),
                 },
                 Evidence {
                     at: kill,
-                    source: Kind::SignalGenerate,
+                    source: Kind::SignalGenerate.into(),
                     text: "SIGKILL from pid 812 (`containerd-shim`)".into(),
                 },
                 Evidence {
                     at: end,
-                    source: Kind::ProcessExit,
+                    source: Kind::ProcessExit.into(),
                     text: "killed by SIGKILL".into(),
                 },
             ],
@@ -216,6 +209,7 @@ pub fn unknown_unit() -> Termination {
             severity: Severity::Warning,
             sentence: "it ended, and how is not known: it was running before observation began".into(),
             remedy: None,
+            advice: Vec::new(),
             evidence: Vec::new(),
         },
     }

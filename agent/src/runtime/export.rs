@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use tokio::time::Instant;
 
@@ -12,7 +13,7 @@ use crate::cli::SysExit;
 use crate::config::Config;
 use crate::render::attributes::key;
 use crate::sink::metrics::Metrics;
-use crate::sink::metrics::push::push;
+use crate::sink::metrics::push::{Push, push};
 use crate::sink::otlp;
 
 use super::RuntimeError;
@@ -26,6 +27,18 @@ pub struct Export {
 impl Export {
     /// Starts them on the current runtime. A collector that is not there yet is no error.
     pub fn start(config: &Config) -> Result<Export, RuntimeError> {
+        Export::with(config, Metrics::new)
+    }
+
+    /// An observer's, whose metrics are not an agent's.
+    pub fn of_observer(config: &Config) -> Result<Export, RuntimeError> {
+        Export::with(config, Metrics::empty)
+    }
+
+    fn with(
+        config: &Config,
+        metrics: impl FnOnce(Resource, Option<(Push, Duration)>, usize) -> Result<Metrics, OTelSdkError>,
+    ) -> Result<Export, RuntimeError> {
         let traces = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
             Some(settings) => Some(otlp::start(settings).map_err(wrong)?),
             None => None,
@@ -34,7 +47,8 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
-        let metrics = Metrics::new(own_resource(config), push).map_err(RuntimeError::os("start the metrics"))?;
+        let metrics =
+            metrics(own_resource(config), push, config.limits.workloads).map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
             metrics.follow_export(sink.clone());
         }

@@ -32,6 +32,19 @@ pub struct Health {
     probes: Mutex<Vec<(String, ProbeState)>>,
     /// None without Kubernetes.
     pods: Mutex<Option<PodsState>>,
+    /// An observer has a duty instead of probes.
+    duty: Mutex<Option<Duty>>,
+}
+
+/// What an observer does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Duty {
+    /// It knows whether it is to observe, and where it is, everything is known that it watches.
+    pub ready: bool,
+    /// `active`, `standby`, or `starting` before the first answer of the API server.
+    pub role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_holder: Option<String>,
 }
 
 impl Health {
@@ -52,6 +65,15 @@ impl Health {
     /// How far the Kubernetes API is with us: said, but no condition of being ready, for the kernel is observed all the same.
     pub fn pods(&self, state: PodsState) {
         *self.pods.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
+    }
+
+    /// Of an observer.
+    pub fn duty(&self, duty: Duty) {
+        *self.duty.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(duty);
+    }
+
+    fn current_duty(&self) -> Option<Duty> {
+        self.duty.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
     fn since_alive(&self, now: Boot) -> Option<Duration> {
@@ -200,6 +222,9 @@ fn kubernetes_object(state: &PodsState) -> KubernetesObject {
 }
 
 async fn serve_ready(State(shared): State<Shared>) -> Answer {
+    if let Some(duty) = shared.health.current_duty() {
+        return ready_answer(duty.ready, &duty);
+    }
     let ready = shared.health.is_ready();
     let body = Ready {
         ready,
@@ -209,12 +234,16 @@ async fn serve_ready(State(shared): State<Shared>) -> Answer {
             pods.as_ref().map(kubernetes_object)
         },
     };
+    ready_answer(ready, &body)
+}
+
+fn ready_answer(ready: bool, body: &impl Serialize) -> Answer {
     let status = if ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (status, JSON, crate::render::json::line(&body))
+    (status, JSON, crate::render::json::line(body))
 }
 
 #[cfg(test)]
@@ -229,7 +258,7 @@ mod tests {
 
     fn metrics() -> Arc<Metrics> {
         let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
-        Arc::new(Metrics::new(Resource::builder_empty().build(), push).unwrap())
+        Arc::new(Metrics::new(Resource::builder_empty().build(), push, 10).unwrap())
     }
 
     /// Status line's code, content type, body.
@@ -306,6 +335,27 @@ mod tests {
             assert_eq!(status, 200, "the kernel is observed all the same");
             assert!(body.contains(word), "{body}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_observers_readiness_is_its_duty() {
+        let health = Arc::new(Health::default());
+        let (address, _stop, _task) = start(health.clone()).await;
+        let mut duty = Duty {
+            ready: false,
+            role: "starting",
+            lease_holder: None,
+        };
+        health.duty(duty.clone());
+        let (status, _, body) = ask(address, "GET", "/readyz").await;
+        assert_eq!((status, body.trim_end()), (503, r#"{"ready":false,"role":"starting"}"#));
+        duty.ready = true;
+        duty.role = "standby";
+        duty.lease_holder = Some("observer-1".to_owned());
+        health.duty(duty);
+        let (status, _, body) = ask(address, "GET", "/readyz").await;
+        let standby = r#"{"ready":true,"role":"standby","lease_holder":"observer-1"}"#;
+        assert_eq!((status, body.trim_end()), (200, standby));
     }
 
     #[tokio::test]

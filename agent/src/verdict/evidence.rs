@@ -1,5 +1,7 @@
 //! What a verdict rests on, as lines: which probe saw what, when.
 
+mod kubernetes;
+
 use super::Evidence;
 use super::judge::Case;
 use super::sentence::{actor, many, target};
@@ -8,7 +10,13 @@ use crate::termination::{Count, Role};
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     let mut list = Vec::new();
-    let mut add = |at: Boot, source: Kind, text: String| list.push(Evidence { at, source, text });
+    let mut add = |at: Boot, source: Kind, text: String| {
+        list.push(Evidence {
+            at,
+            source: source.into(),
+            text,
+        })
+    };
     if let Some(stop) = case.stop {
         let text = format!(
             "{} from {} ({}) to {}: {}{}",
@@ -75,7 +83,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             let text = format!("{} {text}", many(count.count, "connection"));
             list.push(Evidence {
                 at: count.first,
-                source: Kind::Tcp,
+                source: Kind::Tcp.into(),
                 text,
             });
         }
@@ -85,6 +93,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     count(case.traffic.reset, "reset");
     count(case.traffic.cut, "cut");
     count(case.traffic.idle_closed, "closed idle");
+    kubernetes::add(case, &mut list);
     list
 }
 

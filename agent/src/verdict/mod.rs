@@ -1,16 +1,23 @@
 //! Verdict: three axes, one constant table from axes to headline, a sentence and a remedy.
 
+pub mod advice;
 mod evidence;
 pub mod judge;
+mod pod;
 mod sentence;
+mod spent;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use serde::Serialize;
 
 use crate::event::{Boot, Kind};
 
+pub use advice::{Advice, AdviceKind};
 pub use judge::judge;
-pub use sentence::{ignored, seconds};
+pub use pod::pod;
+pub use sentence::{ignored, in_container, seconds};
 
 /// Why it had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -96,14 +103,36 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     pub at: Boot,
-    /// The probe's tracepoint (`signal_generate`), or `proc` where `/proc` was read.
-    #[serde(serialize_with = "kind_name")]
-    pub source: Kind,
+    #[serde(serialize_with = "source_name")]
+    pub source: Source,
     pub text: String,
 }
 
-fn kind_name<S: serde::Serializer>(kind: &Kind, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(kind.name())
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    Probe(Kind),
+    /// The Kubernetes API: its times are when we were told, or whole seconds.
+    Kubernetes,
+}
+
+impl Source {
+    /// The probe's tracepoint (`signal_generate`), or `kubernetes`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Probe(kind) => kind.name(),
+            Source::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+impl From<Kind> for Source {
+    fn from(kind: Kind) -> Source {
+        Source::Probe(kind)
+    }
+}
+
+fn source_name<S: serde::Serializer>(source: &Source, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(source.name())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -119,6 +148,8 @@ pub struct Verdict {
     pub sentence: String,
     /// What to change, with a number where one was measured.
     pub remedy: Option<String>,
+    /// What could be set better, by measurement; also of a clean end.
+    pub advice: Vec<Advice>,
     /// In order of time.
     pub evidence: Vec<Evidence>,
 }
@@ -135,6 +166,7 @@ impl Verdict {
             severity: Severity::Warning,
             sentence: String::new(),
             remedy: None,
+            advice: Vec::new(),
             evidence: Vec::new(),
         }
     }

@@ -36,7 +36,7 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
 ///
 /// Of the traffic rows `cut` goes first: a request that was read and then cut may have been carried out, so that it cannot be
 /// repeated blindly; a reset one may have been; a refused one was not, and every client may try it again.
-pub const TABLE: [Row; 16] = [
+pub const TABLE: [Row; 21] = [
     Row {
         headline: "oom-killed",
         exit: Exit::OomKilled,
@@ -82,6 +82,28 @@ pub const TABLE: [Row; 16] = [
         remedy: "Stop the process that is named as the sender from doing it; use the runtime's own stop command.",
     },
     Row {
+        headline: "stuck",
+        exit: Exit::Stuck,
+        traffic: &[],
+        unclean: true,
+        severity: Severity::Critical,
+        precedence: 128,
+        meaning: "Its grace is long over, and it still runs.",
+        proof: "Its stop was asked for; no end of its main process was seen, with nothing lost, ten seconds and more after the grace.",
+        remedy: "Look for what holds it: a process in uninterruptible sleep (a disk or network mount that hangs), or a kubelet or runtime that is not running.",
+    },
+    Row {
+        headline: "runtime-failed",
+        exit: Exit::RuntimeFailed,
+        traffic: &[],
+        unclean: true,
+        severity: Severity::Critical,
+        precedence: 125,
+        meaning: "The runtime did not start the container's program, or gave it up.",
+        proof: "The API reports StartError, ContainerCannotRun or another failure to create or run it.",
+        remedy: "See the container's waiting or terminated message in the pod's status: the command, a mount, the image or the runtime itself.",
+    },
+    Row {
         headline: "killed-after-grace",
         exit: Exit::KilledAfterGrace,
         traffic: &[],
@@ -93,14 +115,36 @@ pub const TABLE: [Row; 16] = [
         remedy: "Make the shutdown shorter than the grace, or the grace longer than the shutdown.",
     },
     Row {
+        headline: "prestop-overran",
+        exit: Exit::PrestopOverran,
+        traffic: &[],
+        unclean: true,
+        severity: Severity::Critical,
+        precedence: 118,
+        meaning: "The preStop hook took the grace: it was cut, or what it left the main process was too short.",
+        proof: "The hook ran until the grace was (nearly) over; the stop signal came only then, and the kubelet's minimum of two seconds after it the SIGKILL.",
+        remedy: "Make the hook shorter, or terminationGracePeriodSeconds longer than the hook and the shutdown together.",
+    },
+    Row {
+        headline: "sidecar-starved",
+        exit: Exit::SidecarStarved,
+        traffic: &[],
+        unclean: true,
+        severity: Severity::Warning,
+        precedence: 115,
+        meaning: "A sidecar was killed because the main containers had used up the grace: it was asked to stop only then.",
+        proof: "The sidecar's stop signal came when the grace was over or before the last main container ended, and its SIGKILL within about two seconds.",
+        remedy: "Shorten the main containers' shutdown, or raise terminationGracePeriodSeconds by what the sidecar needs.",
+    },
+    Row {
         headline: "force-killed",
         exit: Exit::ForceKilled,
         traffic: &[],
         unclean: true,
         severity: Severity::Warning,
         precedence: 110,
-        meaning: "The runtime killed the main process without asking it to stop first.",
-        proof: "The runtime's SIGKILL reached it, and no stop signal of the runtime's before that, with nothing lost.",
+        meaning: "The runtime killed the main process without asking it to stop first, or its pod was deleted with a grace of 0.",
+        proof: "The runtime's SIGKILL reached it, and no stop signal of the runtime's before that, with nothing lost; or the deletion had a grace of 0.",
         remedy: "Stop it with a grace period (not `kill`, `rm --force` or a grace of 0).",
     },
     Row {
@@ -135,6 +179,17 @@ pub const TABLE: [Row; 16] = [
         meaning: "The stop signal itself ended the process: no handler ran, and any work in flight was dropped.",
         proof: "The exit status names the stop signal, and signal_deliver shows no handler for it.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
+    },
+    Row {
+        headline: "prestop-failed",
+        exit: Exit::PrestopFailed,
+        traffic: &[],
+        unclean: true,
+        severity: Severity::Warning,
+        precedence: 75,
+        meaning: "The main process ended cleanly, but the preStop hook failed: its work was not done.",
+        proof: "sched_process_exit shows the hook's code, or the kubelet's Event FailedPreStopHook says so.",
+        remedy: "Run the hook by hand in the container: its program may be missing from the image, or its port closed.",
     },
     Row {
         headline: "nonzero-exit",
@@ -199,7 +254,7 @@ pub const TABLE: [Row; 16] = [
         severity: Severity::Info,
         precedence: 10,
         meaning: "It ended as it should, and no client was hurt.",
-        proof: "Exit code 0, or the stop signal's own (128 + n) after it was handled; its sockets were observed and quiet.",
+        proof: "Exit code 0, the stop signal's own (128 + n) after it was handled, or one that an annotation expects; its sockets were observed and quiet.",
         remedy: "Nothing.",
     },
     Row {
@@ -221,13 +276,18 @@ mod tests {
 
     use super::*;
 
-    const EXITS: [Exit; 12] = [
+    const EXITS: [Exit; 17] = [
         Exit::Clean,
         Exit::DefaultAction,
         Exit::NonzeroExit,
         Exit::IgnoredStopSignal,
         Exit::BlockedStopSignal,
         Exit::KilledAfterGrace,
+        Exit::PrestopOverran,
+        Exit::PrestopFailed,
+        Exit::SidecarStarved,
+        Exit::Stuck,
+        Exit::RuntimeFailed,
         Exit::ForceKilled,
         Exit::OomKilled,
         Exit::OomChild,

@@ -8,7 +8,9 @@ pub mod images;
 pub mod keeper;
 pub mod kubectl;
 pub mod node;
+pub mod play;
 pub mod process;
+pub mod stories;
 
 use std::fs;
 use std::io;
@@ -33,7 +35,7 @@ const NODES: &str = "nodes";
 
 /// What `cargo xtask cluster` built: a directory with
 /// - `bin/`: etcd, kube-apiserver and kubectl; for a whole cluster kube-controller-manager, kube-scheduler and jaeger too
-/// - for nodes: `bin/go-server`, and in `node/` rootfs.raw, vmlinuz and initrd
+/// - for nodes: `bin/go-server`, and in `node/` rootfs.raw, vmlinuz, initrd and busybox
 #[derive(Clone, Debug)]
 pub struct Tools {
     directory: PathBuf,

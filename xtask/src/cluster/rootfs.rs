@@ -79,6 +79,8 @@ pub struct Rootfs {
     pub disk: PathBuf,
     pub kernel: PathBuf,
     pub initrd: PathBuf,
+    /// Static, for images. Not the host's: Debian 12's falls over its own name resolution.
+    pub busybox: PathBuf,
 }
 
 /// Builds the disk with `programs` in `/usr/local/bin`, once for its content. The path of each must change with its content.
@@ -91,6 +93,7 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
         disk: dir.join("rootfs.raw"),
         kernel: dir.join("vmlinuz"),
         initrd: dir.join("initrd"),
+        busybox: dir.join("busybox"),
     };
     if dir.is_dir() {
         return Ok(parts);
@@ -107,6 +110,7 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
     bootstrap(&root)?;
     add_programs(&root, programs)?;
     take_kernel(&root, &partial.join("vmlinuz"))?;
+    fs::copy(root.join("bin/busybox"), partial.join("busybox")).context("taking busybox from the nodes' root")?;
     make_initrd(&root, &partial)?;
     make_disk(&root, &partial.join("rootfs.raw"))?;
     fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
@@ -122,6 +126,7 @@ fn key(programs: &[PathBuf]) -> String {
     }
     content.part("init", INIT.as_bytes());
     content.part("size", &DISK_MIB.to_le_bytes());
+    content.part("files", b"rootfs.raw vmlinuz initrd busybox");
     // Their directory bears the key of their content; reading 200 MB at every call would take seconds.
     for program in programs {
         content.part("program", program.as_os_str().as_encoded_bytes());
@@ -180,7 +185,7 @@ fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
     for sub in ["bin", "proc", "sys", "dev", "root", "node", "modules"] {
         fs::create_dir_all(tree.join(sub)).with_context(|| format!("making the initrd's {sub}"))?;
     }
-    fs::copy(root.join("bin/busybox"), tree.join("bin/busybox")).context("copying busybox into the initrd")?;
+    fs::copy(dir.join("busybox"), tree.join("bin/busybox")).context("copying busybox into the initrd")?;
     for applet in ["sh", "mount", "umount", "cat", "cp", "sleep", "insmod", "switch_root"] {
         symlink("busybox", tree.join("bin").join(applet))?;
     }

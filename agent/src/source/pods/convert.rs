@@ -34,14 +34,14 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 
 /// The parts of a pod's name that everything else needs. None for an object without them, which no API server gives.
-pub(super) fn uid(pod: &api::Pod) -> Option<PodUid> {
+pub(in crate::source) fn uid(pod: &api::Pod) -> Option<PodUid> {
     let uid = pod.metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
     pod.metadata.name.as_deref().zip(pod.metadata.namespace.as_deref())?;
     Some(pod_uid(uid))
 }
 
 /// What stays the same over its life. `node` is ours.
-pub(super) fn identity(pod: &api::Pod, node: &str, workload: Workload) -> Option<PodIdentity> {
+pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload) -> Option<PodIdentity> {
     let meta = &pod.metadata;
     let uid = uid(pod)?;
     let annotation = |name: &str| meta.annotations.as_ref()?.get(name).filter(|value| !value.is_empty());
@@ -296,7 +296,7 @@ fn wall(time: &Time) -> Option<Wall> {
 }
 
 /// Text that others chose: cut to `max` bytes, what a terminal would act on escaped.
-pub(super) fn bounded(text: &str, max: usize) -> String {
+pub(in crate::source) fn bounded(text: &str, max: usize) -> String {
     if text.len() <= max {
         return shown(text).into_owned();
     }

@@ -107,7 +107,7 @@ fn is_refused(error: &kube::Error) -> bool {
 }
 
 /// An error and what it came from, in one line, nothing twice.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(in crate::source) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |&error| error.source()) {
         let cause = cause.to_string();

@@ -14,14 +14,14 @@ const MAX_QUOTED: usize = 64;
 
 /// As annotated: None where it is not, or badly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Annotated {
+pub(in crate::source) struct Annotated {
     ignore: Option<bool>,
     expected_exit_codes: Option<Vec<u8>>,
 }
 
 /// An annotation that means nothing, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub(super) enum BadAnnotation {
+pub(in crate::source) enum BadAnnotation {
     #[error("annotation {IGNORE} is \"{0}\", which is neither \"true\" nor \"false\"; it is ignored")]
     Ignore(String),
     #[error("annotation {EXPECTED} is \"{0}\", which is no list of exit codes from 0 to 255 such as \"0,3\"; it is ignored")]
@@ -46,6 +46,11 @@ impl Annotated {
             }
         }
         annotated
+    }
+
+    /// `epitaph.dev/ignore`, where it is annotated.
+    pub fn ignore(&self) -> Option<bool> {
+        self.ignore
     }
 
     /// The pod's own word, and where it has none its namespace's.

@@ -27,7 +27,7 @@ const MAX_NAME: usize = 253;
 /// On the pods of a Deployment's ReplicaSet, whose name ends with it.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-pub(super) struct Owners {
+pub(in crate::source) struct Owners {
     client: Client,
     asker: Asker,
     /// By UID of the ReplicaSet or Job: its own controller.
@@ -99,6 +99,14 @@ impl Owners {
     }
 }
 
+/// What the pod itself says, without a question to the API.
+pub(in crate::source) fn unasked(pod: &Pod) -> Workload {
+    match direct(pod) {
+        Direct::Known(workload) => workload,
+        Direct::Ask(_, owner) => fallback(pod, owner),
+    }
+}
+
 type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 async fn metadata<K>(client: Client, namespace: &str, name: &str) -> kube::Result<Meta>
@@ -130,7 +138,7 @@ fn direct(pod: &Pod) -> Direct<'_> {
     }
 }
 
-fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
+pub(in crate::source) fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
     owners.iter().find(|owner| owner.controller == Some(true))
 }
 

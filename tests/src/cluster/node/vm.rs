@@ -22,7 +22,7 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
         kubelet = Node::KUBELET_PORT,
     );
     let mut append = "console=ttyS0 loglevel=4 mitigations=off panic=0 net.ifnames=0 apparmor=0 audit=0 \
-                      systemd.show_status=0 random.trust_cpu=on"
+                      systemd.show_status=0 random.trust_cpu=on transparent_hugepage=never"
         .to_owned();
     if let Some(khz) = tsc_khz() {
         append.push_str(&format!(" tsc=reliable tsc_early_khz={khz}"));

@@ -1,0 +1,142 @@
+//! What `epitaph observer` needs beside what every process of ours does.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::human_duration;
+use crate::observe;
+use crate::observe::election::Timing;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Observer {
+    /// Be active only while holding the Lease.
+    pub election: bool,
+    /// The Lease's name.
+    pub lease: String,
+    /// Its namespace; without it that of the ServiceAccount, or of the kubeconfig's context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(with = "human_duration")]
+    pub lease_duration: Duration,
+    #[serde(with = "human_duration")]
+    pub renew_deadline: Duration,
+    #[serde(with = "human_duration")]
+    pub retry_period: Duration,
+    /// Pods of the cluster that are known at once.
+    pub pods: usize,
+    /// Endpoints that are known at once, one per Service and pod.
+    pub endpoints: usize,
+}
+
+impl Default for Observer {
+    fn default() -> Self {
+        let Timing {
+            lease,
+            renew_deadline,
+            retry,
+        } = Timing::default();
+        let observe::Limits { pods, endpoints, .. } = observe::Limits::default();
+        Observer {
+            election: true,
+            lease: "epitaph-observer".to_owned(),
+            namespace: None,
+            lease_duration: lease,
+            renew_deadline,
+            retry_period: retry,
+            pods,
+            endpoints,
+        }
+    }
+}
+
+impl Observer {
+    pub fn timing(&self) -> Timing {
+        Timing {
+            lease: self.lease_duration,
+            renew_deadline: self.renew_deadline,
+            retry: self.retry_period,
+        }
+    }
+
+    pub fn limits(&self) -> observe::Limits {
+        observe::Limits {
+            pods: self.pods,
+            endpoints: self.endpoints,
+            ..observe::Limits::default()
+        }
+    }
+
+    /// The key that is wrong, and how.
+    pub(super) fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let Timing {
+            lease,
+            renew_deadline,
+            retry,
+        } = self.timing();
+        if lease.subsec_nanos() != 0 || lease.as_secs() > 3600 {
+            return Some((
+                "observer.lease_duration",
+                "must be whole seconds, as a Lease has them, up to an hour",
+            ));
+        }
+        if renew_deadline >= lease {
+            return Some(("observer.renew_deadline", "must be shorter than observer.lease_duration"));
+        }
+        if retry.is_zero() || retry * 2 > renew_deadline {
+            return Some((
+                "observer.retry_period",
+                "must be more than zero, and at most half of observer.renew_deadline",
+            ));
+        }
+        // Both become part of a URL.
+        let is_name = |name: &str| !name.is_empty() && name.len() <= 253 && name.bytes().all(is_name_byte);
+        if !is_name(&self.lease) {
+            return Some(("observer.lease", "must be a name of lower-case letters, digits, `-` and `.`"));
+        }
+        if !self.namespace.as_deref().is_none_or(is_name) {
+            return Some(("observer.namespace", "must be a name of lower-case letters, digits and `-`"));
+        }
+        if self.pods == 0 {
+            return Some(("observer.pods", "must be 1 or more"));
+        }
+        if self.endpoints == 0 {
+            return Some(("observer.endpoints", "must be 1 or more"));
+        }
+        None
+    }
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_gives_up_before_others_take_over() {
+        let problem = |change: fn(&mut Observer)| {
+            let mut config = Observer::default();
+            change(&mut config);
+            config.problem().map(|(key, _)| key)
+        };
+        assert_eq!(problem(|_| {}), None);
+        assert_eq!(
+            problem(|c| c.renew_deadline = c.lease_duration),
+            Some("observer.renew_deadline")
+        );
+        assert_eq!(
+            problem(|c| c.lease_duration = Duration::from_millis(15_500)),
+            Some("observer.lease_duration")
+        );
+        assert_eq!(
+            problem(|c| c.retry_period = Duration::from_secs(6)),
+            Some("observer.retry_period")
+        );
+        assert_eq!(problem(|c| c.lease = "../pods".to_owned()), Some("observer.lease"));
+        assert_eq!(problem(|c| c.namespace = Some(String::new())), Some("observer.namespace"));
+    }
+}

@@ -1,0 +1,349 @@
+//! Services' endpoints over all their slices, and the way out of each one that is a pod.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::contact::Seen;
+use super::pods::Pods;
+use super::{Conditions, DropReason, EndpointRemoval, Moment, Output, SliceFact, SliceKey};
+use crate::attribute::PodUid;
+use crate::event::Boot;
+use crate::pod::PodIdentity;
+
+/// An endpoint that moves from one slice to another is in none for a moment.
+const MOVE: Duration = Duration::from_secs(3);
+
+/// How long an endpoint that is gone waits for its pod's word.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    most: usize,
+    count: usize,
+    slices: HashMap<SliceKey, Slice>,
+    services: HashMap<ServiceKey, Service>,
+    /// In no slice any more.
+    departed: BTreeSet<(ServiceKey, PodUid)>,
+    /// Told already: one span per Service and pod, whatever comes.
+    told: HashSet<(ServiceKey, PodUid)>,
+    /// Told since the list began.
+    listed: Option<HashSet<SliceKey>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct ServiceKey {
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Slice {
+    service: ServiceKey,
+    pods: HashSet<PodUid>,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    endpoints: HashMap<PodUid, Endpoint>,
+    ready: usize,
+    serving_terminating: usize,
+    /// Since when none is ready and kube-proxy uses serving, terminating ones.
+    all_terminating: Option<Moment>,
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    places: Vec<Place>,
+    ports: Arc<[String]>,
+    address_types: Vec<Arc<str>>,
+    conditions: Conditions,
+    /// It was on its way out when first seen.
+    terminating_at_start: bool,
+    /// It was not ready when first seen, and never since.
+    unready_at_start: bool,
+    terminating: Option<Moment>,
+    not_ready: Option<Moment>,
+    not_serving: Option<Moment>,
+    all_terminating: Option<Moment>,
+    publish_not_ready: bool,
+    departed: Option<Moment>,
+}
+
+#[derive(Debug)]
+struct Place {
+    slice: Arc<str>,
+    conditions: Conditions,
+}
+
+impl Endpoints {
+    pub(super) fn new(most: usize) -> Endpoints {
+        Endpoints {
+            most,
+            count: 0,
+            slices: HashMap::new(),
+            services: HashMap::new(),
+            departed: BTreeSet::new(),
+            told: HashSet::new(),
+            listed: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn slice(&mut self, fact: SliceFact, seen: Seen, out: &mut Vec<Output>) {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(fact.key.clone());
+        }
+        let service = ServiceKey {
+            namespace: fact.key.namespace.clone(),
+            name: fact.service.clone(),
+        };
+        if self.slices.get(&fact.key).is_some_and(|slice| slice.service != service) {
+            self.slice_gone(&fact.key, seen);
+        }
+        // One pod may stand in a slice more than once.
+        let mut now_in: HashMap<&PodUid, Conditions> = HashMap::new();
+        for endpoint in &fact.endpoints {
+            let conditions = now_in.entry(&endpoint.pod).or_default();
+            *conditions = conditions.or(endpoint.conditions);
+        }
+        let mut dropped = 0;
+        for (uid, conditions) in &now_in {
+            dropped += u64::from(!self.place(&service, uid, *conditions, &fact, seen));
+        }
+        if dropped > 0 {
+            out.push(Output::Dropped {
+                reason: DropReason::EndpointCap,
+                count: dropped,
+            });
+        }
+        let pods: HashSet<PodUid> = now_in.into_keys().cloned().collect();
+        let before = self.slices.insert(
+            fact.key.clone(),
+            Slice {
+                service: service.clone(),
+                pods,
+            },
+        );
+        let now = &self.slices[&fact.key].pods;
+        let left: Vec<PodUid> = before.map_or_else(Vec::new, |before| before.pods.difference(now).cloned().collect());
+        for uid in left {
+            self.leave(&service, &uid, &fact.key.name, seen);
+        }
+        self.reckon(&service, seen);
+    }
+
+    pub(super) fn slice_gone(&mut self, key: &SliceKey, seen: Seen) {
+        let Some(slice) = self.slices.remove(key) else { return };
+        for uid in &slice.pods {
+            self.leave(&slice.service, uid, &key.name, seen);
+        }
+        self.reckon(&slice.service, seen);
+    }
+
+    pub(super) fn list_begin(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// Those that the list lacked are gone.
+    pub(super) fn list_end(&mut self, seen: Seen) {
+        let listed = self.listed.take().unwrap_or_default();
+        let lacking: Vec<SliceKey> = self.slices.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        for key in lacking {
+            self.slice_gone(&key, seen);
+        }
+    }
+
+    /// Those that are out for good.
+    pub(super) fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+        let mut over = Vec::new();
+        for key in &self.departed {
+            let endpoint = self.services.get(&key.0).and_then(|service| service.endpoints.get(&key.1));
+            let Some((endpoint, departed)) = endpoint.and_then(|endpoint| Some((endpoint, endpoint.departed?))) else {
+                over.push(key.clone());
+                continue;
+            };
+            let waited = now.since(departed.at);
+            if waited < MOVE {
+                continue;
+            }
+            let dropped = |reason| Output::Dropped { reason, count: 1 };
+            match pods.get(&key.1) {
+                Some(record) if record.ended => {
+                    if endpoint.is_begin_unseen() {
+                        out.push(dropped(DropReason::BeginUnseen));
+                    } else if pods.has_trace(record) && self.told.insert(key.clone()) {
+                        out.push(Output::Removal(Box::new(removal(
+                            endpoint,
+                            departed,
+                            record.identity.clone(),
+                            &key.0,
+                        ))));
+                    }
+                }
+                _ if waited < PATIENCE => continue,
+                // The Service let go of a pod that goes on.
+                Some(_) => {}
+                None => out.push(dropped(DropReason::PodUnknown)),
+            }
+            over.push(key.clone());
+        }
+        for (service, uid) in over {
+            self.forget(&service, &uid);
+        }
+        self.told.retain(|(_, uid)| pods.get(uid).is_some());
+    }
+
+    /// The pod stands in this slice; false where there is no room for it.
+    fn place(&mut self, key: &ServiceKey, uid: &PodUid, conditions: Conditions, fact: &SliceFact, seen: Seen) -> bool {
+        let service = self.services.entry(key.clone()).or_default();
+        let endpoint = match service.endpoints.get_mut(uid) {
+            Some(endpoint) => endpoint,
+            None if self.count >= self.most => return false,
+            None => {
+                self.count += 1;
+                let endpoint = Endpoint::new(conditions, seen);
+                service.endpoints.entry(uid.clone()).or_insert(endpoint)
+            }
+        };
+        if endpoint.departed.take().is_some() {
+            self.departed.remove(&(key.clone(), uid.clone()));
+        }
+        match endpoint.places.iter_mut().find(|place| place.slice == fact.key.name) {
+            Some(place) => place.conditions = conditions,
+            None => endpoint.places.push(Place {
+                slice: fact.key.name.clone(),
+                conditions,
+            }),
+        }
+        // Within one slice: two of them are not written at once.
+        endpoint.publish_not_ready |= conditions.ready && conditions.terminating;
+        endpoint.ports = fact.ports.clone();
+        if !endpoint.address_types.contains(&fact.address_type) {
+            endpoint.address_types.push(fact.address_type.clone());
+            endpoint.address_types.sort();
+        }
+        service.change(uid, seen);
+        true
+    }
+
+    fn leave(&mut self, key: &ServiceKey, uid: &PodUid, slice: &str, seen: Seen) {
+        let Some(service) = self.services.get_mut(key) else { return };
+        let Some(endpoint) = service.endpoints.get_mut(uid) else {
+            return;
+        };
+        endpoint.places.retain(|place| &*place.slice != slice);
+        if endpoint.places.is_empty() {
+            endpoint.departed = Some(seen.moment());
+            self.departed.insert((key.clone(), uid.clone()));
+        }
+        service.change(uid, seen);
+    }
+
+    /// Whether all of the Service's endpoints are terminating, once all of a slice is known.
+    fn reckon(&mut self, key: &ServiceKey, seen: Seen) {
+        let Some(service) = self.services.get_mut(key) else { return };
+        let all_terminating = service.ready == 0 && service.serving_terminating > 0;
+        match (all_terminating, service.all_terminating) {
+            (true, None) => service.all_terminating = Some(seen.moment()),
+            (false, Some(_)) => service.all_terminating = None,
+            _ => {}
+        }
+        let Some(since) = service.all_terminating else { return };
+        for endpoint in service.endpoints.values_mut() {
+            let Some(terminating) = endpoint.terminating else { continue };
+            if endpoint.departed.is_none() {
+                let within = if since.at < terminating.at { terminating } else { since };
+                endpoint.all_terminating.get_or_insert(within);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &ServiceKey, uid: &PodUid) {
+        self.departed.remove(&(key.clone(), uid.clone()));
+        let Some(service) = self.services.get_mut(key) else { return };
+        if service.endpoints.remove(uid).is_some() {
+            self.count -= 1;
+        }
+        if service.endpoints.is_empty() {
+            self.services.remove(key);
+        }
+    }
+}
+
+impl Service {
+    /// An endpoint's places changed.
+    fn change(&mut self, uid: &PodUid, seen: Seen) {
+        let Some(endpoint) = self.endpoints.get_mut(uid) else { return };
+        let before = endpoint.conditions;
+        let places = endpoint.places.iter().map(|place| place.conditions);
+        let after = places.reduce(Conditions::or).unwrap_or_default();
+        // What is in no slice is judged by what it was last.
+        if !endpoint.places.is_empty() {
+            endpoint.follow(after, seen.moment());
+        }
+        endpoint.conditions = after;
+        let moved = |count: &mut usize, of: fn(Conditions) -> bool| {
+            *count = *count + usize::from(of(after)) - usize::from(of(before));
+        };
+        moved(&mut self.ready, |c| c.ready);
+        moved(&mut self.serving_terminating, |c| c.serving && c.terminating);
+    }
+}
+
+impl Endpoint {
+    fn new(conditions: Conditions, seen: Seen) -> Endpoint {
+        Endpoint {
+            places: Vec::new(),
+            ports: Arc::default(),
+            address_types: Vec::new(),
+            // Counted when it gets its place.
+            conditions: Conditions::default(),
+            terminating_at_start: seen.is_at_start() && conditions.terminating,
+            unready_at_start: seen.is_at_start() && !conditions.ready,
+            terminating: None,
+            not_ready: None,
+            not_serving: None,
+            all_terminating: None,
+            publish_not_ready: false,
+            departed: None,
+        }
+    }
+
+    fn follow(&mut self, now: Conditions, at: Moment) {
+        let since = |was: &mut Option<Moment>, is: bool| {
+            if is {
+                was.get_or_insert(at);
+            } else {
+                *was = None;
+            }
+        };
+        since(&mut self.not_ready, !now.ready);
+        since(&mut self.not_serving, !now.serving);
+        since(&mut self.terminating, now.terminating);
+        self.unready_at_start &= !now.ready;
+    }
+
+    fn is_begin_unseen(&self) -> bool {
+        self.terminating_at_start || (self.terminating.is_none() && self.unready_at_start)
+    }
+}
+
+fn removal(endpoint: &Endpoint, departed: Moment, pod: Arc<PodIdentity>, service: &ServiceKey) -> EndpointRemoval {
+    EndpointRemoval {
+        pod,
+        service: service.name.clone(),
+        ports: endpoint.ports.clone(),
+        address_types: endpoint.address_types.clone(),
+        begin: endpoint.terminating.or(endpoint.not_ready).unwrap_or(departed),
+        end: departed,
+        terminating: endpoint.terminating,
+        not_ready: endpoint.not_ready,
+        not_serving: endpoint.not_serving,
+        all_terminating: endpoint.all_terminating,
+        publish_not_ready: endpoint.publish_not_ready,
+    }
+}

@@ -1,0 +1,274 @@
+//! What one node cannot see of a pod's end: when its endpoints left their Services, and which pod took its place.
+//!
+//! A pure state machine beside `correlate`: watched objects in, finished facts out.
+//!
+//! *Architecture invariant*: reads no clock, does no I/O, keeps a bounded number of objects and counts what it does not keep.
+//! Only what was watched from its beginning is told: an observer that starts in the middle of a removal says nothing of it.
+
+mod contact;
+pub mod election;
+mod endpoints;
+mod fact;
+mod pods;
+mod replacements;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::Boot;
+use crate::pod::PodIdentity;
+
+pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
+
+use contact::Contact;
+use endpoints::Endpoints;
+use pods::Pods;
+use replacements::Replacements;
+
+/// Bounds of memory; what does not fit is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Pods known, those that are gone but still needed among them.
+    pub pods: usize,
+    /// Endpoints known, one per Service and pod.
+    pub endpoints: usize,
+    /// Ended pods that wait for a replacement.
+    pub vacancies: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // Kubernetes' own largest cluster has 150 000 pods.
+        Limits {
+            pods: 150_000,
+            endpoints: 300_000,
+            vacancies: 10_000,
+        }
+    }
+}
+
+/// When something was seen, on this machine's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub at: Boot,
+    /// The watch was interrupted before: it may have happened so much earlier.
+    pub gap: Option<Duration>,
+}
+
+impl Moment {
+    const fn exact(at: Boot) -> Moment {
+        Moment { at, gap: None }
+    }
+}
+
+/// One pod's way out of one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointRemoval {
+    pub pod: Arc<PodIdentity>,
+    /// Name of the Service, in the pod's namespace.
+    pub service: Arc<str>,
+    /// `http/TCP:8080`, or without a name `TCP:8080`.
+    pub ports: Arc<[String]>,
+    /// `IPv4`, `IPv6`: of the slices that held it.
+    pub address_types: Vec<Arc<str>>,
+    /// Terminating first seen; where it never was, no longer ready; where that was not seen either, gone.
+    pub begin: Moment,
+    /// In no slice of the Service any more.
+    pub end: Moment,
+    pub terminating: Option<Moment>,
+    /// Since when it was not ready.
+    pub not_ready: Option<Moment>,
+    /// Since when it was not serving.
+    pub not_serving: Option<Moment>,
+    /// Since when, within begin and end, no endpoint of the Service was ready and kube-proxy used serving, terminating ones.
+    pub all_terminating: Option<Moment>,
+    /// It was ready and terminating at once, as only `publishNotReadyAddresses` makes it.
+    pub publish_not_ready: bool,
+}
+
+/// The pod that took an ended one's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The one that ended.
+    pub pod: Arc<PodIdentity>,
+    /// As it was when it became ready.
+    pub by: Arc<PodIdentity>,
+    pub rule: Rule,
+    pub created: Moment,
+    pub scheduled: Option<Moment>,
+    pub ready: Option<Moment>,
+    /// Ready, or, without that, the end of the replacement or of our patience.
+    pub end: Moment,
+}
+
+/// How a replacement is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The next pod of the same ReplicaSet (or ReplicationController), first ended first replaced.
+    NextOfReplicaSet,
+    /// Same StatefulSet, same name.
+    NameInStatefulSet,
+    /// Same DaemonSet, same node.
+    NodeOfDaemonSet,
+    /// Same Job, same completion index.
+    IndexInJob,
+    /// The next pod of a Job that has one pod at a time.
+    NextOfJob,
+}
+
+impl Rule {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::NextOfReplicaSet => "next-of-replica-set",
+            Rule::NameInStatefulSet => "name-in-stateful-set",
+            Rule::NodeOfDaemonSet => "node-of-daemon-set",
+            Rule::IndexInJob => "index-in-job",
+            Rule::NextOfJob => "next-of-job",
+        }
+    }
+}
+
+/// What the machine says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Removal(Box<EndpointRemoval>),
+    Replacement(Box<Replacement>),
+    Dropped { reason: DropReason, count: u64 },
+}
+
+/// Why something is not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// More pods than [`Limits::pods`].
+    PodCap,
+    /// More endpoints than [`Limits::endpoints`].
+    EndpointCap,
+    /// More open vacancies than [`Limits::vacancies`].
+    VacancyCap,
+    /// It was under way when the observation began.
+    BeginUnseen,
+    /// An endpoint left whose pod the pods' watch never showed.
+    PodUnknown,
+}
+
+impl DropReason {
+    pub const ALL: [DropReason; 5] = [
+        DropReason::PodCap,
+        DropReason::EndpointCap,
+        DropReason::VacancyCap,
+        DropReason::BeginUnseen,
+        DropReason::PodUnknown,
+    ];
+
+    /// Name on metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::PodCap => "pod_cap",
+            DropReason::EndpointCap => "endpoint_cap",
+            DropReason::VacancyCap => "vacancy_cap",
+            DropReason::BeginUnseen => "begin_unseen",
+            DropReason::PodUnknown => "pod_unknown",
+        }
+    }
+}
+
+/// One term of office: made when the Lease is won, dropped when it is lost.
+#[derive(Debug)]
+pub struct Observer {
+    contact: [Contact; Watch::ALL.len()],
+    /// Namespaces whose owners opted out, of the list that goes on.
+    ignored_so_far: Option<HashSet<String>>,
+    pods: Pods,
+    endpoints: Endpoints,
+    replacements: Replacements,
+}
+
+impl Observer {
+    pub fn new(limits: Limits) -> Observer {
+        Observer {
+            contact: Default::default(),
+            ignored_so_far: None,
+            pods: Pods::new(limits.pods),
+            endpoints: Endpoints::new(limits.endpoints),
+            replacements: Replacements::new(limits.vacancies),
+        }
+    }
+
+    /// `now` does not go back.
+    pub fn handle(&mut self, now: Boot, input: Input) -> Vec<Output> {
+        let mut out = Vec::new();
+        let seen = input.watch().map(|watch| self.contact[watch as usize].word(now));
+        match (input, seen) {
+            (Input::Broken(watch), _) => self.contact[watch as usize].broken(now),
+            (Input::ListBegin(watch), _) => self.list_begin(watch, now),
+            (Input::ListEnd(watch), _) => self.list_end(watch, now, &mut out),
+            (Input::Slice(slice), Some(seen)) => self.endpoints.slice(slice, seen, &mut out),
+            (Input::SliceGone(key), Some(seen)) => self.endpoints.slice_gone(&key, seen),
+            (Input::Pod(sight), Some(seen)) => {
+                if let Some(step) = self.pods.apply(sight, seen, &mut out) {
+                    self.replacements.step(&step, &self.pods, &mut out);
+                }
+            }
+            (Input::PodGone(uid), Some(seen)) => {
+                if let Some(step) = self.pods.gone(&uid, seen) {
+                    self.replacements.step(&step, &self.pods, &mut out);
+                }
+            }
+            (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
+            (Input::NamespaceGone(name), _) => self.namespace(name, false),
+            _ => {}
+        }
+        // Before that nobody knows who opted out.
+        if self.is_synced() {
+            self.endpoints.finish(now, &self.pods, &mut out);
+            self.replacements.finish(now, &self.pods, &mut out);
+        }
+        self.pods.forget(now);
+        out
+    }
+
+    /// Every watch told its first list.
+    pub fn is_synced(&self) -> bool {
+        self.contact.iter().all(Contact::is_synced)
+    }
+
+    /// Pods, and endpoints, known.
+    pub fn known(&self) -> (usize, usize) {
+        (self.pods.len(), self.endpoints.len())
+    }
+
+    fn list_begin(&mut self, watch: Watch, now: Boot) {
+        self.contact[watch as usize].list_begin(now);
+        match watch {
+            Watch::EndpointSlices => self.endpoints.list_begin(),
+            Watch::Pods => self.pods.list_begin(),
+            Watch::Namespaces => self.ignored_so_far = Some(HashSet::new()),
+        }
+    }
+
+    fn list_end(&mut self, watch: Watch, now: Boot, out: &mut Vec<Output>) {
+        let seen = self.contact[watch as usize].word(now);
+        match watch {
+            Watch::EndpointSlices => self.endpoints.list_end(seen),
+            Watch::Pods => {
+                for step in self.pods.list_end(seen) {
+                    self.replacements.step(&step, &self.pods, out);
+                }
+            }
+            Watch::Namespaces => self.pods.ignored = self.ignored_so_far.take().unwrap_or_default(),
+        }
+        self.contact[watch as usize].list_end();
+    }
+
+    fn namespace(&mut self, name: String, ignored: bool) {
+        let names = self.ignored_so_far.as_mut().unwrap_or(&mut self.pods.ignored);
+        if ignored {
+            names.insert(name);
+        } else {
+            names.remove(&name);
+        }
+    }
+}

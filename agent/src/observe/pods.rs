@@ -1,0 +1,203 @@
+//! The pods of the cluster, a small record each.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::contact::Seen;
+use super::{DropReason, Moment, Output, Owner, PodSight};
+use crate::attribute::PodUid;
+use crate::event::Boot;
+use crate::pod::PodIdentity;
+
+/// How long a pod that is gone is still known: the watches of slices and pods are not in step.
+const KEEP: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Pods {
+    most: usize,
+    known: HashMap<PodUid, Record>,
+    gone: VecDeque<(Boot, PodUid)>,
+    /// Pods of an owner that have not ended.
+    live: HashMap<Arc<str>, usize>,
+    /// Told since the list began.
+    listed: Option<HashSet<PodUid>>,
+    /// Namespaces whose owners opted out.
+    pub(super) ignored: HashSet<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) identity: Arc<PodIdentity>,
+    pub(super) owner: Option<Owner>,
+    pub(super) completion_index: Option<Box<str>>,
+    pub(super) created: Seen,
+    pub(super) scheduled: Option<Moment>,
+    pub(super) ready: Option<Moment>,
+    /// Deleting, failed, succeeded or gone, whatever came first.
+    pub(super) ended: bool,
+    pub(super) succeeded: bool,
+    gone: bool,
+    started: bool,
+    ignored: Option<bool>,
+}
+
+/// What one version of a pod changed.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) uid: PodUid,
+    pub(super) seen: Seen,
+    pub(super) is_new: bool,
+    /// It is on its node from now on.
+    pub(super) is_scheduled: bool,
+    /// It ends from now on.
+    pub(super) ends: bool,
+    pub(super) is_gone: bool,
+    /// Pods of its owner that have not ended, this one left out.
+    pub(super) others: usize,
+}
+
+impl Pods {
+    pub(super) fn new(most: usize) -> Pods {
+        Pods {
+            most,
+            known: HashMap::new(),
+            gone: VecDeque::new(),
+            live: HashMap::new(),
+            listed: None,
+            ignored: HashSet::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(super) fn get(&self, uid: &PodUid) -> Option<&Record> {
+        self.known.get(uid)
+    }
+
+    /// An agent tells of its end, so that there is a trace to add to.
+    pub(super) fn has_trace(&self, record: &Record) -> bool {
+        // The pod's own word, and where it has none its namespace's.
+        let ignored = record
+            .ignored
+            .unwrap_or_else(|| self.ignored.contains(&record.identity.namespace));
+        record.started && !ignored && !record.identity.is_static
+    }
+
+    pub(super) fn apply(&mut self, sight: PodSight, seen: Seen, out: &mut Vec<Output>) -> Option<Step> {
+        let uid = sight.identity.uid.clone();
+        if let Some(listed) = &mut self.listed {
+            listed.insert(uid.clone());
+        }
+        let is_new = !self.known.contains_key(&uid);
+        if is_new && self.known.len() >= self.most {
+            out.push(Output::Dropped {
+                reason: DropReason::PodCap,
+                count: 1,
+            });
+            return None;
+        }
+        let record = self.known.entry(uid.clone()).or_insert_with(|| Record {
+            identity: sight.identity.clone(),
+            owner: sight.owner.clone(),
+            completion_index: sight.completion_index.clone(),
+            created: seen,
+            scheduled: None,
+            ready: None,
+            ended: false,
+            succeeded: false,
+            gone: false,
+            started: false,
+            ignored: None,
+        });
+        let is_scheduled = sight.scheduled && record.scheduled.is_none();
+        if is_scheduled {
+            record.scheduled = Some(seen.moment());
+        }
+        if sight.ready {
+            record.ready.get_or_insert(seen.moment());
+        }
+        let has_ended = sight.deleting || sight.failed || sight.succeeded;
+        let ends = has_ended && !record.ended;
+        record.ended |= has_ended;
+        record.succeeded |= sight.succeeded;
+        record.started |= sight.started;
+        record.ignored = sight.ignored;
+        record.identity = sight.identity;
+        let owner = record.owner.as_ref().map(|owner| owner.uid.clone());
+        let is_live = !record.ended;
+        if is_new && is_live {
+            self.count_live(owner.as_ref(), 1);
+        } else if !is_new && ends {
+            self.count_live(owner.as_ref(), -1);
+        }
+        let others = self.live(owner.as_ref()) - usize::from(is_live && owner.is_some());
+        Some(Step {
+            uid,
+            seen,
+            is_new,
+            is_scheduled,
+            ends,
+            is_gone: false,
+            others,
+        })
+    }
+
+    pub(super) fn gone(&mut self, uid: &PodUid, seen: Seen) -> Option<Step> {
+        let record = self.known.get_mut(uid).filter(|record| !record.gone)?;
+        record.gone = true;
+        let ends = !record.ended;
+        record.ended = true;
+        let owner = record.owner.as_ref().map(|owner| owner.uid.clone());
+        if ends {
+            self.count_live(owner.as_ref(), -1);
+        }
+        self.gone.push_back((seen.moment().at, uid.clone()));
+        Some(Step {
+            uid: uid.clone(),
+            seen,
+            is_new: false,
+            is_scheduled: false,
+            ends,
+            is_gone: true,
+            others: self.live(owner.as_ref()),
+        })
+    }
+
+    pub(super) fn list_begin(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// Those that the list lacked are gone.
+    pub(super) fn list_end(&mut self, seen: Seen) -> Vec<Step> {
+        let listed = self.listed.take().unwrap_or_default();
+        let mut lacking: Vec<PodUid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        lacking.sort();
+        lacking.iter().filter_map(|uid| self.gone(uid, seen)).collect()
+    }
+
+    pub(super) fn forget(&mut self, now: Boot) {
+        while let Some((at, uid)) = self.gone.front() {
+            if now.since(*at) <= KEEP {
+                break;
+            }
+            self.known.remove(uid);
+            self.gone.pop_front();
+        }
+    }
+
+    fn live(&self, owner: Option<&Arc<str>>) -> usize {
+        owner.and_then(|owner| self.live.get(owner)).copied().unwrap_or(0)
+    }
+
+    fn count_live(&mut self, owner: Option<&Arc<str>>, by: isize) {
+        let Some(owner) = owner else { return };
+        let count = self.live.entry(owner.clone()).or_default();
+        *count = count.saturating_add_signed(by);
+        if *count == 0 {
+            self.live.remove(owner);
+        }
+    }
+}

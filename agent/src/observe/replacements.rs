@@ -1,0 +1,210 @@
+//! Which pod took an ended one's place: one for one, by rules of the controllers, and none where two are possible.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pods::{Pods, Record, Step};
+use super::{DropReason, Moment, Output, Replacement, Rule};
+use crate::attribute::PodUid;
+use crate::event::Boot;
+use crate::pod::PodIdentity;
+
+/// A ReplicaSet replaces at once. A pod that it ended because it needs fewer is not replaced: one made later has another reason.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// The other controllers wait until the old pod is gone; a Job then waits six minutes at most.
+const AFTER_GONE: Duration = Duration::from_secs(600);
+
+/// How long after its creation a replacement is waited for.
+const READY_WITHIN: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub(super) struct Replacements {
+    most: usize,
+    /// By the owner's UID, in the order of their ends.
+    vacancies: HashMap<Arc<str>, VecDeque<Vacancy>>,
+    open: usize,
+    /// Made, and not ready yet.
+    coming: HashMap<PodUid, Coming>,
+    checked: Option<Boot>,
+}
+
+#[derive(Debug)]
+struct Vacancy {
+    uid: PodUid,
+    pod: Arc<PodIdentity>,
+    has_trace: bool,
+    completion_index: Option<Box<str>>,
+    /// Its controller may have made the replacement before we saw it end.
+    is_unsure: bool,
+    was_alone: bool,
+    at_once: bool,
+    opened: Boot,
+    gone: Option<Boot>,
+}
+
+impl Vacancy {
+    fn is_over(&self, now: Boot) -> bool {
+        if self.at_once {
+            now.since(self.opened) > AT_ONCE
+        } else {
+            self.gone.is_some_and(|gone| now.since(gone) > AFTER_GONE)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Coming {
+    pod: Arc<PodIdentity>,
+    rule: Rule,
+    created: Moment,
+}
+
+impl Replacements {
+    pub(super) fn new(most: usize) -> Replacements {
+        Replacements {
+            most,
+            vacancies: HashMap::new(),
+            open: 0,
+            coming: HashMap::new(),
+            checked: None,
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step, pods: &Pods, out: &mut Vec<Output>) {
+        let Some(record) = pods.get(&step.uid) else { return };
+        if (step.is_new || step.is_scheduled) && !step.seen.is_at_start() {
+            self.fill(step, record);
+        }
+        if step.ends {
+            self.open(step, record, pods.has_trace(record), out);
+        }
+        if step.is_gone {
+            let queue = record.owner.as_ref().and_then(|owner| self.vacancies.get_mut(&owner.uid));
+            let vacancy = queue.and_then(|queue| queue.iter_mut().find(|vacancy| vacancy.uid == step.uid));
+            if let Some(vacancy) = vacancy {
+                vacancy.gone = Some(step.seen.moment().at);
+            }
+        }
+        let settled = record.ready.is_some() || record.ended;
+        if settled && let Some(coming) = self.coming.remove(&step.uid) {
+            out.push(told(coming, record, record.ready.unwrap_or(step.seen.moment())));
+        }
+    }
+
+    /// What was waited for in vain.
+    pub(super) fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+        if self
+            .checked
+            .is_some_and(|checked| now.since(checked) < Duration::from_secs(1))
+        {
+            return;
+        }
+        self.checked = Some(now);
+        for queue in self.vacancies.values_mut() {
+            queue.retain(|vacancy| !vacancy.is_over(now));
+        }
+        self.vacancies.retain(|_, queue| !queue.is_empty());
+        self.open = self.vacancies.values().map(VecDeque::len).sum();
+        let late = self
+            .coming
+            .extract_if(|_, coming| now.since(coming.created.at) > READY_WITHIN);
+        let mut late: Vec<_> = late.collect();
+        late.sort_by(|a, b| a.0.cmp(&b.0));
+        for (uid, coming) in late {
+            if let Some(record) = pods.get(&uid) {
+                out.push(told(coming, record, Moment::exact(now)));
+            }
+        }
+    }
+
+    fn open(&mut self, step: &Step, record: &Record, has_trace: bool, out: &mut Vec<Output>) {
+        let Some(owner) = &record.owner else { return };
+        let at_once = match &*owner.kind {
+            "ReplicaSet" | "ReplicationController" => true,
+            "StatefulSet" | "DaemonSet" => false,
+            "Job" if !record.succeeded => false,
+            _ => return,
+        };
+        if self.open >= self.most {
+            out.push(Output::Dropped {
+                reason: DropReason::VacancyCap,
+                count: 1,
+            });
+            return;
+        }
+        self.open += 1;
+        self.vacancies.entry(owner.uid.clone()).or_default().push_back(Vacancy {
+            uid: step.uid.clone(),
+            pod: record.identity.clone(),
+            has_trace,
+            completion_index: record.completion_index.clone(),
+            is_unsure: !step.seen.is_in_order(),
+            was_alone: step.others == 0,
+            at_once,
+            opened: step.seen.moment().at,
+            gone: None,
+        });
+    }
+
+    /// A pod was made, or got its node: the vacancy that it fills, if one.
+    fn fill(&mut self, step: &Step, record: &Record) {
+        let Some(owner) = &record.owner else { return };
+        let Some(queue) = self.vacancies.get_mut(&owner.uid) else {
+            return;
+        };
+        let now = step.seen.moment().at;
+        queue.retain(|vacancy| !vacancy.is_over(now));
+        let of = |what: &dyn Fn(&Vacancy) -> bool| queue.iter().position(what);
+        let found = match (&*owner.kind, &record.completion_index) {
+            ("ReplicaSet" | "ReplicationController", _) if step.is_new => {
+                if !step.seen.is_in_order() || queue.iter().any(|vacancy| vacancy.is_unsure) {
+                    queue.clear();
+                    return;
+                }
+                of(&|_| true).zip(Some(Rule::NextOfReplicaSet))
+            }
+            ("StatefulSet", _) if step.is_new => {
+                of(&|vacancy| vacancy.pod.name == record.identity.name).zip(Some(Rule::NameInStatefulSet))
+            }
+            ("DaemonSet", _) if step.is_scheduled => {
+                let made_after = |vacancy: &Vacancy| vacancy.opened <= record.created.moment().at;
+                of(&|vacancy| vacancy.pod.node == record.identity.node && made_after(vacancy)).zip(Some(Rule::NodeOfDaemonSet))
+            }
+            ("Job", Some(index)) if step.is_new => {
+                of(&|vacancy| vacancy.completion_index.as_ref() == Some(index)).zip(Some(Rule::IndexInJob))
+            }
+            ("Job", None) if step.is_new && step.seen.is_in_order() => {
+                let alone = step.others == 0 && queue.len() == 1;
+                of(&|vacancy| alone && vacancy.was_alone && !vacancy.is_unsure).zip(Some(Rule::NextOfJob))
+            }
+            _ => None,
+        };
+        let Some((vacancy, rule)) = found.and_then(|(at, rule)| queue.remove(at).zip(Some(rule))) else {
+            return;
+        };
+        // One that ended before the observation began belongs to a trace that may have its replacement already.
+        if vacancy.has_trace && !vacancy.is_unsure {
+            let coming = Coming {
+                pod: vacancy.pod,
+                rule,
+                created: record.created.moment(),
+            };
+            self.coming.insert(step.uid.clone(), coming);
+        }
+    }
+}
+
+fn told(coming: Coming, record: &Record, end: Moment) -> Output {
+    let Coming { pod, rule, created } = coming;
+    Output::Replacement(Box::new(Replacement {
+        pod,
+        by: record.identity.clone(),
+        rule,
+        created,
+        scheduled: record.scheduled,
+        ready: record.ready,
+        end,
+    }))
+}

@@ -1,0 +1,98 @@
+mod election;
+mod endpoints;
+mod replacements;
+mod script;
+
+use std::fmt::Write as _;
+
+use script::{ZERO, parse};
+
+use super::{EndpointRemoval, Limits, Moment, Observer, Output, Replacement};
+use crate::event::Boot;
+
+/// Plays a script and shows each word with the time at which it was said.
+fn play(script: &str) -> String {
+    let mut observer = Observer::new(Limits {
+        pods: 12,
+        endpoints: 12,
+        vacancies: 4,
+    });
+    let mut text = String::new();
+    for (at, input) in parse(script) {
+        for output in observer.handle(at, input) {
+            let _ = writeln!(text, "{} {}", time(at), show(&output));
+        }
+    }
+    text
+}
+
+fn check(script: &str, expected: expect_test::Expect) {
+    expected.assert_eq(&play(script));
+}
+
+fn time(at: Boot) -> String {
+    let millis = i128::from(at.0 / 1_000_000) - i128::from(ZERO.0 / 1_000_000);
+    format!("{:+.1}", millis as f64 / 1000.0)
+}
+
+fn moment(moment: Moment) -> String {
+    match moment.gap {
+        Some(gap) => format!("{} (gap {:.1})", time(moment.at), gap.as_secs_f64()),
+        None => time(moment.at),
+    }
+}
+
+fn show(output: &Output) -> String {
+    match output {
+        Output::Dropped { reason, count } => format!("dropped {count} {}", reason.name()),
+        Output::Removal(r) => removal(r),
+        Output::Replacement(r) => replacement(r),
+    }
+}
+
+fn removal(r: &EndpointRemoval) -> String {
+    let mut text = format!(
+        "removal {} of {} [{} {}]: {} → {}",
+        r.pod.name,
+        r.service,
+        r.address_types.join(","),
+        r.ports.join(","),
+        moment(r.begin),
+        moment(r.end)
+    );
+    for (name, at) in [
+        ("terminating", r.terminating),
+        ("not ready", r.not_ready),
+        ("not serving", r.not_serving),
+        ("all terminating", r.all_terminating),
+    ] {
+        if let Some(at) = at {
+            let _ = write!(text, ", {name} {}", moment(at));
+        }
+    }
+    if r.publish_not_ready {
+        text += ", publishNotReadyAddresses";
+    }
+    text
+}
+
+fn replacement(r: &Replacement) -> String {
+    let mut text = format!(
+        "{} replaces {} ({}): created {}",
+        r.by.name,
+        r.pod.name,
+        r.rule.name(),
+        moment(r.created)
+    );
+    for (name, at) in [("scheduled", r.scheduled), ("ready", r.ready)] {
+        match at {
+            Some(at) => write!(text, ", {name} {}", moment(at)),
+            None => write!(text, ", never {name}"),
+        }
+        .expect("a String takes it");
+    }
+    if r.ready != Some(r.end) {
+        let _ = write!(text, ", end {}", moment(r.end));
+    }
+    text
+}

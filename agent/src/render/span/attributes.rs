@@ -1,0 +1,142 @@
+//! Attributes of spans and resources, and the words in them.
+
+use std::time::Duration;
+
+use opentelemetry::{Array, KeyValue, StringValue, Value};
+
+use crate::attribute::{Attribution, Runtime};
+use crate::event::{Boot, Disposition, TargetState};
+use crate::render::text::escape;
+use crate::termination::{RefusedSource, Role};
+
+/// Attributes in the order in which they were added.
+#[derive(Default)]
+pub(super) struct Attributes(Vec<KeyValue>);
+
+impl Attributes {
+    pub(super) fn text(&mut self, key: &'static str, value: impl Into<StringValue>) {
+        self.0.push(KeyValue::new(key, value.into()));
+    }
+    pub(super) fn maybe(&mut self, key: &'static str, value: Option<impl Into<StringValue>>) {
+        if let Some(value) = value {
+            self.text(key, value);
+        }
+    }
+    /// Text that others chose: bounded, and nothing in it that a terminal would obey.
+    pub(super) fn data(&mut self, key: &'static str, value: &str) {
+        self.text(key, data(value));
+    }
+    pub(super) fn bool(&mut self, key: &'static str, value: bool) {
+        self.0.push(KeyValue::new(key, value));
+    }
+    pub(super) fn count(&mut self, key: &'static str, value: u64) {
+        self.0.push(KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+    pub(super) fn signed(&mut self, key: &'static str, value: i64) {
+        self.0.push(KeyValue::new(key, value));
+    }
+    pub(super) fn signed_seconds(&mut self, key: &'static str, nanos: i64) {
+        self.0.push(KeyValue::new(key, nanos as f64 / 1e9));
+    }
+    pub(super) fn seconds(&mut self, key: &'static str, value: Duration) {
+        self.0.push(KeyValue::new(key, value.as_secs_f64()));
+    }
+    /// Nothing where there is nothing to list.
+    pub(super) fn texts(&mut self, key: &'static str, values: impl IntoIterator<Item = String>) {
+        let values: Vec<StringValue> = values.into_iter().map(Into::into).collect();
+        if !values.is_empty() {
+            self.0.push(KeyValue::new(key, Value::Array(Array::String(values))));
+        }
+    }
+}
+
+impl From<Attributes> for Vec<KeyValue> {
+    fn from(a: Attributes) -> Vec<KeyValue> {
+        a.0
+    }
+}
+
+/// Longest text of others that is kept, characters.
+const DATA_LIMIT: usize = 256;
+
+pub(super) fn data(text: &str) -> String {
+    let mut out = escape(text);
+    if let Some((end, _)) = out.char_indices().nth(DATA_LIMIT) {
+        out.truncate(end);
+    }
+    out
+}
+
+/// `+30000.123 ms`, to the microsecond; negative for what came before the begin (a probe's exec, a late record).
+pub(super) fn after(at: Boot, begin: Boot) -> String {
+    let (sign, distance) = if at < begin {
+        ('-', begin.since(at))
+    } else {
+        ('+', at.since(begin))
+    };
+    format!("{sign}{}.{:03} ms", distance.as_millis(), distance.subsec_micros() % 1000)
+}
+
+pub(super) fn role(role: Role) -> &'static str {
+    match role {
+        Role::Runtime => "runtime",
+        Role::Itself => "itself",
+        Role::Inside => "inside",
+        Role::Other => "other",
+        Role::Kernel => "kernel",
+    }
+}
+
+pub(super) fn place(place: &Attribution) -> String {
+    match place {
+        Attribution::Subject(subject, _) => subject.to_string(),
+        Attribution::Host => "host".into(),
+        Attribution::Unknown(_) => "unknown".into(),
+    }
+}
+
+pub(super) fn disposition(disposition: Disposition) -> &'static str {
+    match disposition {
+        Disposition::Unknown => "unknown",
+        Disposition::Default => "default",
+        Disposition::Ignore => "ignore",
+        Disposition::Handler => "handler",
+    }
+}
+
+pub(super) fn states(s: TargetState) -> impl Iterator<Item = String> {
+    let all = [
+        (s.blocked, "blocked"),
+        (s.stopped, "stopped"),
+        (s.frozen, "frozen"),
+        (s.exiting, "exiting"),
+        (s.traced, "traced"),
+    ];
+    all.into_iter().filter(|(is, _)| *is).map(|(_, name)| name.to_string())
+}
+
+pub(super) fn refused_source(source: RefusedSource) -> Option<&'static str> {
+    match source {
+        RefusedSource::ServerReset => Some("server-reset"),
+        RefusedSource::ClientError => Some("client-error"),
+        RefusedSource::None => None,
+    }
+}
+
+pub(super) fn runtime_name(runtime: Runtime) -> Option<&'static str> {
+    match runtime {
+        Runtime::Containerd => Some("containerd"),
+        Runtime::CriO => Some("cri-o"),
+        Runtime::Docker => Some("docker"),
+        Runtime::Podman => Some("podman"),
+        Runtime::Unnamed => None,
+    }
+}
+
+/// An axis's name, as every other output has it.
+pub(super) fn kebab(axis: &impl serde::Serialize) -> String {
+    match serde_json::to_value(axis) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("axes of a verdict are fieldless: {other:?}"),
+    }
+}

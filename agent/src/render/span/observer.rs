@@ -1,0 +1,109 @@
+//! The observer's spans: below the root of the trace that the agent of the pod's node tells. Their times are those at which
+//! the API server's word arrived, on the observer's clock.
+
+use opentelemetry::trace::{Event, SpanContext, TraceFlags, TraceState};
+use opentelemetry_sdk::trace::SpanData;
+
+use super::attributes::Attributes;
+use super::{Frame, Options, Trace, resource};
+use crate::event::WallOffset;
+use crate::observe::{EndpointRemoval, Moment, Replacement};
+use crate::pod::PodIdentity;
+use crate::render::attributes::key;
+use crate::render::id;
+
+/// `endpoint.removal`: one per pod and Service.
+pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Trace {
+    let at = frame(&r.pod, offset);
+    let mut a = Attributes::default();
+    a.data(key::K8S_SERVICE_NAME, &r.service);
+    a.texts(key::SERVICE_PORTS, r.ports.iter().cloned());
+    a.texts(key::ENDPOINT_ADDRESS_TYPES, r.address_types.iter().map(|t| t.to_string()));
+    if r.publish_not_ready {
+        a.bool(key::ENDPOINT_PUBLISH_NOT_READY, true);
+    }
+    a.bool(key::ENDPOINT_ALL_TERMINATING, r.all_terminating.is_some());
+    let span = below_the_root(&at, "endpoint.removal", r.begin, r.end, a);
+    let mut span = with_id(span, id::service_span_id(at.trace, "endpoint.removal", &r.service));
+    span.events.events = events(
+        &at,
+        [
+            ("endpoint.terminating", r.terminating),
+            ("endpoint.not_ready", r.not_ready),
+            ("service.all_terminating", r.all_terminating),
+            ("endpoint.not_serving", r.not_serving),
+            ("endpoint.gone", Some(r.end)),
+        ],
+        (r.begin, r.end),
+    );
+    Trace {
+        resource: resource::of_far_pod(&r.pod, options),
+        spans: vec![span],
+    }
+}
+
+/// `replacement`: at most one per pod that ended.
+pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Trace {
+    let at = frame(&r.pod, offset);
+    let mut a = Attributes::default();
+    a.text(key::REPLACEMENT_POD_NAME, r.by.name.clone());
+    a.text(key::REPLACEMENT_POD_UID, r.by.uid.0.to_string());
+    if !r.by.node.is_empty() {
+        a.text(key::REPLACEMENT_NODE_NAME, r.by.node.clone());
+    }
+    a.text(key::REPLACEMENT_RULE, r.rule.name());
+    a.bool(key::REPLACEMENT_READY, r.ready.is_some());
+    let mut span = below_the_root(&at, "replacement", r.created, r.end, a);
+    span.events.events = events(
+        &at,
+        [
+            ("pod.created", Some(r.created)),
+            ("pod.scheduled", r.scheduled),
+            ("pod.ready", r.ready),
+        ],
+        (r.created, r.end),
+    );
+    Trace {
+        resource: resource::of_far_pod(&r.pod, options),
+        spans: vec![span],
+    }
+}
+
+fn frame(pod: &PodIdentity, offset: WallOffset) -> Frame<'static> {
+    Frame {
+        trace: id::pod_trace_id(&pod.uid, None),
+        offset,
+        container: None,
+    }
+}
+
+fn below_the_root(at: &Frame, name: &'static str, begin: Moment, end: Moment, mut a: Attributes) -> SpanData {
+    if let Some(gap) = begin.gap.max(end.gap) {
+        a.seconds(key::WATCH_GAP, gap);
+    }
+    at.span(name, id::pod_root(at.trace), begin.at, end.at, a)
+}
+
+fn with_id(mut span: SpanData, id: opentelemetry::trace::SpanId) -> SpanData {
+    let trace = span.span_context.trace_id();
+    span.span_context = SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::NONE);
+    span
+}
+
+/// Those within the span, in order of time; those of one moment in the order in which one leads to the next.
+fn events<const N: usize>(at: &Frame, all: [(&'static str, Option<Moment>); N], (begin, end): (Moment, Moment)) -> Vec<Event> {
+    let mut events: Vec<(&'static str, Moment)> = all
+        .into_iter()
+        .filter_map(|(name, moment)| Some((name, moment?)))
+        .filter(|(_, moment)| (begin.at..=end.at).contains(&moment.at))
+        .collect();
+    events.sort_by_key(|(_, moment)| moment.at);
+    let event = |(name, moment): (&'static str, Moment)| {
+        let mut a = Attributes::default();
+        if let Some(gap) = moment.gap {
+            a.seconds(key::WATCH_GAP, gap);
+        }
+        Event::new(name, at.wall(moment.at), a.into(), 0)
+    };
+    events.into_iter().map(event).collect()
+}

@@ -1,0 +1,111 @@
+//! Whose spans they are.
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::{ResourceDetector as _, TelemetryResourceDetector};
+
+use super::Options;
+use super::attributes::Attributes;
+use crate::attribute::Subject;
+use crate::event::Observation;
+use crate::kubernetes::PodTermination;
+use crate::pod::PodIdentity;
+use crate::render::attributes::key;
+use crate::termination::Termination;
+
+/// The semantic conventions that our keys follow.
+pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
+
+/// Of a death that has a trace of its own.
+pub(super) fn of(termination: &Termination, observation: &Observation, options: &Options) -> Resource {
+    let mut a = Attributes::default();
+    match termination.kubernetes.as_deref() {
+        Some(context) => pod(&context.pod, context.container.as_deref(), options, &mut a),
+        None => {
+            a.text(
+                key::SERVICE_NAME,
+                options.service_name.clone().unwrap_or_else(|| "epitaph".into()),
+            );
+            a.text(
+                key::SERVICE_INSTANCE_ID,
+                match &termination.subject {
+                    Subject::Container { id, .. } => id.0.to_string(),
+                    Subject::Unit { name } => name.to_string(),
+                },
+            );
+            // Not beside a pod: the host name that an agent in a pod sees is its own pod's.
+            a.text(key::HOST_NAME, observation.host.clone());
+        }
+    }
+    build(a, Some(&termination.key.boot_id), options)
+}
+
+pub(super) fn of_pod(termination: &PodTermination, options: &Options) -> Resource {
+    let mut a = Attributes::default();
+    pod(&termination.pod, None, options, &mut a);
+    build(a, Some(&termination.boot_id), options)
+}
+
+/// Of a pod on any node, whose boot nobody asked for.
+pub(super) fn of_far_pod(identity: &PodIdentity, options: &Options) -> Resource {
+    let mut a = Attributes::default();
+    pod(identity, None, options, &mut a);
+    build(a, None, options)
+}
+
+fn build(mut ours: Attributes, boot_id: Option<&str>, options: &Options) -> Resource {
+    ours.text(key::OS_TYPE, "linux");
+    ours.maybe(key::BOOT_ID, boot_id.map(str::to_owned));
+    let configured = options.resource_attributes.iter();
+    let configured = configured.map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
+    let sdk = TelemetryResourceDetector.detect();
+    let sdk = sdk.iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
+    // Of two with the same key the last one stays.
+    Resource::builder_empty()
+        .with_schema_url(configured.chain(Vec::from(ours)).chain(sdk), SCHEMA_URL)
+        .build()
+}
+
+/// <https://opentelemetry.io/docs/specs/semconv/non-normative/k8s-attributes/>: the instance is `namespace.pod.container`,
+/// without the container where the trace is the whole pod's.
+fn pod(pod: &PodIdentity, container: Option<&str>, options: &Options, a: &mut Attributes) {
+    if let Some(name) = &options.service_name {
+        a.text(key::SERVICE_NAME, name.clone());
+    } else {
+        a.text(key::SERVICE_NAME, pod.service.name.clone());
+        a.maybe(key::SERVICE_NAMESPACE, pod.service.namespace.clone());
+        a.maybe(key::SERVICE_VERSION, pod.service.version.clone());
+    }
+    let parts = [Some(pod.namespace.as_str()), Some(pod.name.as_str()), container];
+    a.text(
+        key::SERVICE_INSTANCE_ID,
+        parts.into_iter().flatten().collect::<Vec<_>>().join("."),
+    );
+    a.maybe(key::K8S_CLUSTER_NAME, options.cluster_name.clone());
+    a.text(key::K8S_NODE_NAME, pod.node.clone());
+    a.text(key::K8S_NAMESPACE_NAME, pod.namespace.clone());
+    a.text(key::K8S_POD_NAME, pod.name.clone());
+    a.text(key::K8S_POD_UID, pod.uid.0.to_string());
+    let w = &pod.workload;
+    owner(&w.kind, &w.name, w.uid.as_deref(), a);
+    if let Some((kind, name, uid)) = &w.through {
+        owner(kind, name, uid.as_deref(), a);
+    }
+    a.text(key::WORKLOAD_KIND, w.kind.clone());
+    a.text(key::WORKLOAD_NAME, w.name.clone());
+}
+
+/// Kinds that the conventions have a name for.
+fn owner(kind: &str, name: &str, uid: Option<&str>, a: &mut Attributes) {
+    let (name_key, uid_key) = match kind {
+        "Deployment" => (key::K8S_DEPLOYMENT_NAME, key::K8S_DEPLOYMENT_UID),
+        "ReplicaSet" => (key::K8S_REPLICASET_NAME, key::K8S_REPLICASET_UID),
+        "StatefulSet" => (key::K8S_STATEFULSET_NAME, key::K8S_STATEFULSET_UID),
+        "DaemonSet" => (key::K8S_DAEMONSET_NAME, key::K8S_DAEMONSET_UID),
+        "Job" => (key::K8S_JOB_NAME, key::K8S_JOB_UID),
+        "CronJob" => (key::K8S_CRONJOB_NAME, key::K8S_CRONJOB_UID),
+        _ => return,
+    };
+    a.text(name_key, name.to_owned());
+    a.maybe(uid_key, uid.map(str::to_owned));
+}

@@ -1,0 +1,363 @@
+mod pods;
+
+use std::fmt::Write as _;
+
+use expect_test::{Expect, expect};
+use opentelemetry::{Array, Value};
+
+use super::resource::SCHEMA_URL;
+use super::*;
+use crate::pod::PreStop;
+use crate::render::attributes::{ATTRIBUTES, On, Type, key};
+use crate::render::fixtures::{clean, ignored, ms, observation, oom, pods as fixtures};
+
+/// The whole trace as text: times in ms after the begin.
+fn check(termination: &Termination, expected: Expect) {
+    let trace = trace(termination, &observation(), &Options::default());
+    expected.assert_eq(&told(&trace, termination.begin, true));
+}
+
+fn told(trace: &Trace, begin: Boot, attributes: bool) -> String {
+    let zero = UNIX_EPOCH + Duration::from_nanos(observation().wall_offset.wall(begin).0);
+    let after = |at: SystemTime| match at.duration_since(zero) {
+        Ok(later) => format!("{}", later.as_millis()),
+        Err(earlier) => format!("-{}", earlier.duration().as_millis()),
+    };
+    let mut text = String::new();
+    let mut resource: Vec<_> = trace.resource.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    resource.sort();
+    resource.retain(|line| !line.starts_with("telemetry."));
+    let _ = writeln!(text, "resource {}", resource.join(" "));
+    for span in &trace.spans {
+        let parent = trace.spans.iter().find(|p| p.span_context.span_id() == span.parent_span_id);
+        let parent = parent.map_or("-", |p| p.name.as_ref());
+        let _ = writeln!(
+            text,
+            "{} < {parent}: {}..{} {:?}",
+            span.name,
+            after(span.start_time),
+            after(span.end_time),
+            span.status
+        );
+        for a in span.attributes.iter().filter(|_| attributes) {
+            let _ = writeln!(text, "  {}={}", a.key, a.value);
+        }
+        for event in &span.events.events {
+            let attributes: Vec<_> = event.attributes.iter().map(|a| format!("{}={}", a.key, a.value)).collect();
+            let _ = writeln!(text, "  @{} {} {}", after(event.timestamp), event.name, attributes.join(" "));
+        }
+    }
+    text
+}
+
+#[test]
+fn a_clean_stop() {
+    check(
+        &clean(7),
+        expect![[r#"
+            resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000007 service.name=epitaph
+            container.stop < -: 0..250 Unset
+              container.id=0000000000000000000000000000000000000000000000000000000000000007
+              container.runtime.name=containerd
+              epitaph.cgroup.path=/system.slice/cg-7
+              process.pid=4242
+              process.vpid=1
+              process.executable.name=sh
+              process.creation.time=2023-11-14T23:20:00.000000000Z
+              process.exit.code=0
+              epitaph.verdict=clean
+              epitaph.cause=stopped
+              epitaph.exit=clean
+              epitaph.traffic=quiet
+              epitaph.unclean=false
+              epitaph.severity=info
+              epitaph.sentence=SIGTERM was handled and it exited with code 0 after 250 ms
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=delivered
+              epitaph.stop.disposition=handler
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+              epitaph.other_exits=0
+              epitaph.connections.observed=true
+              epitaph.connections.accepted=0
+              epitaph.connections.refused=0
+              epitaph.connections.reset=0
+              epitaph.connections.reset_queued=0
+              epitaph.connections.cut=0
+              epitaph.connections.cut_unanswered=0
+              epitaph.connections.idle_closed=0
+              epitaph.connections.rejected=0
+              epitaph.kubelet.known=false
+              epitaph.late_start=false
+              @1 handler.entered epitaph.stop.signal=SIGTERM
+            SIGTERM → exit < container.stop: 0..250 Unset
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=delivered
+              epitaph.stop.disposition=handler
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+        "#]],
+    );
+}
+
+#[test]
+fn an_ignored_stop_signal_with_every_kind_of_traffic() {
+    check(
+        &ignored(8),
+        expect![[r#"
+            resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000008 service.name=epitaph
+            container.stop < -: 0..30002 Error { description: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+              container.id=0000000000000000000000000000000000000000000000000000000000000008
+              container.runtime.name=containerd
+              epitaph.cgroup.path=/system.slice/cg-8
+              process.pid=4242
+              process.vpid=1
+              process.executable.name=sh
+              process.creation.time=2023-11-14T23:20:00.000000000Z
+              epitaph.status.signal=SIGKILL
+              epitaph.status.core_dumped=false
+              epitaph.verdict=ignored-stop-signal
+              epitaph.cause=stopped
+              epitaph.exit=ignored-stop-signal
+              epitaph.traffic=cut
+              epitaph.unclean=true
+              epitaph.severity=critical
+              epitaph.sentence=SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+              epitaph.remedy=exec the server from the shell, so that it is PID 1
+              epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=ignored
+              epitaph.stop.disposition=default
+              epitaph.stop.repeated=1
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+              epitaph.kill.sender.pid=900
+              epitaph.kill.sender.comm=containerd-shim
+              epitaph.kill.sender.parent.pid=1
+              epitaph.kill.sender.parent.comm=systemd
+              epitaph.kill.sender.role=runtime
+              epitaph.kill.sender.place=host
+              epitaph.kill.by_cgroup=false
+              epitaph.other_exits=1
+              epitaph.connections.observed=true
+              epitaph.connections.accepted=2
+              epitaph.connections.refused=14
+              epitaph.connections.refused_source=server-reset
+              epitaph.connections.reset=1
+              epitaph.connections.reset_queued=0
+              epitaph.connections.cut=3
+              epitaph.connections.cut_unanswered=2
+              epitaph.connections.idle_closed=5
+              epitaph.connections.rejected=0
+              epitaph.kubelet.known=false
+              epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
+              epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
+              epitaph.late_start=false
+              @0 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
+              @40 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
+              @30000 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
+            SIGTERM → exit < container.stop: 0..30002 Unset
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=ignored
+              epitaph.stop.disposition=default
+              epitaph.stop.repeated=1
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+            refused connections < container.stop: 41..3241 Unset
+              epitaph.connections.refused=14
+              epitaph.connections.refused_source=server-reset
+              network.transport=tcp
+            reset connections < container.stop: 30001..30001 Unset
+              epitaph.connections.reset=1
+              epitaph.connections.reset_queued=0
+              network.transport=tcp
+            cut connections < container.stop: 30001..30002 Unset
+              epitaph.connections.cut=3
+              epitaph.connections.cut_unanswered=2
+              network.transport=tcp
+        "#]],
+    );
+}
+
+#[test]
+fn an_oom_kill_of_a_unit_with_gaps() {
+    check(
+        &oom(9),
+        expect![[r#"
+        resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=hungry.service service.name=epitaph
+        unit.stop < -: 0..250 Error { description: "the OOM killer took the main process `sh`" }
+          epitaph.unit.name=hungry.service
+          epitaph.cgroup.path=/system.slice/cg-9
+          process.pid=4242
+          process.vpid=4242
+          process.executable.name=sh
+          process.creation.time=2023-11-14T23:20:00.000000000Z
+          epitaph.status.signal=SIGKILL
+          epitaph.status.core_dumped=false
+          epitaph.verdict=oom-killed
+          epitaph.cause=oom
+          epitaph.exit=oom-killed
+          epitaph.traffic=unknown
+          epitaph.unclean=true
+          epitaph.severity=critical
+          epitaph.sentence=the OOM killer took the main process `sh`
+          epitaph.oom.killed=1
+          epitaph.other_exits=0
+          epitaph.connections.observed=false
+          epitaph.lost=["tcp=3"]
+          epitaph.late_start=true
+          epitaph.inactive_probes=["tcp_send_reset"]
+          @0 oom process.pid=4242 process.executable.name=sh\u{1b}[2J epitaph.oom.main=true
+    "#]],
+    );
+}
+
+fn is_of(value: &Value, expected: Type) -> bool {
+    matches!(
+        (value, expected),
+        (Value::String(_), Type::String)
+            | (Value::Array(Array::String(_)), Type::Strings)
+            | (Value::I64(_), Type::Int)
+            | (Value::F64(_), Type::Double)
+            | (Value::Bool(_), Type::Bool)
+    )
+}
+
+#[test]
+fn every_attribute_is_in_the_table_and_of_its_type() {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut frozen = clean(4);
+    frozen.stop.as_mut().expect("a stop").state.frozen = true;
+    frozen.gaps.over_cap = 1;
+    let cluster = Options {
+        cluster_name: Some("staging".into()),
+        ..Options::default()
+    };
+    let own = [clean(1), ignored(2), oom(3), frozen, fixtures::restarted(4)];
+    let mut traces: Vec<Trace> = own.iter().map(|t| trace(t, &observation(), &cluster)).collect();
+    let mut whole = vec![
+        fixtures::pod(5),
+        fixtures::evicted(6, PreStop::Sleep { seconds: 5 }),
+        fixtures::evicted(7, PreStop::HttpGet { port: Some(8080) }),
+    ];
+    for (kind, through) in [
+        ("StatefulSet", None),
+        ("DaemonSet", None),
+        ("CronJob", Some("Job")),
+        ("Pod", None),
+    ] {
+        let mut pod = fixtures::pod(8);
+        pod.pod = fixtures::identity_of(kind, through);
+        whole.push(pod);
+    }
+    traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
+    for trace in traces {
+        let on_spans = trace
+            .spans
+            .iter()
+            .flat_map(|s| s.attributes.iter().chain(s.events.iter().flat_map(|e| &e.attributes)));
+        let mut all: Vec<(On, String, Value)> = on_spans.map(|a| (On::Span, a.key.to_string(), a.value.clone())).collect();
+        all.extend(trace.resource.iter().map(|(k, v)| (On::Resource, k.to_string(), v.clone())));
+        for (on, key, value) in all {
+            let row = ATTRIBUTES
+                .iter()
+                .find(|a| a.key == key && a.on == on)
+                .unwrap_or_else(|| panic!("{key} on {on:?} is in no row"));
+            assert!(is_of(&value, row.value), "{key} is no {}", row.value.name());
+            seen.insert(key);
+        }
+    }
+    // And the table promises nothing that no death carries.
+    let idle: Vec<_> = ATTRIBUTES.iter().map(|a| a.key).filter(|k| !seen.contains(*k)).collect();
+    assert_eq!(idle, Vec::<&str>::new(), "rows that these deaths do not reach");
+}
+
+#[test]
+fn spans_are_sampled_distinct_and_in_the_deaths_own_trace() {
+    let t = ignored(8);
+    let spans = trace(&t, &observation(), &Options::default()).spans;
+    assert_eq!(spans.len(), 5);
+    let ids: std::collections::HashSet<_> = spans.iter().map(|s| s.span_context.span_id()).collect();
+    assert_eq!(ids.len(), spans.len());
+    assert!(
+        spans
+            .iter()
+            .all(|s| s.span_context.is_sampled() && s.span_context.trace_id() == id::of(&t))
+    );
+}
+
+#[test]
+fn rendering_again_gives_the_same() {
+    let (options, o) = (Options::default(), observation());
+    assert_eq!(trace(&ignored(8), &o, &options), trace(&ignored(8), &o, &options));
+}
+
+#[test]
+fn configured_attributes_stand_under_ours() {
+    let configured = [
+        ("deployment.environment.name", "prod"),
+        ("service.name", "shop"),
+        ("service.instance.id", "1"),
+        ("host.name", "elsewhere"),
+    ];
+    let options = Options {
+        resource_attributes: configured.map(|(k, v)| (k.into(), v.into())).into(),
+        ..Options::default()
+    };
+    let resource = trace(&clean(7), &observation(), &options).resource;
+    let of = |key: &'static str| resource.get(&key.into()).map(|v| v.to_string());
+    assert_eq!(of("deployment.environment.name").as_deref(), Some("prod"));
+    let plain = trace(&clean(7), &observation(), &Options::default()).resource;
+    assert_eq!(resource.len(), plain.len() + 1);
+    assert!(plain.iter().all(|(k, v)| resource.get_ref(k) == Some(v)));
+    assert_eq!(resource.schema_url(), Some(SCHEMA_URL));
+}
+
+#[test]
+fn a_span_never_ends_before_it_begins() {
+    let mut t = clean(7);
+    t.end = t.begin.minus(Duration::from_millis(5));
+    let spans = trace(&t, &observation(), &Options::default()).spans;
+    assert!(spans.iter().all(|s| s.end_time >= s.start_time));
+}
+
+#[test]
+fn options_name_the_service_and_leave_clean_deaths_out() {
+    let options = Options {
+        service_name: Some("graveyard".into()),
+        unclean_only: true,
+        ..Options::default()
+    };
+    assert!(options.wants(&ignored(1).verdict) && !options.wants(&clean(1).verdict));
+    assert!(Options::default().wants(&clean(1).verdict));
+    let name = trace(&ignored(1), &observation(), &options)
+        .resource
+        .get(&key::SERVICE_NAME.into());
+    assert_eq!(name, Some("graveyard".into()));
+}
+
+#[test]
+fn the_root_holds_what_ended_after_the_process_did() {
+    let mut t = ignored(8);
+    t.traffic.cut.last = ms(30_250);
+    let trace = trace(&t, &observation(), &Options::default());
+    let end = |name: &str| trace.spans.iter().find(|s| s.name == name).map(|s| s.end_time);
+    assert_eq!(end("container.stop"), end("cut connections"));
+    assert!(end("SIGTERM → exit") < end("container.stop"));
+}

@@ -1,0 +1,254 @@
+use std::fmt::Write as _;
+
+use expect_test::expect;
+use opentelemetry::trace::SpanId;
+
+use super::told;
+use crate::pod::PreStop;
+use crate::render::attributes::key;
+use crate::render::fixtures::{clean, ms, observation, pods};
+use crate::render::id;
+use crate::render::span::{Options, pod_trace, trace};
+
+#[test]
+fn a_pod_whose_main_container_ended_badly() {
+    let pod = pods::pod(8);
+    let told = told(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
+    expect![[r#"
+        resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
+        pod.termination < -: 0..32360 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+          @2200 grace.shortened epitaph.grace=20
+          @32360 container.unseen k8s.container.name=init epitaph.reported.exit_code=0 k8s.container.status.reason=Completed
+        container.stop < pod.termination: 100..32102 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+          @2100 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
+          @2140 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
+          @32100 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
+        preStop < container.stop: 100..2090 Error { description: "the hook exited with code 7" }
+        SIGTERM → exit < container.stop: 2100..32102 Unset
+        refused connections < container.stop: 2141..5341 Unset
+        reset connections < container.stop: 32101..32101 Unset
+        cut connections < container.stop: 32101..32102 Unset
+        rejected connections < container.stop: 2600..3000 Unset
+        container.stop < pod.termination: 32110..32360 Unset
+          @32111 handler.entered epitaph.stop.signal=SIGTERM
+        SIGTERM → exit < container.stop: 32110..32360 Unset
+    "#]].assert_eq(&told);
+}
+
+#[test]
+fn what_the_api_said_of_pod_container_and_hook() {
+    let pod = pods::pod(8);
+    let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
+    let mut text = String::new();
+    for span in &spans[..3] {
+        let _ = writeln!(text, "{}", span.name);
+        for a in span.attributes.iter().filter(|a| !a.key.as_str().contains(".stop.")) {
+            let _ = writeln!(text, "  {}={}", a.key, a.value);
+        }
+    }
+    expect![[r#"
+        pod.termination
+          epitaph.verdict=ignored-stop-signal
+          epitaph.cause=deleted
+          epitaph.exit=ignored-stop-signal
+          epitaph.traffic=cut
+          epitaph.unclean=true
+          epitaph.severity=critical
+          epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
+          epitaph.evidence=["+2100.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+32100.000 ms signal_generate: SIGKILL from containerd-shim"]
+          epitaph.pod.static=false
+          epitaph.asked.cause=deleted
+          epitaph.asked.evidence=deletionTimestamp
+          epitaph.request.earliest=2023-11-14T23:36:37.600000000Z
+          epitaph.request.latest=2023-11-14T23:36:37.900000000Z
+          epitaph.request.grace=30
+          epitaph.api_clock.ahead.least=-0.25
+          epitaph.api_clock.ahead.most=0.05
+          epitaph.containers=2
+          epitaph.containers_unseen=1
+          epitaph.connections.observed=true
+          epitaph.connections.accepted=2
+          epitaph.connections.refused=14
+          epitaph.connections.refused_source=server-reset
+          epitaph.connections.reset=1
+          epitaph.connections.reset_queued=1
+          epitaph.connections.cut=3
+          epitaph.connections.cut_unanswered=2
+          epitaph.connections.idle_closed=5
+          epitaph.connections.rejected=2
+          epitaph.kubelet.known=true
+          epitaph.kubelet.accepted=0
+          epitaph.kubelet.refused=3
+          epitaph.kubelet.broken=0
+          epitaph.gone.at=2023-11-14T23:37:12.000000000Z
+          epitaph.gone.watched=true
+          epitaph.incomplete=["the API was away for 4.0 s"]
+        container.stop
+          container.id=0000000000000000000000000000000000000000000000000000000000000008
+          container.runtime.name=containerd
+          epitaph.cgroup.path=/system.slice/cg-8
+          k8s.container.name=app
+          k8s.container.restart_count=0
+          epitaph.container.kind=main
+          container.image.name=registry.example:5000/shop/app
+          container.image.tags=["1.4.2"]
+          epitaph.asked.cause=deleted
+          epitaph.asked.evidence=deletionTimestamp
+          epitaph.grace=30
+          epitaph.prestop.hook=exec
+          epitaph.reported.exit_code=137
+          k8s.container.status.reason=Error
+          process.pid=4242
+          process.vpid=1
+          process.executable.name=sh
+          process.creation.time=2023-11-14T23:20:00.000000000Z
+          epitaph.status.signal=SIGKILL
+          epitaph.status.core_dumped=false
+          epitaph.verdict=ignored-stop-signal
+          epitaph.cause=deleted
+          epitaph.exit=ignored-stop-signal
+          epitaph.traffic=cut
+          epitaph.unclean=true
+          epitaph.severity=critical
+          epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
+          epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
+          epitaph.kill.sender.pid=900
+          epitaph.kill.sender.comm=containerd-shim
+          epitaph.kill.sender.parent.pid=1
+          epitaph.kill.sender.parent.comm=systemd
+          epitaph.kill.sender.role=runtime
+          epitaph.kill.sender.place=host
+          epitaph.kill.by_cgroup=false
+          epitaph.other_exits=1
+          epitaph.connections.observed=true
+          epitaph.connections.accepted=2
+          epitaph.connections.refused=14
+          epitaph.connections.refused_source=server-reset
+          epitaph.connections.reset=1
+          epitaph.connections.reset_queued=1
+          epitaph.connections.cut=3
+          epitaph.connections.cut_unanswered=2
+          epitaph.connections.idle_closed=5
+          epitaph.connections.rejected=2
+          epitaph.kubelet.known=true
+          epitaph.kubelet.accepted=0
+          epitaph.kubelet.refused=3
+          epitaph.kubelet.broken=0
+          epitaph.connections.since=2023-11-14T23:36:37.900000000Z
+          epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
+          epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
+          epitaph.late_start=false
+        preStop
+          epitaph.prestop.hook=exec
+          epitaph.prestop.program=/bin/drain
+          epitaph.prestop.seen=true
+          process.exit.code=7
+          epitaph.prestop.failed=command '/bin/drain' exited with 7
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn parents_hold_their_children_in_every_pod() {
+    let mut wide = pods::pod(8);
+    wide.begin = ms(29_000);
+    wide.end = ms(10);
+    wide.containers[0].traffic.cut.last = ms(30_900);
+    for pod in [pods::pod(8), pods::evicted(9, PreStop::TcpSocket { port: None }), wide] {
+        let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
+        for child in &spans[1..] {
+            let parent = spans.iter().find(|s| s.span_context.span_id() == child.parent_span_id);
+            let parent = parent.unwrap_or_else(|| panic!("{} is an orphan", child.name));
+            assert!(parent.start_time <= child.start_time, "{} in {}", child.name, parent.name);
+            assert!(parent.end_time >= child.end_time, "{} in {}", child.name, parent.name);
+        }
+        let ids: std::collections::HashSet<_> = spans.iter().map(|s| s.span_context.span_id()).collect();
+        assert_eq!(ids.len(), spans.len(), "a span id twice");
+        assert!(spans.iter().all(|s| s.span_context.is_sampled()));
+    }
+}
+
+#[test]
+fn others_find_the_root_by_the_pods_uid() {
+    let pod = pods::pod(8);
+    let root = &pod_trace(&pod, &observation(), &Options::default()).spans[0];
+    let trace = id::pod_trace_id(&pod.pod.uid, None);
+    assert_eq!(root.span_context.trace_id(), trace);
+    assert_eq!(root.span_context.span_id(), id::pod_root(trace));
+    let evicted = pods::evicted(9, PreStop::Sleep { seconds: 1 });
+    let root = &pod_trace(&evicted, &observation(), &Options::default()).spans[0];
+    let trace = id::pod_trace_id(&evicted.pod.cgroup_uid, Some(&observation().boot_id));
+    assert_eq!(root.span_context.trace_id(), trace, "a static pod's boot counts");
+}
+
+/// Told with the API's answer or without it, before a restart of the agent and after.
+#[test]
+fn a_restart_has_one_trace_whatever_the_api_said() {
+    let known = pods::restarted(8);
+    let mut unknown = known.clone();
+    unknown.kubernetes = None;
+    assert_eq!(id::of(&known), id::of(&unknown));
+    let trace = trace(&known, &observation(), &Options::default());
+    assert_eq!(trace.spans[0].name, "container.stop");
+    assert_eq!(trace.spans[0].parent_span_id, SpanId::INVALID);
+    let instance = trace.resource.get(&key::SERVICE_INSTANCE_ID.into());
+    assert_eq!(instance, Some("shop.cart-7d9f8b6c5-x2x4z.app".into()));
+}
+
+#[test]
+fn one_service_for_all_where_it_is_configured() {
+    let options = Options {
+        service_name: Some("epitaph".into()),
+        ..Options::default()
+    };
+    let resource = pod_trace(&pods::pod(8), &observation(), &options).resource;
+    let of = |key: &'static str| resource.get(&key.into()).map(|v| v.to_string());
+    assert_eq!(of(key::SERVICE_NAME).as_deref(), Some("epitaph"));
+    assert_eq!(of(key::SERVICE_VERSION), None);
+    assert_eq!(of(key::K8S_POD_NAME).as_deref(), Some("cart-7d9f8b6c5-x2x4z"));
+}
+
+#[test]
+fn images_as_specs_name_them() {
+    let told = |image: &str| {
+        let mut context = pods::context("app", crate::pod::ContainerKind::Main);
+        context.image = Some(image.into());
+        let trace = trace(&pods::in_pod(clean(1), context), &observation(), &Options::default());
+        let image = trace.spans[0]
+            .attributes
+            .iter()
+            .filter(|a| a.key.as_str().starts_with("container.image."));
+        image.map(|a| a.value.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    expect![[r#"
+        app
+        app ["1"]
+        r:5000/app
+        r:5000/a/app ["1"] ["r:5000/a/app@sha256:00"]
+    "#]]
+    .assert_eq(
+        &["app", "app:1", "r:5000/app", "r:5000/a/app:1@sha256:00", ""]
+            .map(told)
+            .join("\n"),
+    );
+}
+
+#[test]
+fn texts_of_others_are_bounded_and_harmless() {
+    let mut pod = pods::pod(8);
+    let mut context = (**pod.containers[0].kubernetes.as_ref().expect("a pod's")).clone();
+    context.incomplete = Some(format!("\u{1b}[2J{}", "x".repeat(9_000)));
+    pod.containers[0].kubernetes = Some(context.into());
+    let root = pod_trace(&pod, &observation(), &Options::default()).spans.remove(0);
+    let value = |key| {
+        root.attributes
+            .iter()
+            .find(|a| a.key.as_str() == key)
+            .map(|a| a.value.to_string())
+    };
+    let incomplete = value(key::INCOMPLETE).expect("it is said");
+    assert!(incomplete.len() < 600 && !incomplete.contains('\u{1b}'), "{incomplete}");
+}

@@ -1,0 +1,149 @@
+//! What an observer counts, beside what every process of ours does.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Gauge};
+
+use super::{Metrics, Row, Shape};
+use crate::observe::{DropReason, Output, Watch};
+
+pub const ACTIVE: Row = Row {
+    name: "epitaph.observer.active",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[],
+    about: "1 on the one that holds the Lease, 0 on the others; the sum over all should be 1",
+};
+pub const SPANS: Row = Row {
+    name: "epitaph.observer.spans",
+    shape: Shape::Counter,
+    unit: "{span}",
+    labels: &[("span", "endpoint.removal, replacement")],
+    about: "Spans that it added to the agents' traces",
+};
+pub const KNOWN: Row = Row {
+    name: "epitaph.observer.known",
+    shape: Shape::Gauge,
+    unit: "{object}",
+    labels: &[("object", "pods, endpoints")],
+    about: "What it keeps in memory",
+};
+pub const WATCH_BREAKS: Row = Row {
+    name: "epitaph.observer.watch.breaks",
+    shape: Shape::Counter,
+    unit: "{break}",
+    labels: &[("watch", "endpointslices, pods, namespaces")],
+    about: "Lists and watches that failed; what was missed meanwhile is told with its gap",
+};
+pub const DROPPED: Row = Row {
+    name: "epitaph.observer.dropped",
+    shape: Shape::Counter,
+    unit: "{item}",
+    labels: &[(
+        "reason",
+        "pod_cap, endpoint_cap, vacancy_cap, begin_unseen, pod_unknown, unreadable",
+    )],
+    about: "What it did not keep, and what it did not tell because it had not seen its begin",
+};
+
+pub const TABLE: &[Row] = &[ACTIVE, SPANS, KNOWN, WATCH_BREAKS, DROPPED];
+
+/// Registered with a [`Metrics`], and read where that is.
+pub struct ObserverMetrics {
+    active: Gauge<u64>,
+    spans: Counter<u64>,
+    known: Gauge<u64>,
+    watch_breaks: Counter<u64>,
+    dropped: Counter<u64>,
+}
+
+impl ObserverMetrics {
+    pub fn new(metrics: &Metrics) -> ObserverMetrics {
+        let meter = &metrics.meter;
+        let ours = ObserverMetrics {
+            active: ACTIVE.gauge(meter),
+            spans: SPANS.counter(meter),
+            known: KNOWN.gauge(meter),
+            watch_breaks: WATCH_BREAKS.counter(meter),
+            dropped: DROPPED.counter(meter),
+        };
+        ours.active(false);
+        ours.known((0, 0));
+        for span in ["endpoint.removal", "replacement"] {
+            ours.spans.add(0, &[KeyValue::new("span", span)]);
+        }
+        for watch in Watch::ALL {
+            ours.watch_breaks(watch, 0);
+        }
+        for reason in DropReason::ALL {
+            ours.dropped(reason.name(), 0);
+        }
+        ours.dropped("unreadable", 0);
+        ours
+    }
+
+    pub fn active(&self, active: bool) {
+        self.active.record(active.into(), &[]);
+    }
+
+    /// Pods and endpoints.
+    pub fn known(&self, (pods, endpoints): (usize, usize)) {
+        for (object, count) in [("pods", pods), ("endpoints", endpoints)] {
+            self.known.record(count as u64, &[KeyValue::new("object", object)]);
+        }
+    }
+
+    pub fn watch_breaks(&self, watch: Watch, count: u64) {
+        self.watch_breaks.add(count, &[KeyValue::new("watch", watch.name())]);
+    }
+
+    pub fn dropped(&self, reason: &'static str, count: u64) {
+        self.dropped.add(count, &[KeyValue::new("reason", reason)]);
+    }
+
+    pub fn output(&self, output: &Output) {
+        match output {
+            Output::Removal(_) => self.spans.add(1, &[KeyValue::new("span", "endpoint.removal")]),
+            Output::Replacement(_) => self.spans.add(1, &[KeyValue::new("span", "replacement")]),
+            Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use opentelemetry_sdk::Resource;
+
+    use super::*;
+
+    #[test]
+    fn an_observer_has_its_own_rows_at_zero_and_none_of_the_agents() {
+        let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
+        let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
+        let ours = ObserverMetrics::new(&metrics);
+        let families = |text: &str| -> BTreeSet<String> {
+            let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+            types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+        };
+        let text = metrics.text().unwrap();
+        let mut expected: BTreeSet<String> = TABLE.iter().chain([&super::super::BUILD]).map(Row::prometheus).collect();
+        // The exporter's own: the resource.
+        expected.insert("target_info".to_owned());
+        let mut families = families(&text);
+        families.insert("target_info".to_owned());
+        assert_eq!(families, expected);
+        ours.active(true);
+        ours.output(&Output::Dropped {
+            reason: DropReason::BeginUnseen,
+            count: 3,
+        });
+        let text = metrics.text().unwrap();
+        assert!(text.contains("epitaph_observer_active 1"), "{text}");
+        assert!(
+            text.contains("epitaph_observer_dropped_total{reason=\"begin_unseen\"} 3"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! Objects as the API gives them → facts. None for one that lacks what every object has.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::attribute::PodUid;
+use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
+use crate::source::pods::convert::{bounded, identity};
+use crate::source::pods::options::Annotated;
+use crate::source::pods::owners::{Owners, controller, unasked};
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// Longest of Kubernetes' own names.
+const MAX_NAME: usize = 253;
+const MAX_PORTS: usize = 32;
+
+pub(super) fn slice_key(slice: &EndpointSlice) -> Option<SliceKey> {
+    Some(SliceKey {
+        namespace: bounded(slice.metadata.namespace.as_deref()?, MAX_NAME).into(),
+        name: bounded(slice.metadata.name.as_deref()?, MAX_NAME).into(),
+    })
+}
+
+/// None for a slice that is no Service's, too.
+pub(super) fn slice(slice: &EndpointSlice) -> Option<SliceFact> {
+    let key = slice_key(slice)?;
+    let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
+    let ports = slice.ports.iter().flatten().take(MAX_PORTS).map(port);
+    Some(SliceFact {
+        service: bounded(service, MAX_NAME).into(),
+        address_type: bounded(&slice.address_type, MAX_NAME).into(),
+        ports: ports.collect(),
+        endpoints: slice.endpoints.iter().filter_map(|e| endpoint(e, &key.namespace)).collect(),
+        key,
+    })
+}
+
+fn port(port: &EndpointPort) -> String {
+    let protocol = port.protocol.as_deref().unwrap_or("TCP");
+    // Without a number it is all of them.
+    let number = port.port.map_or("*".to_owned(), |number| number.to_string());
+    let text = match port.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => format!("{name}/{protocol}:{number}"),
+        None => format!("{protocol}:{number}"),
+    };
+    bounded(&text, MAX_NAME)
+}
+
+/// Of a pod of the slice's own namespace; others are nobody's termination.
+fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
+    let target = endpoint.target_ref.as_ref()?;
+    let is_pod = target.kind.as_deref() == Some("Pod");
+    let is_here = target.namespace.as_deref().is_none_or(|n| n == namespace);
+    let uid = target.uid.as_deref().filter(|uid| is_pod && is_here && !uid.is_empty())?;
+    let conditions = endpoint.conditions.clone().unwrap_or_default();
+    // Unset means true, but an old controller that knows no `serving` means the same by `ready`.
+    let ready = conditions.ready.unwrap_or(true);
+    Some(EndpointFact {
+        pod: PodUid(bounded(uid, MAX_NAME).into()),
+        conditions: Conditions {
+            ready,
+            serving: conditions.serving.unwrap_or(ready),
+            terminating: conditions.terminating.unwrap_or(false),
+        },
+    })
+}
+
+/// `owners`: whom to ask for the workload of a pod that ends; without them it is what the pod itself says.
+pub(super) async fn pod(pod: &Pod, owners: Option<&mut Owners>) -> Option<PodSight> {
+    let meta = &pod.metadata;
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|s| s.phase.as_deref()).unwrap_or_default();
+    let (deleting, failed, succeeded) = (meta.deletion_timestamp.is_some(), phase == "Failed", phase == "Succeeded");
+    let workload = match owners {
+        Some(owners) if deleting || failed || succeeded => owners.workload(pod).await.0,
+        _ => unasked(pod),
+    };
+    let node = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default();
+    let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let annotations = meta.annotations.as_ref();
+    let index = annotations.and_then(|all| all.get(COMPLETION_INDEX));
+    let owner = controller(meta.owner_references.as_deref().unwrap_or_default());
+    Some(PodSight {
+        identity: Arc::new(identity(pod, &bounded(node, MAX_NAME), workload)?),
+        owner: owner.map(|owner| Owner {
+            kind: bounded(&owner.kind, MAX_NAME).into(),
+            uid: bounded(&owner.uid, MAX_NAME).into(),
+        }),
+        completion_index: index.map(|index| bounded(index, MAX_NAME).into()),
+        scheduled: !node.is_empty(),
+        ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+        deleting,
+        failed,
+        succeeded,
+        started: status.is_some_and(has_started),
+        // The agent of its node says what is wrong with an annotation.
+        ignored: Annotated::parse(annotations, |_| {}).ignore(),
+    })
+}
+
+fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
+    let started = |status: &ContainerStatus| status.container_id.as_ref().is_some_and(|id| !id.is_empty());
+    let all = [&status.init_container_statuses, &status.container_statuses];
+    all.into_iter().flatten().flatten().any(started)
+}
+
+pub(super) fn namespace(meta: &ObjectMeta) -> Option<Input> {
+    Some(Input::Namespace {
+        name: bounded(meta.name.as_deref()?, MAX_NAME),
+        ignored: Annotated::parse(meta.annotations.as_ref(), |_| {}).ignore() == Some(true),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(value: Value) -> Option<SliceFact> {
+        slice(&serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn a_slice_of_a_service() {
+        let fact = of(json!({
+            "metadata": {"name": "web-x", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}, {"name": ""}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": "a", "namespace": "shop", "uid": "u-a"}},
+                {"addresses": ["10.0.0.2"], "targetRef": {"kind": "Pod", "name": "b", "uid": "u-b"},
+                    "conditions": {"ready": false, "serving": true, "terminating": true}},
+                {"addresses": ["10.0.0.3"], "targetRef": {"kind": "Pod", "name": "c", "namespace": "other", "uid": "u-c"}},
+                {"addresses": ["10.0.0.4"], "targetRef": {"kind": "Node", "name": "d", "uid": "u-d"}},
+                {"addresses": ["10.0.0.5"]},
+                {"addresses": ["10.0.0.6"], "targetRef": {"kind": "Pod", "name": "e", "uid": "u-e"}, "conditions": {"ready": false}},
+            ],
+        }))
+        .unwrap();
+        assert_eq!(fact.ports[..], ["http/TCP:8080", "UDP:53", "TCP:*"]);
+        let seen: Vec<_> = fact
+            .endpoints
+            .iter()
+            .map(|e| (&*e.pod.0, e.conditions.ready, e.conditions.serving, e.conditions.terminating))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("u-a", true, true, false),
+                ("u-b", false, true, true),
+                ("u-e", false, false, false)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_slice_of_nobodys_is_none() {
+        let bare = json!({"metadata": {"name": "x", "namespace": "shop"}, "addressType": "IPv4", "endpoints": []});
+        assert_eq!(of(bare.clone()), None);
+        let key = slice_key(&serde_json::from_value(bare).unwrap()).unwrap();
+        assert_eq!((&*key.namespace, &*key.name), ("shop", "x"));
+    }
+
+    #[tokio::test]
+    async fn a_pod_and_what_of_it_counts() {
+        let sight = |value: Value| async move { pod(&serde_json::from_value(value).unwrap(), None).await };
+        let mut object = json!({
+            "metadata": {
+                "name": "web-7d9-x", "namespace": "shop", "uid": "u-a", "labels": {"pod-template-hash": "7d9"},
+                "annotations": {"batch.kubernetes.io/job-completion-index": "3", "epitaph.dev/ignore": "false"},
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o0"},
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d9", "uid": "o1", "controller": true},
+                ],
+            },
+            "spec": {"nodeName": "n1", "containers": []},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let seen = sight(object.clone()).await.unwrap();
+        assert_eq!(seen.owner.map(|o| o.uid).as_deref(), Some("o1"));
+        assert_eq!(
+            (seen.identity.workload.kind.as_str(), seen.identity.node.as_str()),
+            ("Deployment", "n1")
+        );
+        assert_eq!((seen.completion_index.as_deref(), seen.ignored), (Some("3"), Some(false)));
+        assert!(seen.ready && seen.scheduled && !seen.deleting && !seen.failed && !seen.started);
+
+        object["metadata"]["deletionTimestamp"] = json!("2026-11-21T11:44:10Z");
+        object["status"] = json!({"phase": "Failed", "containerStatuses": [{
+            "name": "app", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "containerID": "containerd://0",
+        }]});
+        let seen = sight(object).await.unwrap();
+        assert!(seen.deleting && seen.failed && seen.started && !seen.ready);
+        assert_eq!(sight(json!({"metadata": {"name": "x"}})).await, None);
+    }
+}

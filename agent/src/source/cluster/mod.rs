@@ -1,0 +1,202 @@
+//! What the observer watches of the whole cluster: EndpointSlices, pods, and which namespaces opted out; and the Lease that
+//! makes one observer the active one.
+//!
+//! *Architecture invariant*: nothing here decides anything. Objects become small facts at once; a full queue makes a watch wait.
+
+mod convert;
+mod error;
+mod lease;
+mod stats;
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::event::Boot;
+use crate::observe::{Input, Watch};
+use crate::source::pods::owners::Owners;
+use crate::source::pods::{self, Access, PodsError};
+
+pub use lease::Lease;
+pub use stats::Stats;
+
+/// Inputs that wait for the loop.
+const QUEUE: usize = 256;
+
+/// A client of the API server, for the observer's watches and its Lease.
+///
+/// # Errors
+/// Settings with which nobody could be asked.
+pub async fn client(access: &Access) -> Result<Client, PodsError> {
+    pods::connect(access).await
+}
+
+/// All three watches. Dropping it ends them.
+#[derive(Debug)]
+pub struct Cluster {
+    inputs: mpsc::Receiver<(Boot, Input)>,
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Starts asking, on the current Tokio runtime; an API server that does not answer is no error.
+    pub fn start(client: &Client, stats: &Arc<Stats>) -> Cluster {
+        let (inputs, receiver) = mpsc::channel(QUEUE);
+        let teller = |watch| Teller {
+            watch,
+            inputs: inputs.clone(),
+            stats: stats.clone(),
+            troubled: None,
+        };
+        let slices = watcher(Api::<EndpointSlice>::all(client.clone()), Config::default());
+        let pods = watcher(Api::<Pod>::all(client.clone()), Config::default());
+        let namespaces = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), Config::default());
+        let owners = Owners::new(client.clone(), Arc::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(slices_told(teller(Watch::EndpointSlices), slices.default_backoff()));
+        tasks.spawn(pods_told(teller(Watch::Pods), owners, pods.default_backoff()));
+        tasks.spawn(namespaces_told(teller(Watch::Namespaces), namespaces.default_backoff()));
+        Cluster {
+            inputs: receiver,
+            _tasks: tasks,
+        }
+    }
+
+    /// The next word, and when it arrived. None where all watches ended, which none does by itself.
+    pub async fn next(&mut self) -> Option<(Boot, Input)> {
+        self.inputs.recv().await
+    }
+}
+
+type Told<K> = watcher::Result<Event<K>>;
+
+async fn slices_told(mut teller: Teller, events: impl Stream<Item = Told<EndpointSlice>>) {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let seen = clock::now();
+        let told = match event {
+            Ok(Event::Apply(slice) | Event::InitApply(slice)) => match convert::slice(&slice) {
+                // One that was a Service's and is not any more is gone from it.
+                Some(fact) => teller.tell(seen, Input::Slice(fact)).await,
+                None => teller.tell_some(seen, convert::slice_key(&slice).map(Input::SliceGone)).await,
+            },
+            Ok(Event::Delete(slice)) => teller.tell_some(seen, convert::slice_key(&slice).map(Input::SliceGone)).await,
+            Ok(Event::Init) => teller.list_begins(seen).await,
+            Ok(Event::InitDone) => teller.list_ends(seen).await,
+            Err(error) => teller.broken(seen, &error).await,
+        };
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+async fn pods_told(mut teller: Teller, mut owners: Owners, events: impl Stream<Item = Told<Pod>>) {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let seen = clock::now();
+        let told = match event {
+            // A list has every pod that ended in the last days: nobody is asked for the owners of them all.
+            Ok(Event::InitApply(pod)) => teller.tell_some(seen, convert::pod(&pod, None).await.map(Input::Pod)).await,
+            Ok(Event::Apply(pod)) => {
+                let sight = convert::pod(&pod, Some(&mut owners)).await;
+                teller.tell_some(seen, sight.map(Input::Pod)).await
+            }
+            Ok(Event::Delete(pod)) => {
+                // Its last state: a forced deletion is told by nothing else.
+                let sight = convert::pod(&pod, Some(&mut owners)).await;
+                let uid = sight.as_ref().map(|sight| sight.identity.uid.clone());
+                match teller.tell_some(seen, sight.map(Input::Pod)).await {
+                    Ok(()) => teller.tell_some(seen, uid.map(Input::PodGone)).await,
+                    closed => closed,
+                }
+            }
+            Ok(Event::Init) => teller.list_begins(seen).await,
+            Ok(Event::InitDone) => teller.list_ends(seen).await,
+            Err(error) => teller.broken(seen, &error).await,
+        };
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+async fn namespaces_told(mut teller: Teller, events: impl Stream<Item = Told<PartialObjectMeta<Namespace>>>) {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let seen = clock::now();
+        let told = match event {
+            Ok(Event::Apply(namespace) | Event::InitApply(namespace)) => {
+                teller.tell_some(seen, convert::namespace(&namespace.metadata)).await
+            }
+            Ok(Event::Delete(namespace)) => {
+                let gone = namespace.metadata.name.map(Input::NamespaceGone);
+                teller.tell_some(seen, gone).await
+            }
+            Ok(Event::Init) => teller.list_begins(seen).await,
+            Ok(Event::InitDone) => teller.list_ends(seen).await,
+            Err(error) => teller.broken(seen, &error).await,
+        };
+        if told.is_err() {
+            return;
+        }
+    }
+}
+
+/// Nobody listens any more.
+struct Closed;
+
+struct Teller {
+    watch: Watch,
+    inputs: mpsc::Sender<(Boot, Input)>,
+    stats: Arc<Stats>,
+    /// What the log was told last; the same trouble again is not worth a line.
+    troubled: Option<String>,
+}
+
+impl Teller {
+    async fn tell(&self, seen: Boot, input: Input) -> Result<(), Closed> {
+        self.inputs.send((seen, input)).await.map_err(|_| Closed)
+    }
+
+    /// None: an object that lacks what every object has.
+    async fn tell_some(&self, seen: Boot, input: Option<Input>) -> Result<(), Closed> {
+        match input {
+            Some(input) => self.tell(seen, input).await,
+            None => {
+                self.stats.unreadable();
+                Ok(())
+            }
+        }
+    }
+
+    async fn list_begins(&self, seen: Boot) -> Result<(), Closed> {
+        self.tell(seen, Input::ListBegin(self.watch)).await
+    }
+
+    async fn list_ends(&mut self, seen: Boot) -> Result<(), Closed> {
+        if self.troubled.take().is_some() {
+            tracing::info!(watch = self.watch.name(), "the watch is complete again");
+        }
+        self.tell(seen, Input::ListEnd(self.watch)).await
+    }
+
+    async fn broken(&mut self, seen: Boot, error: &watcher::Error) -> Result<(), Closed> {
+        self.stats.broken(self.watch);
+        let why = error::explain_watch(self.watch, error);
+        if self.troubled.as_ref() != Some(&why) {
+            tracing::warn!("{why}; trying again, and what is missed meanwhile is told as such");
+            self.troubled = Some(why);
+        }
+        self.tell(seen, Input::Broken(self.watch)).await
+    }
+}

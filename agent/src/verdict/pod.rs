@@ -1,0 +1,165 @@
+//! Many containers, one verdict.
+
+use super::table::row;
+use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
+use crate::kubernetes::{Asked, Reported};
+use crate::termination::Termination;
+
+/// Joins the containers of a pod that is over: the one with the highest precedence speaks for it, and the sentence names it and
+/// how many were unclean. `unseen` are those that ended by the API's word alone.
+pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
+    let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
+    members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
+    let traffic = containers
+        .iter()
+        .map(|of| of.verdict.traffic)
+        .max_by_key(|axis| weight(*axis));
+    let unclean = members.iter().filter(|member| member.verdict.unclean).count();
+    let clean = members
+        .iter()
+        .filter(|member| member.verdict.exit == Exit::Clean && !member.verdict.unclean)
+        .count();
+    let total = members.len();
+    // The first of equals: they are in the order of their ends.
+    let speaker = members
+        .iter()
+        .enumerate()
+        .max_by_key(|(place, member)| (member.precedence(), std::cmp::Reverse(*place)));
+    let Some((place, member)) = speaker else {
+        return Verdict {
+            cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
+            sentence: "no container of the pod was seen to end".to_owned(),
+            ..Verdict::pending()
+        };
+    };
+    let others: Vec<String> = members
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != place)
+        .filter_map(|(_, member)| member.aside())
+        .collect();
+    let mut evidence: Vec<Evidence> = members
+        .iter()
+        .flat_map(|member| {
+            member.verdict.evidence.iter().map(|line| Evidence {
+                text: match total {
+                    1 => line.text.clone(),
+                    _ => format!("{}: {}", member.name, line.text),
+                },
+                ..line.clone()
+            })
+        })
+        .collect();
+    evidence.sort_by_key(|line| (line.at, line.source));
+    let verdict = &member.verdict;
+    Verdict {
+        cause: asked.map_or(verdict.cause, |asked| asked.cause),
+        traffic: traffic.unwrap_or(TrafficAxis::Unknown),
+        sentence: sentence(member, (clean, unclean, total), &others),
+        advice: advice::join(members.iter().flat_map(|member| &member.verdict.advice)),
+        evidence,
+        ..verdict.clone()
+    }
+}
+
+struct Member {
+    name: String,
+    verdict: Verdict,
+    /// What the API says of one that was not seen.
+    hearsay: Option<String>,
+    /// Its end came before the pod's, and as it should, by all that is said.
+    done: bool,
+}
+
+impl Member {
+    fn seen(of: &Termination) -> Member {
+        let name = of.kubernetes.as_ref().and_then(|context| context.container.clone());
+        Member {
+            name: name.unwrap_or_else(|| of.subject.to_string()),
+            verdict: of.verdict.clone(),
+            hearsay: None,
+            done: false,
+        }
+    }
+
+    /// The API's word is a hint: it proves neither a clean end nor a kill.
+    fn unseen(name: &str, reported: Option<&Reported>) -> Member {
+        let says = match reported {
+            Some(Reported {
+                exit_code,
+                reason: Some(reason),
+            }) => format!("the API says {reason}, exit code {exit_code}"),
+            Some(Reported { exit_code, reason: None }) => format!("the API says exit code {exit_code}"),
+            None => "the API does not say how it ended".to_owned(),
+        };
+        let exit = match reported {
+            Some(reported) if reported.never_started() => Exit::RuntimeFailed,
+            _ => Exit::Unknown,
+        };
+        let row = row(exit, TrafficAxis::Unknown);
+        let how = match exit {
+            Exit::RuntimeFailed => "the runtime did not start it",
+            _ => "none of its processes was seen",
+        };
+        Member {
+            name: name.to_owned(),
+            verdict: Verdict {
+                headline: row.headline,
+                exit,
+                unclean: row.unclean,
+                severity: row.severity,
+                sentence: format!("container `{name}`: {how}; {says}"),
+                remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row.remedy)),
+                ..Verdict::pending()
+            },
+            hearsay: Some(says),
+            done: reported.is_some_and(|reported| reported.exit_code == 0),
+        }
+    }
+
+    fn precedence(&self) -> u8 {
+        if self.done {
+            return 0;
+        }
+        row(self.verdict.exit, self.verdict.traffic).precedence
+    }
+
+    /// What is left to say of one that does not speak for the pod.
+    fn aside(&self) -> Option<String> {
+        match &self.hearsay {
+            Some(says) => Some(format!("container `{}` was not seen: {says}", self.name)),
+            None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
+            None => None,
+        }
+    }
+}
+
+fn sentence(member: &Member, (clean, unclean, total): (usize, usize, usize), others: &[String]) -> String {
+    let own = &member.verdict.sentence;
+    if total == 1 {
+        return own.clone();
+    }
+    let prefix = format!("container `{}`: ", member.name);
+    let rest = own.strip_prefix(&prefix).unwrap_or(own);
+    let how_many = match unclean {
+        0 => format!("{clean} of {total} clean"),
+        _ => format!("{unclean} of {total} unclean"),
+    };
+    let mut text = format!("container `{}` ({how_many}): {rest}", member.name);
+    for other in others {
+        text.push_str("; ");
+        text.push_str(other);
+    }
+    text
+}
+
+/// What hurt most; sockets that were not observed outweigh quiet ones.
+fn weight(axis: TrafficAxis) -> u8 {
+    match axis {
+        TrafficAxis::Quiet => 0,
+        TrafficAxis::Unknown => 1,
+        TrafficAxis::Refused => 2,
+        TrafficAxis::Reset => 3,
+        TrafficAxis::Cut => 4,
+    }
+}

@@ -1,0 +1,51 @@
+//! How the grace was spent, as measured: hook, stop signal, end.
+
+use std::time::Duration;
+
+use super::judge::Case;
+use crate::event::Boot;
+use crate::kubernetes::PreStopRun;
+use crate::termination::Role;
+
+/// The kubelet gives the stop signal at least this, whatever the hook took.
+pub(super) const KUBELET_MINIMUM: Duration = Duration::from_secs(2);
+
+pub(super) struct Spent {
+    /// Begin of the preStop hook, else of the wait for the main containers, else the stop signal.
+    pub begin: Boot,
+    /// The runtime's stop signal.
+    pub stop: Option<Boot>,
+    /// From the hook's begin to its end.
+    pub hook: Option<Duration>,
+    /// From the stop signal to the runtime's kill.
+    pub left: Option<Duration>,
+    /// The runtime or Kubernetes asked it to stop.
+    pub asked: bool,
+}
+
+impl Spent {
+    /// None where nobody asked it to stop.
+    pub fn of(case: &Case<'_>) -> Option<Spent> {
+        let context = case.kubernetes?;
+        let stop = case.stop.filter(|stop| stop.sender.role == Role::Runtime).map(|stop| stop.at);
+        let run = context.pre_stop.as_ref();
+        let begin = run.and_then(|run| run.begin).or(stop)?;
+        let kill = case.kill.filter(|kill| kill.sender.role == Role::Runtime);
+        Some(Spent {
+            begin,
+            stop,
+            hook: run.and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at)))),
+            left: stop.zip(kill).map(|(stop, kill)| kill.at.since(stop)),
+            asked: context.asked.is_some() || stop.is_some(),
+        })
+    }
+}
+
+/// The kubelet waits for the hook, so that it never lasts longer than until the stop signal.
+fn took(run: &PreStopRun, until: Option<Boot>) -> Option<Duration> {
+    let end = match (run.end, until) {
+        (Some(end), Some(until)) => end.min(until),
+        (end, until) => end.or(until)?,
+    };
+    Some(end.since(run.begin?))
+}
