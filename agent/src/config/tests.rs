@@ -147,6 +147,11 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "kubernetes.events" => "false",
             "observer.election" => "false",
             "otlp.compression" => "gzip",
+<<<<<<< HEAD
+=======
+            "kubernetes.events" => "false",
+            "kubernetes.mode" => "on",
+>>>>>>> main
             _ => "131072",
         };
         let mut config = Config::default();

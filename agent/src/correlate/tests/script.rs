@@ -30,6 +30,7 @@ pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
 struct Parser {
     cgroups: HashMap<String, CgroupId>,
     tasks: HashMap<String, Task>,
+    parents: HashMap<Pid, Task>,
     inputs: Vec<(Boot, Input)>,
     api: Cast,
 }
@@ -38,6 +39,7 @@ pub(super) fn parse(script: &str) -> Script {
     let mut parser = Parser {
         cgroups: HashMap::new(),
         tasks: HashMap::new(),
+        parents: HashMap::new(),
         inputs: Vec::new(),
         api: Cast::default(),
     };
@@ -54,9 +56,7 @@ pub(super) fn parse(script: &str) -> Script {
         ("runc", 60, 50, CONTAINERD),
         ("bash", 70, 69, HOST),
     ] {
-        parser
-            .tasks
-            .insert(name.to_owned(), task(pid, ppid, cgroup, Boot(pid.into()), name));
+        parser.cast(name, task(pid, ppid, cgroup, Boot(pid.into()), name));
     }
     for line in script
         .lines()
@@ -106,7 +106,7 @@ impl Parser {
         let rest = &words[2..];
         let event = match words[1] {
             "start" => return self.begin(at),
-            "mkdir" => self.mkdir(rest[0]),
+            "mkdir" => self.mkdir(rest[0], rest.get(1).and_then(|word| word.strip_prefix("as="))),
             "rmdir" => Event::CgroupRmdir(CgroupRmdir {
                 cgroup: self.cgroups[rest[0]],
             }),
@@ -193,12 +193,18 @@ impl Parser {
         if process.ns_pid == 0 {
             process.ns_pid = process.tgid.0;
         }
-        self.tasks.insert(words[0].to_owned(), process);
+        self.cast(words[0], process);
     }
 
-    fn mkdir(&mut self, name: &str) -> Event {
+    fn cast(&mut self, name: &str, task: Task) {
+        self.tasks.insert(name.to_owned(), task);
+        self.parents.insert(task.tgid, task);
+    }
+
+    fn mkdir(&mut self, name: &str, like: Option<&str>) -> Event {
         let cgroup = self.cgroup(name);
-        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, cgroup));
+        let shown = like.map_or(cgroup, |like| self.cgroup(like));
+        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, shown));
         let path = pod.unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
             (Some(_), _) => format!("/system.slice/{name}"),
             (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
@@ -213,11 +219,7 @@ impl Parser {
 
     fn exec(&self, words: &[&str]) -> Event {
         let task = self.task(words[0]);
-        let parent = self
-            .tasks
-            .values()
-            .find(|parent| parent.tgid == task.ppid)
-            .expect("its parent");
+        let parent = self.parents.get(&task.ppid).expect("its parent");
         Event::ProcessExec(ProcessExec {
             task,
             parent_cgroup: parent.cgroup,
@@ -247,7 +249,7 @@ impl Parser {
         let (sender, target) = (self.task(words[0]), self.task(words[2]));
         let words = &words[3..];
         let has = |word: &str| words.contains(&word);
-        let parent = self.tasks.values().find(|parent| parent.tgid == sender.ppid);
+        let parent = self.parents.get(&sender.ppid);
         Event::SignalGenerate(SignalGenerate {
             sender,
             sender_parent_comm: parent.map_or(Comm::default(), |parent| parent.comm),

@@ -5,6 +5,7 @@ pub(super) mod cast;
 mod deletions;
 mod hooks;
 mod places;
+mod properties;
 mod restarts;
 mod sockets;
 
