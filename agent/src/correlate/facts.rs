@@ -50,6 +50,7 @@ impl Correlator {
             }
             Event::ProcessExit(exit) => {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
+                self.pods.exit(at, own, exit);
                 if let Some(state) = self.subjects.get_mut(&own) {
                     state.ended(at, exit, cap, late);
                 }
@@ -145,6 +146,7 @@ impl Correlator {
         }
         let essential = essential || state.candidates.is_empty();
         state.arm(target.cgroup);
+        let main = state.main();
         let fact = SignalFact {
             at,
             last: at,
@@ -152,6 +154,11 @@ impl Correlator {
             sender: role::sender(&self.index, own, signal),
             signal: *signal,
         };
+        self.seen_in(own, target.start);
+        let is_mains = main.is_none_or(|main| main.id.is(target));
+        if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
+            self.pods.stopped(at, own);
+        }
         self.warn(own, &fact, out);
         let cap = self.limits.facts;
         self.keep(own, |state| state.timeline().signal(fact, essential, cap));
@@ -224,7 +231,12 @@ impl Correlator {
         } else if outside || exec.task.is_ns_init() {
             let mut candidate = Candidate::of(&exec.task, at, outside);
             candidate.came_in(came);
+            state.arm(exec.task.cgroup);
             state.learn(candidate);
+        }
+        self.seen_in(own, exec.task.start);
+        if outside {
+            self.pods.exec(at, own, exec);
         }
         self.reschedule(own);
     }
@@ -282,8 +294,13 @@ impl Correlator {
             if let Some(state) = self.subjects.get_mut(&own)
                 && (outside || candidate.is_ns_init())
             {
+                fact.cgroups
+                    .iter()
+                    .filter(|(cgroup, _)| cgroup.hierarchy == 0)
+                    .for_each(|(cgroup, _)| state.arm(*cgroup));
                 state.learn(candidate);
             }
+            self.seen_in(own, fact.start);
             self.reschedule(own);
         }
         let tgid = fact.tgid;

@@ -86,11 +86,13 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         && timeline.sockets.over_cap() == 0
         // The kernel knows a socket by its cgroup v2 only.
         && own.hierarchy == 0
-        && watched(stop.as_ref(), fatal.as_ref(), main.as_ref());
+        && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
     let traffic: Traffic = if timeline.sockets.is_empty() {
         traffic::nothing(observed)
     } else {
-        timeline.sockets.told(begin, until, observed)
+        timeline
+            .sockets
+            .told(state.requested.map_or(begin, |at| at.min(begin)), until, observed)
     };
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;

@@ -203,7 +203,7 @@ impl Correlator {
             // The judgement says so, unless it finds a step: then this does.
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
-        } else if !state.is_stopping() {
+        } else if !state.is_stopping() && state.requested.is_none() {
             out.extend(state.cgroups.drain(..).map(Output::Forget));
             state.cgroups.push(own);
         }
@@ -217,7 +217,7 @@ impl Correlator {
         state.touched = None;
         if let Some(timeline) = &mut state.timeline {
             timeline.expire(before);
-            if timeline.is_empty() {
+            if timeline.is_empty() && state.requested.is_none() {
                 state.timeline = None;
                 out.extend(state.cgroups.drain(..).map(Output::Forget));
                 state.cgroups.push(own);

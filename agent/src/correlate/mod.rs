@@ -9,6 +9,8 @@
 mod facts;
 mod finish;
 mod lives;
+mod pods;
+mod requests;
 mod role;
 mod sight;
 mod subject;
@@ -25,6 +27,7 @@ use crate::attribute::{Attribution, Index, Map, Question};
 use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
 use crate::termination::{DropReason, Output};
 
+use pods::Pods;
 use sight::Sight;
 use subject::State;
 
@@ -41,6 +44,9 @@ pub struct Limits {
     pub connections: usize,
     /// Events that wait for their cgroup's name.
     pub pending: usize,
+    /// Pods known at once, and ends of their containers that wait for the API's word.
+    pub pods: usize,
+    pub held: usize,
     /// Living cgroups and processes in the index (each), and dead ones.
     pub index_live: usize,
     pub index_dead: usize,
@@ -60,6 +66,8 @@ impl Default for Limits {
             facts: 256,
             connections: 4_096,
             pending: 1_024,
+            pods: 4_096,
+            held: 4_096,
             index_live: 65_536,
             index_dead: 8_192,
             reorder: Duration::from_millis(200),
@@ -98,6 +106,10 @@ pub struct Correlator {
     /// Subjects that are over: their late events (a client that goes on trying) begin nothing new.
     gone: VecDeque<(Boot, CgroupId)>,
     swept: Boot,
+    /// The second layer: what Kubernetes wanted.
+    pods: Pods,
+    /// What the second layer has said in between.
+    said: Vec<Output>,
     drops: Drops,
 }
 
@@ -124,6 +136,8 @@ impl Correlator {
             kernel_kills: VecDeque::new(),
             gone: VecDeque::new(),
             swept: Boot(0),
+            pods: Pods::new(limits),
+            said: Vec::new(),
             drops: Drops::default(),
         }
     }
@@ -157,15 +171,23 @@ impl Correlator {
             Input::Cgroup(fact) => self.cgroup(&fact, &mut out),
             Input::Process(fact) => self.process(&fact, &mut out),
             Input::Lost { kind, since, count } => self.sight.lost(kind, since, self.now, count),
-            Input::Clock(_) | Input::Pods(_) | Input::Pod(_) | Input::PodGone(_) | Input::PodHint(_) | Input::ApiClock(_) => {}
+            Input::Clock(offset) => self.pods.clock(offset),
+            Input::Pods(state) => self.pods_state(state),
+            Input::Pod(fact) => self.pod(fact),
+            Input::PodGone(gone) => self.pod_gone(gone),
+            Input::PodHint(hint) => self.pods.hint(self.now, hint),
+            Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Tick => self.report_drops(&mut out),
             Input::End => {
                 self.end(&mut out);
+                out = self.second_layer(self.now, out);
+                self.pods.end(self.now, &self.boot_id, &mut out);
                 self.report_drops(&mut out);
+                return out;
             }
         }
         self.run_timers(until, &mut out);
-        out
+        self.second_layer(until, out)
     }
 
     /// Whose is what, as far as it was told.
@@ -190,7 +212,8 @@ impl Correlator {
             + self.armed.len()
             + self.pending.len()
             + self.kernel_kills.len()
-            + self.gone.len();
+            + self.gone.len()
+            + self.pods.kept();
         self.subjects.values().map(of).sum::<usize>() + lists
     }
 
@@ -198,6 +221,8 @@ impl Correlator {
         if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
             // Another boot: its clock begins again, and nothing of the old one lives.
             self.end(out);
+            *out = self.second_layer(self.now, std::mem::take(out));
+            self.pods.end(self.now, &self.boot_id, out);
             let drops = std::mem::take(&mut self.drops);
             *self = Correlator {
                 drops,
@@ -207,6 +232,7 @@ impl Correlator {
         self.index.start(observation.hybrid);
         self.sight.start(self.now, observation.since);
         self.now = self.now.max(observation.since);
+        self.pods.clock(observation.wall_offset);
         self.boot_id = observation.boot_id;
     }
 
@@ -233,6 +259,7 @@ impl Correlator {
                     state.removed = Some(at);
                     self.reschedule(removed.cgroup);
                 }
+                self.pods.removed(at, removed.cgroup, self.now);
             }
             _ => {
                 if !self.fact(at, &event, out) {
@@ -284,6 +311,7 @@ impl Correlator {
         ];
         let dropped = counts.into_iter().filter(|(_, count)| *count > 0);
         out.extend(dropped.map(|(reason, count)| Output::Dropped { reason, count }));
+        self.pods.drops(out);
     }
 }
 

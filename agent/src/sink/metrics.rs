@@ -45,6 +45,7 @@ pub struct Metrics {
     lost: Counter<u64>,
     dropped: Counter<u64>,
     probe: Gauge<u64>,
+    opted_out: Counter<u64>,
     kubernetes: Gauge<u64>,
     clock: Gauge<f64>,
     workloads: Workloads,
@@ -89,6 +90,7 @@ impl Metrics {
             lost: LOST.counter(&meter),
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
+            opted_out: OPTED_OUT.counter(&meter),
             kubernetes: KUBERNETES_STATE.gauge(&meter),
             clock: KUBERNETES_CLOCK.gauge_f64(&meter),
             workloads: Workloads::new(workloads, &meter),
@@ -128,6 +130,7 @@ impl Metrics {
         for outcome in ["accepted", "refused", "reset", "cut", "idle_closed"] {
             self.connections.add(0, &[KeyValue::new("outcome", outcome)]);
         }
+        self.opted_out.add(0, &[]);
         for kind in Kind::ALL {
             self.lost(kind, 0);
         }
@@ -175,6 +178,7 @@ impl Metrics {
             Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
             Output::Workload(workload) => self.workloads.runs(workload),
             Output::WorkloadGone(workload) => self.workloads.gone(workload),
+            Output::OptedOut { count } => self.opted_out.add(*count, &[]),
             Output::Forget(_) | Output::Watch(_) => {}
         }
     }

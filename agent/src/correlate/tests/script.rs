@@ -3,15 +3,17 @@
 //! One fact per line, `+SECONDS verb …`. Standing cast: `systemd` (PID 1), `shim` and its child `runc` (in containerd.service),
 //! `bash` (a shell of the host's). `proc NAME key=value…` adds to it: `in=CGROUP pid=N ns=PID level=N start=+S comm=TEXT
 //! parent=NAME`. Cgroups: `mkdir NAME` makes a container, `mkdir NAME.service` a unit,
-//! `mkdir NAME.service/NAME` a container below one.
+//! `mkdir NAME.service/NAME` a container below one, `mkdir POD:NAME` one of a pod (see `pods/cast.rs`, also for what the API says).
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::pods::cast::Cast;
 use crate::correlate::{Correlator, Limits};
 use crate::event::*;
+use crate::pod::{ApiClock, PodsState};
 use crate::termination::Output;
 
 pub(super) struct Script {
@@ -28,14 +30,18 @@ pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
 struct Parser {
     cgroups: HashMap<String, CgroupId>,
     tasks: HashMap<String, Task>,
+    parents: HashMap<Pid, Task>,
     inputs: Vec<(Boot, Input)>,
+    api: Cast,
 }
 
 pub(super) fn parse(script: &str) -> Script {
     let mut parser = Parser {
         cgroups: HashMap::new(),
         tasks: HashMap::new(),
+        parents: HashMap::new(),
         inputs: Vec::new(),
+        api: Cast::default(),
     };
     // Unless the script says when the observation began, it did long before.
     if !script.lines().any(|line| line.split_whitespace().nth(1) == Some("start")) {
@@ -50,9 +56,7 @@ pub(super) fn parse(script: &str) -> Script {
         ("runc", 60, 50, CONTAINERD),
         ("bash", 70, 69, HOST),
     ] {
-        parser
-            .tasks
-            .insert(name.to_owned(), task(pid, ppid, cgroup, Boot(pid.into()), name));
+        parser.cast(name, task(pid, ppid, cgroup, Boot(pid.into()), name));
     }
     for line in script
         .lines()
@@ -95,6 +99,9 @@ impl Parser {
         if words[0] == "proc" {
             return self.proc(&words[1..]);
         }
+        if words[0] == "pod" {
+            return self.api.declare(&words[1..]);
+        }
         let at = time(words[0]);
         let rest = &words[2..];
         let event = match words[1] {
@@ -132,6 +139,29 @@ impl Parser {
                 let name = rest[0].to_owned();
                 return self.inputs.push((at, Input::Probe { name, state }));
             }
+            "api" => {
+                let state = match rest[0] {
+                    "synced" => PodsState::Synced,
+                    _ => PodsState::Away {
+                        reason: rest.get(1).map(|reason| (*reason).to_owned()),
+                    },
+                };
+                return self.inputs.push((at, Input::Pods(state)));
+            }
+            "pod" => {
+                let mut api = std::mem::take(&mut self.api);
+                let input = api.version(at, rest, |name| self.cgroup(name));
+                self.api = api;
+                return self.inputs.push((at, input));
+            }
+            "gone" => return self.inputs.push((at, self.api.gone(at, rest))),
+            "hint" => return self.inputs.push((at, self.api.hint(at, rest))),
+            // The API server's clock minus ours, milliseconds, at least and at most.
+            "skew" => {
+                let nanos = |word: &str| word.parse::<i64>().expect("milliseconds") * 1_000_000;
+                let (earliest, latest) = (nanos(rest[0]), nanos(rest[1]));
+                return self.inputs.push((at, Input::ApiClock(ApiClock { earliest, latest })));
+            }
             "tick" => return self.inputs.push((at, Input::Tick)),
             "end" => return self.inputs.push((at, Input::End)),
             name => self.signal(name, rest),
@@ -163,16 +193,22 @@ impl Parser {
         if process.ns_pid == 0 {
             process.ns_pid = process.tgid.0;
         }
-        self.tasks.insert(words[0].to_owned(), process);
+        self.cast(words[0], process);
+    }
+
+    fn cast(&mut self, name: &str, task: Task) {
+        self.tasks.insert(name.to_owned(), task);
+        self.parents.insert(task.tgid, task);
     }
 
     fn mkdir(&mut self, name: &str) -> Event {
         let cgroup = self.cgroup(name);
-        let path = match (name.strip_suffix(".service"), name.split_once('/')) {
+        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, cgroup));
+        let path = pod.unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
             (Some(_), _) => format!("/system.slice/{name}"),
             (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
             (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
-        };
+        });
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,
             parent: CgroupId::v2(2),
@@ -182,11 +218,7 @@ impl Parser {
 
     fn exec(&self, words: &[&str]) -> Event {
         let task = self.task(words[0]);
-        let parent = self
-            .tasks
-            .values()
-            .find(|parent| parent.tgid == task.ppid)
-            .expect("its parent");
+        let parent = self.parents.get(&task.ppid).expect("its parent");
         Event::ProcessExec(ProcessExec {
             task,
             parent_cgroup: parent.cgroup,
@@ -196,6 +228,9 @@ impl Parser {
 
     fn found(&mut self, at: Boot, name: &str) {
         let task = self.task(name);
+        let of_pod = self.cgroups.iter().find(|(_, cgroup)| **cgroup == task.cgroup);
+        let of_pod = of_pod.and_then(|(name, cgroup)| Some(self.api.path(name.split_once(':')?.0, *cgroup)));
+        let docker = || format!("/system.slice/docker-{:0<64x}.scope", task.cgroup.id);
         let fact = ProcessFact {
             tgid: task.tgid,
             ppid: task.ppid,
@@ -203,7 +238,7 @@ impl Parser {
             ns_level: task.ns_level,
             ns_pid: task.ns_pid,
             comm: task.comm.to_string(),
-            cgroups: vec![(task.cgroup, format!("/system.slice/docker-{:0<64x}.scope", task.cgroup.id))],
+            cgroups: vec![(task.cgroup, of_pod.unwrap_or_else(docker))],
         };
         self.inputs.push((at, Input::Process(fact)));
     }
@@ -213,7 +248,7 @@ impl Parser {
         let (sender, target) = (self.task(words[0]), self.task(words[2]));
         let words = &words[3..];
         let has = |word: &str| words.contains(&word);
-        let parent = self.tasks.values().find(|parent| parent.tgid == sender.ppid);
+        let parent = self.parents.get(&sender.ppid);
         Event::SignalGenerate(SignalGenerate {
             sender,
             sender_parent_comm: parent.map_or(Comm::default(), |parent| parent.comm),
@@ -313,7 +348,7 @@ fn task(pid: u32, ppid: u32, cgroup: CgroupId, start: Boot, comm: &str) -> Task 
     }
 }
 
-fn time(word: &str) -> Boot {
+pub(super) fn time(word: &str) -> Boot {
     let (sign, seconds) = word.split_at(1);
     let seconds = Duration::from_secs_f64(seconds.parse().expect("seconds"));
     if sign == "-" {
@@ -372,9 +407,12 @@ pub(super) fn show(outputs: &[Output], evidence: bool) -> String {
                 }
                 Ok(())
             }
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) | Output::WorkloadGone(_) | Output::PodTerminated(_) => {
-                Ok(())
-            }
+            Output::Forget(_)
+            | Output::OptedOut { .. }
+            | Output::Watch(_)
+            | Output::Workload(_)
+            | Output::WorkloadGone(_)
+            | Output::PodTerminated(_) => Ok(()),
             Output::Dropped { reason, count } => writeln!(text, "dropped {}: {count}", reason.name()),
         }
         .expect("a string");

@@ -122,6 +122,13 @@ pub const EXPORT_RETRIES: Row = Row {
     labels: &[],
     about: "Export requests that failed and were made again",
 };
+pub const OPTED_OUT: Row = Row {
+    name: "epitaph.opted_out",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[],
+    about: "Ends that nothing was told of, as the annotation `epitaph.dev/ignore` asks",
+};
 pub const KUBERNETES_STATE: Row = Row {
     name: "epitaph.kubernetes.state",
     shape: Shape::Gauge,
@@ -229,6 +236,7 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_CONNECTIONS,
     WORKLOAD_IGNORED,
     WORKLOAD_ADVICE,
+    OPTED_OUT,
     KUBERNETES_STATE,
     KUBERNETES_CLOCK,
     BUILD,

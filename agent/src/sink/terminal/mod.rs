@@ -132,6 +132,7 @@ impl<W: Write> Sink<W> {
             Output::Workload(_)
             | Output::WorkloadGone(_)
             | Output::Watch(_)
+            | Output::OptedOut { .. }
             | Output::Early(_)
             | Output::ChildOomKilled { .. }
             | Output::Forget(_) => {
