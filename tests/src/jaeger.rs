@@ -6,84 +6,75 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::http::get;
 
-/// All-in-one with storage in memory, all of it on the loopback; ends with this value.
+/// All-in-one with storage in memory, all of it on the loopback.
+#[derive(Debug)]
 pub struct Jaeger {
-    child: Child,
+    /// Ends with this value; None where another keeps it.
+    child: Option<Child>,
+    ports: Ports,
+}
+
+/// What it listens on, all on 127.0.0.1.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ports {
     pub otlp_grpc: u16,
     pub otlp_http: u16,
-    query: u16,
+    pub query: u16,
     admin: u16,
 }
 
 impl Jaeger {
+    /// A new one, which ends with the value; returns when it answers.
+    ///
+    /// # Errors
+    /// It does not come up.
     pub fn start(binary: &Path, log: &Path) -> anyhow::Result<Jaeger> {
-        // Held together so that no port is given twice; free again when this returns, just before Jaeger takes them.
-        let (ports, udp) = free_ports()?;
-        let [
-            query,
-            query_grpc,
-            otlp_grpc,
-            otlp_http,
-            collector_grpc,
-            collector_http,
-            admin,
-            agent_http,
-        ] = ports;
-        let flags = [
-            ("--query.http-server.host-port", query),
-            ("--query.grpc-server.host-port", query_grpc),
-            ("--collector.otlp.grpc.host-port", otlp_grpc),
-            ("--collector.otlp.http.host-port", otlp_http),
-            ("--collector.grpc-server.host-port", collector_grpc),
-            ("--collector.http-server.host-port", collector_http),
-            ("--admin.http.host-port", admin),
-            // The agent, gone since Jaeger 1.63.
-            ("--http-server.host-port", agent_http),
-            ("--reporter.grpc.host-port", collector_grpc),
-            ("--processor.jaeger-compact.server-host-port", udp[0]),
-            ("--processor.jaeger-binary.server-host-port", udp[1]),
-            ("--processor.zipkin-compact.server-host-port", udp[2]),
-        ];
-        let start = || format!("start Jaeger {}", binary.display());
-        let help = Command::new(binary).arg("help").output().with_context(start)?.stdout;
-        let help = String::from_utf8_lossy(&help);
-        let known = flags.iter().filter(|(flag, _)| help.contains(&format!(" {flag} ")));
-        // A listener without its flag would be open to the network.
-        ensure!(
-            known.clone().count() >= 7,
-            "{} help does not name the flags of its listeners",
-            binary.display()
-        );
+        let (mut command, ports) = command(binary)?;
         let log_file = std::fs::File::create(log).context("create Jaeger's log")?;
-        let child = Command::new(binary)
-            .env("SPAN_STORAGE_TYPE", "memory")
-            .args(known.map(|(flag, port)| format!("{flag}=127.0.0.1:{port}")))
+        let child = command
             .stdin(Stdio::null())
             .stdout(log_file.try_clone()?)
             .stderr(log_file)
             .spawn()
-            .with_context(start)?;
+            .with_context(|| format!("start Jaeger {}", binary.display()))?;
         let mut jaeger = Jaeger {
-            child,
-            otlp_grpc,
-            otlp_http,
-            query,
-            admin,
+            child: Some(child),
+            ports,
         };
         for _ in 0..600 {
-            if let Some(status) = jaeger.child.try_wait()? {
+            if let Some(child) = &mut jaeger.child
+                && let Some(status) = child.try_wait()?
+            {
                 bail!("Jaeger ended with {status}: {}", std::fs::read_to_string(log)?);
             }
-            if jaeger.get("/api/services").is_ok() && [otlp_grpc, otlp_http].iter().all(|p| connect(*p).is_ok()) {
+            if jaeger.answers() {
                 return Ok(jaeger);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         bail!("Jaeger did not come up")
+    }
+
+    /// One that another keeps.
+    pub fn at(ports: Ports) -> Jaeger {
+        Jaeger { child: None, ports }
+    }
+
+    pub fn ports(&self) -> Ports {
+        self.ports
+    }
+
+    /// Whether it takes spans and questions.
+    pub fn answers(&self) -> bool {
+        self.get("/api/services").is_ok()
+            && [self.ports.otlp_grpc, self.ports.otlp_http]
+                .iter()
+                .all(|p| connect(*p).is_ok())
     }
 
     /// The trace as the UI gets it: `data[0]`, or None where there is none.
@@ -110,7 +101,7 @@ impl Jaeger {
 
     /// Spans of a service that Jaeger has stored so far, each copy counted.
     pub fn spans_saved(&self, service: &str) -> anyhow::Result<u64> {
-        let (status, metrics) = get(self.admin, "/metrics")?;
+        let (status, metrics) = get(self.ports.admin, "/metrics")?;
         ensure!(status == 200, "Jaeger's admin server answered {status}");
         let service = format!("svc=\"{service}\"");
         let lines = metrics
@@ -123,7 +114,7 @@ impl Jaeger {
     }
 
     fn get(&self, path: &str) -> anyhow::Result<(u16, Value)> {
-        let (status, body) = get(self.query, path)?;
+        let (status, body) = get(self.ports.query, path)?;
         Ok((
             status,
             serde_json::from_str(&body).with_context(|| format!("parse {path}: {body}"))?,
@@ -133,9 +124,66 @@ impl Jaeger {
 
 impl Drop for Jaeger {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
+}
+
+/// How it is started, on free ports.
+///
+/// # Errors
+/// The program does not run, or names no flags for its listeners.
+pub fn command(binary: &Path) -> anyhow::Result<(Command, Ports)> {
+    // Held together so that no port is given twice; free again when this returns, just before Jaeger takes them.
+    let (ports, udp) = free_ports()?;
+    let [
+        query,
+        query_grpc,
+        otlp_grpc,
+        otlp_http,
+        collector_grpc,
+        collector_http,
+        admin,
+        agent_http,
+    ] = ports;
+    let flags = [
+        ("--query.http-server.host-port", query),
+        ("--query.grpc-server.host-port", query_grpc),
+        ("--collector.otlp.grpc.host-port", otlp_grpc),
+        ("--collector.otlp.http.host-port", otlp_http),
+        ("--collector.grpc-server.host-port", collector_grpc),
+        ("--collector.http-server.host-port", collector_http),
+        ("--admin.http.host-port", admin),
+        // The agent, gone since Jaeger 1.63.
+        ("--http-server.host-port", agent_http),
+        ("--reporter.grpc.host-port", collector_grpc),
+        ("--processor.jaeger-compact.server-host-port", udp[0]),
+        ("--processor.jaeger-binary.server-host-port", udp[1]),
+        ("--processor.zipkin-compact.server-host-port", udp[2]),
+    ];
+    let help = Command::new(binary).arg("help").output();
+    let help = help.with_context(|| format!("start Jaeger {}", binary.display()))?.stdout;
+    let help = String::from_utf8_lossy(&help);
+    let known = flags.iter().filter(|(flag, _)| help.contains(&format!(" {flag} ")));
+    // A listener without its flag would be open to the network.
+    ensure!(
+        known.clone().count() >= 7,
+        "{} help does not name the flags of its listeners",
+        binary.display()
+    );
+    let mut command = Command::new(binary);
+    command
+        .env("SPAN_STORAGE_TYPE", "memory")
+        .args(known.map(|(flag, port)| format!("{flag}=127.0.0.1:{port}")));
+    let ports = Ports {
+        otlp_grpc,
+        otlp_http,
+        query,
+        admin,
+    };
+    Ok((command, ports))
 }
 
 fn connect(port: u16) -> std::io::Result<TcpStream> {

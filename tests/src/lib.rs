@@ -9,12 +9,14 @@
 pub mod agent;
 pub mod bystander;
 pub mod cgroup;
+pub mod cluster;
 pub mod demo;
 pub mod epitaph;
 pub mod guest;
 pub mod http;
 pub mod jaeger;
 pub mod machine;
+pub mod network;
 pub mod play;
 pub mod report;
 pub mod runtime;

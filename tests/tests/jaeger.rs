@@ -27,8 +27,8 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
     };
     let mut saved = 0;
     for (protocol, port, base) in [
-        (Protocol::Grpc, jaeger.otlp_grpc, 100),
-        (Protocol::HttpProtobuf, jaeger.otlp_http, 200),
+        (Protocol::Grpc, jaeger.ports().otlp_grpc, 100),
+        (Protocol::HttpProtobuf, jaeger.ports().otlp_http, 200),
     ] {
         let deaths = [clean(base + 1), ignored(base + 2), oom(base + 3)];
         let traces = deaths.clone().map(|death| trace(&death, &observation(), &Options::default()));

@@ -34,30 +34,72 @@ impl Display for NoGo {
 
 impl std::error::Error for NoGo {}
 
-/// Builds `program` (a package path) of the go.mod in `module`, once for its content; the built file.
-pub fn build(module: &Path, program: &str, takes: &str) -> Result<PathBuf> {
-    let name = program.rsplit('/').next().unwrap_or(program);
-    let mut content = Content::default();
-    content.file(&module.join("go.mod"))?;
-    content.file(&module.join("go.sum"))?;
-    content.part("program", program.as_bytes());
-    content.part("arch", std::env::consts::ARCH.as_bytes());
-    let dir = shell::cache().join(format!("go-{name}-{}", &content.hex()[..16]));
-    let file = dir.join(name);
-    if file.is_file() {
-        return Ok(file);
+/// Builds `package` of the go.mod in `module`, once for its content; the built file.
+pub fn build(module: &Path, package: &str, takes: &str) -> Result<PathBuf> {
+    let mut built = build_all(module, &[package], "", takes)?;
+    built.pop().context("go build of one program gave none")
+}
+
+/// Builds `packages` of the go.mod in `module`, each once for its content and `ldflags`; the built files, in the same order.
+/// What is missing is built by one call, so that what several share is compiled once and every core has work.
+pub fn build_all(module: &Path, packages: &[&str], ldflags: &str, takes: &str) -> Result<Vec<PathBuf>> {
+    let files = packages.iter().map(|package| place(module, package, ldflags));
+    let files: Vec<PathBuf> = files.collect::<Result<_>>()?;
+    let pairs = packages.iter().zip(&files);
+    let missing: Vec<(&str, &PathBuf)> = pairs
+        .map(|(package, file)| (*package, file))
+        .filter(|(_, file)| !file.is_file())
+        .collect();
+    if missing.is_empty() {
+        return Ok(files);
     }
-    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let partial = shell::cache().join(format!("go-partial-{}", std::process::id()));
+    fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
     let mut go = find(module)?;
-    // Under another name until it is whole.
-    let partial = dir.join(format!("{name}.{}", std::process::id()));
     go.current_dir(module)
-        .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
-        .arg(&partial)
-        .arg(program);
-    shell::run(&mut go, &format!("building {program} from its Go module (once, {takes})"))?;
-    fs::rename(&partial, &file).with_context(|| format!("renaming to {}", file.display()))?;
-    Ok(file)
+        .args(["build", "-trimpath", &format!("-ldflags=-s -w {ldflags}"), "-o"])
+        .arg(format!("{}/", partial.display()))
+        .args(missing.iter().map(|(package, _)| package));
+    let names: Vec<&str> = missing.iter().map(|(package, _)| name(package)).collect();
+    let what = format!(
+        "building {} from the Go modules in {} (once, {takes})",
+        names.join(", "),
+        module.display()
+    );
+    let result = shell::run(&mut go, &what).and_then(|()| {
+        missing.iter().try_for_each(|(package, file)| {
+            if let Some(dir) = file.parent() {
+                fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+            }
+            fs::rename(partial.join(name(package)), file).with_context(|| format!("renaming to {}", file.display()))
+        })
+    });
+    fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+    result.map(|()| files)
+}
+
+/// Where a built program lives: a directory named by all that it is made from.
+fn place(module: &Path, package: &str, ldflags: &str) -> Result<PathBuf> {
+    let name = name(package);
+    let mut content = Content::default();
+    // go.mod, go.sum, and the sources of a program of ours.
+    content.tree(module)?;
+    content.part("program", package.as_bytes());
+    content.part("arch", std::env::consts::ARCH.as_bytes());
+    if !ldflags.is_empty() {
+        content.part("ldflags", ldflags.as_bytes());
+    }
+    Ok(shell::cache().join(format!("go-{name}-{}", &content.hex()[..16])).join(name))
+}
+
+/// What `go build` calls a package's program: its last element, a major version left out.
+fn name(package: &str) -> &str {
+    let mut elements = package.rsplit('/');
+    let last = elements.next().unwrap_or(package);
+    let version = last
+        .strip_prefix('v')
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
+    if version { elements.next().unwrap_or(last) } else { last }
 }
 
 /// A `go` that go.mod's version line is content with: one on the machine, or the toolchain that go.mod names, fetched through
@@ -65,7 +107,7 @@ pub fn build(module: &Path, program: &str, takes: &str) -> Result<PathBuf> {
 fn find(module: &Path) -> Result<Command> {
     let path = module.join("go.mod");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let (wanted, toolchain) = wanted(&text).with_context(|| format!("{} lacks a go and a toolchain line", path.display()))?;
+    let (wanted, toolchain) = wanted(&text).with_context(|| format!("{} lacks a go line", path.display()))?;
     let mut known = candidates();
     if known.is_empty() && debian::offered("golang-go") {
         debian::ensure(&["golang-go"], "Go programs")?;
@@ -78,7 +120,7 @@ fn find(module: &Path) -> Result<Command> {
         Some((version, go)) if *version >= (1, 21, 0) => Ok(command(go, "auto")),
         Some((version, go)) => {
             shell::say(format_args!("{} is {}: too old by itself", go.display(), shown(*version)));
-            Ok(command(&fetched(go, toolchain)?, "local"))
+            Ok(command(&fetched(go, &toolchain)?, "local"))
         }
         None => bail!(NoGo(wanted)),
     }
@@ -136,11 +178,12 @@ fn fetched(go: &Path, toolchain: &str) -> Result<PathBuf> {
     Ok(dir.join("bin/go"))
 }
 
-/// The least version that go.mod asks for, and the toolchain that it names.
-fn wanted(go_mod: &str) -> Option<(Version, &str)> {
-    let least = go_mod.lines().find_map(|line| line.strip_prefix("go "))?;
-    let toolchain = go_mod.lines().find_map(|line| line.strip_prefix("toolchain "))?;
-    Some((version(&format!("go{}", least.trim()))?, toolchain.trim()))
+/// The least version that go.mod asks for, and the toolchain that it names: without a line of its own, that of this version.
+fn wanted(go_mod: &str) -> Option<(Version, String)> {
+    let least = go_mod.lines().find_map(|line| line.strip_prefix("go "))?.trim();
+    let toolchain = go_mod.lines().find_map(|line| line.strip_prefix("toolchain "));
+    let toolchain = toolchain.map_or_else(|| format!("go{least}"), |name| name.trim().to_owned());
+    Some((version(&format!("go{least}"))?, toolchain))
 }
 
 /// The first `goX.Y[.Z]` in `text`.
@@ -172,9 +215,19 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_go_mod_names_both() {
-        let text = fs::read_to_string(shell::root().join("xtask/jaeger/go.mod")).unwrap();
-        let (least, toolchain) = wanted(&text).unwrap();
-        assert!(version(toolchain).unwrap() >= least);
+    fn the_committed_go_mods_name_a_toolchain_that_suffices() {
+        for module in ["xtask/jaeger", "xtask/kubernetes", "tests/go-server"] {
+            let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
+            let (least, toolchain) = wanted(&text).unwrap();
+            assert!(version(&toolchain).unwrap() >= least, "{module}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_named_as_go_build_names_it() {
+        assert_eq!(name("k8s.io/kubernetes/cmd/kubelet"), "kubelet");
+        assert_eq!(name("go.etcd.io/etcd/server/v3"), "server");
+        assert_eq!(name("example/v"), "v");
+        assert_eq!(name("example/cmd/containerd-shim-runc-v2"), "containerd-shim-runc-v2");
     }
 }

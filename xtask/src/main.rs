@@ -5,6 +5,7 @@
 mod agent;
 mod bench;
 mod bpf;
+mod cluster;
 mod debian;
 mod demo;
 mod go;
@@ -36,8 +37,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged]",
-        about: "all that CI checks: format, clippy, unit, property, live probe, story and Jaeger tests (root)",
+        flags: "[--unprivileged] | cluster [STORY...]",
+        about: "all that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); cluster: \
+                the stories on a real cluster",
         run: test::task,
     },
     Task {
@@ -57,6 +59,12 @@ const TASKS: &[Task] = &[
         flags: kernels::FLAGS,
         about: "the probes, the agent and the stories on kernels from 5.10 to the newest, in emulated machines",
         run: kernels::task,
+    },
+    Task {
+        name: "cluster",
+        flags: cluster::FLAGS,
+        about: "a real Kubernetes cluster on the loopback, its nodes emulated machines, with a Jaeger (root)",
+        run: cluster::task,
     },
     Task {
         name: "build",

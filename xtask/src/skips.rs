@@ -21,6 +21,10 @@ const CONDITIONS: &[(&str, &str)] = &[
         "always: not a test of its own, another one runs it in a process of its own",
     ),
     ("no-jaeger", "no Jaeger could be built: no Go, and no package of it"),
+    (
+        "no-kubernetes",
+        "no kube-apiserver could be built: no Go, and no package of it",
+    ),
 ];
 
 pub struct Allowed {

@@ -11,10 +11,15 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, done, go::NoGo, jaeger, shell, skips, skips::Allowed, tally::Tally};
+use crate::{agent::Built, bpf, cluster, done, go::NoGo, jaeger, shell, skips, skips::Allowed, tally::Tally};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let unprivileged = args.contains("--unprivileged");
+    match args.subcommand().context("reading what to test")?.as_deref() {
+        None => {}
+        Some("cluster") => return cluster::test(args),
+        Some(other) => bail!("no tests called `{other}`; `cargo xtask` lists the tasks"),
+    }
     done(args)?;
     if !shell::is_root() && !unprivileged {
         bail!("the probes and the stories need root: run it as root, or with --unprivileged, which skips and counts them");
@@ -28,7 +33,8 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     shell::run(shell::cargo().args(["fmt", "--all", "--check"]), "checking the format")?;
     bpf::build()?;
     clippy()?;
-    let jaeger = jaeger_or_condition(&mut holding)?;
+    let jaeger = unless_no_go(jaeger::path(), "no-jaeger", &mut holding)?;
+    let cluster_tools = unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)?;
     let epitaph = Built::of(&["--all-targets"], "building the workspace and its tests")?.bin("epitaph")?;
     let allowed = Allowed::read(holding)?;
 
@@ -49,10 +55,12 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         cargo.arg("test").args(selection);
         without_telemetry_settings(&mut cargo);
         cargo.env("EPITAPH_BIN", &epitaph).env("EPITAPH_SKIPS", &recorded);
-        match &jaeger {
-            Some(path) => cargo.env("EPITAPH_JAEGER", path),
-            None => cargo.env_remove("EPITAPH_JAEGER"),
-        };
+        for (name, path) in [("EPITAPH_JAEGER", &jaeger), ("EPITAPH_CLUSTER_TOOLS", &cluster_tools)] {
+            match path {
+                Some(path) => cargo.env(name, path),
+                None => cargo.env_remove(name),
+            };
+        }
         let failed_before = tally.failed;
         if !counted(&mut cargo, what, &mut tally)? && tally.failed == failed_before {
             println!("{what}: cargo failed outside any test: see above");
@@ -64,7 +72,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 }
 
 /// Prints every skip and the closing line. A skip that is not allowed here is a failure.
-fn verdict(mut tally: Tally, broken: u64, recorded: &str, allowed: &Allowed) -> ExitCode {
+pub fn verdict(mut tally: Tally, broken: u64, recorded: &str, allowed: &Allowed) -> ExitCode {
     println!();
     let (mut skipped, mut refused) = (0, 0);
     for skip in tally.settle(recorded) {
@@ -114,13 +122,13 @@ fn clippy() -> Result<()> {
     bpf::clippy()
 }
 
-/// A machine without any way to a Go tests all but Jaeger, and says so; a build that fails is an error.
-fn jaeger_or_condition(holding: &mut BTreeSet<String>) -> Result<Option<PathBuf>> {
-    match jaeger::path() {
+/// A machine without any way to a Go tests all but what is built with it, and says so; a build that fails is an error.
+fn unless_no_go(built: Result<PathBuf>, condition: &str, holding: &mut BTreeSet<String>) -> Result<Option<PathBuf>> {
+    match built {
         Ok(path) => Ok(Some(path)),
         Err(error) if error.is::<NoGo>() => {
-            shell::say(format_args!("no Jaeger: {error:#}"));
-            holding.insert("no-jaeger".into());
+            shell::say(format_args!("{condition}: {error:#}"));
+            holding.insert(condition.into());
             Ok(None)
         }
         Err(error) => Err(error),
@@ -128,7 +136,7 @@ fn jaeger_or_condition(holding: &mut BTreeSet<String>) -> Result<Option<PathBuf>
 }
 
 /// The person's own exporter settings are not the tests'.
-fn without_telemetry_settings(command: &mut Command) {
+pub fn without_telemetry_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("OTEL_") || text.starts_with("EPITAPH_") {
@@ -138,7 +146,7 @@ fn without_telemetry_settings(command: &mut Command) {
 }
 
 /// Runs `cargo` with its standard output in view and counted; whether it succeeded.
-fn counted(cargo: &mut Command, what: &str, tally: &mut Tally) -> Result<bool> {
+pub fn counted(cargo: &mut Command, what: &str, tally: &mut Tally) -> Result<bool> {
     shell::say(what);
     let mut child = cargo
         .stdin(Stdio::null())

@@ -66,6 +66,8 @@ pub struct AgentArgs {
     #[command(flatten)]
     pub kernel: KernelArgs,
     #[command(flatten)]
+    pub kubernetes: KubernetesArgs,
+    #[command(flatten)]
     pub otlp: OtlpArgs,
     #[command(flatten)]
     pub log: LogArgs,
@@ -81,6 +83,8 @@ pub struct WatchArgs {
     #[command(flatten)]
     pub kernel: KernelArgs,
     #[command(flatten)]
+    pub kubernetes: KubernetesArgs,
+    #[command(flatten)]
     pub otlp: OtlpArgs,
     #[command(flatten)]
     pub log: LogArgs,
@@ -94,6 +98,8 @@ pub struct RecordArgs {
     pub show: ShowArgs,
     #[command(flatten)]
     pub kernel: KernelArgs,
+    #[command(flatten)]
+    pub kubernetes: KubernetesArgs,
     #[command(flatten)]
     pub otlp: OtlpArgs,
     #[command(flatten)]
@@ -171,6 +177,27 @@ pub struct KernelArgs {
     /// Ring buffer between the probes and us, rounded up to a power of two [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
+    /// The host's /proc, as seen from here [default: /proc]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub proc: Option<PathBuf>,
+    /// The host's /sys, as seen from here; only fs/cgroup below it is read [default: /sys]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub sys: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Kubernetes")]
+pub struct KubernetesArgs {
+    /// Ask the API server about this node's pods: auto (in a pod with a ServiceAccount, or with --kubeconfig), on or off;
+    /// only the agent does without being told
+    #[arg(long, value_name = "MODE")]
+    pub kubernetes: Option<String>,
+    /// How the API server is reached, instead of by the pod's ServiceAccount
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// This node, as `kubectl get nodes` shows it [default in a pod: NODE_NAME]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
@@ -225,7 +252,7 @@ pub fn print(text: &str) -> std::io::Result<()> {
 impl AgentArgs {
     /// What the flags say, for [`crate::config::Config::load`].
     pub fn overrides(&self) -> Overrides {
-        let mut all = overrides(Some(&self.kernel), &self.otlp, &self.log);
+        let mut all = overrides(Some((&self.kernel, &self.kubernetes)), &self.otlp, &self.log);
         add(&mut all, "--listen", "listen", self.listen.clone());
         add(
             &mut all,
@@ -243,14 +270,14 @@ impl AgentArgs {
 impl WatchArgs {
     /// For [`crate::config::Config::for_person`].
     pub fn overrides(&self) -> Overrides {
-        overrides(Some(&self.kernel), &self.otlp, &self.log)
+        overrides(Some((&self.kernel, &self.kubernetes)), &self.otlp, &self.log)
     }
 }
 
 impl RecordArgs {
     /// For [`crate::config::Config::for_person`].
     pub fn overrides(&self) -> Overrides {
-        overrides(Some(&self.kernel), &self.otlp, &self.log)
+        overrides(Some((&self.kernel, &self.kubernetes)), &self.otlp, &self.log)
     }
 }
 
@@ -261,21 +288,27 @@ impl ReplayArgs {
     }
 }
 
-fn overrides(kernel: Option<&KernelArgs>, otlp: &OtlpArgs, log: &LogArgs) -> Overrides {
+fn overrides(live: Option<(&KernelArgs, &KubernetesArgs)>, otlp: &OtlpArgs, log: &LogArgs) -> Overrides {
     let mut all = Overrides::default();
-    if let Some(kernel) = kernel {
-        add(
-            &mut all,
-            "--btf",
-            "kernel.btf",
-            kernel.btf.as_ref().map(|p| p.to_string_lossy().into_owned()),
-        );
+    let text = |path: &Option<PathBuf>| path.as_ref().map(|p| p.to_string_lossy().into_owned());
+    if let Some((kernel, kubernetes)) = live {
+        add(&mut all, "--btf", "kernel.btf", text(&kernel.btf));
         add(
             &mut all,
             "--ring-bytes",
             "kernel.ring_bytes",
             kernel.ring_bytes.map(|n| n.to_string()),
         );
+        add(&mut all, "--proc", "host.proc", text(&kernel.proc));
+        add(&mut all, "--sys", "host.sys", text(&kernel.sys));
+        add(&mut all, "--kubernetes", "kubernetes.mode", kubernetes.kubernetes.clone());
+        add(
+            &mut all,
+            "--kubeconfig",
+            "kubernetes.kubeconfig",
+            text(&kubernetes.kubeconfig),
+        );
+        add(&mut all, "--node-name", "kubernetes.node_name", kubernetes.node_name.clone());
     }
     add(&mut all, "--otlp", "otlp.endpoint", otlp.otlp.clone());
     add(&mut all, "--otlp-protocol", "otlp.protocol", otlp.otlp_protocol.clone());
@@ -319,7 +352,7 @@ mod tests {
     #[test]
     fn every_flag_of_a_setting_exists_and_reaches_it() {
         let line = "agent --listen [::1]:7 --otlp http://c:1 --otlp-protocol http/protobuf --unclean-only --service-name s \
-                    --btf b --ring-bytes 65536 --log debug --log-format json --set limits.timelines=2";
+                    --btf b --ring-bytes 65536 --proc p --sys s --kubernetes on --kubeconfig k --node-name n --log debug --log-format json --set limits.timelines=2";
         let Command::Agent(args) = parse(line).unwrap().command else {
             panic!("not agent")
         };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use secret::{Endpoint, Secret};
-pub use sections::{Export, Kernel, Limits, Listen, Log, LogFormat, Otlp};
+pub use sections::{Export, Host, Kernel, Kubernetes, KubernetesMode, Limits, Listen, Log, LogFormat, Otlp};
 
 use crate::sink::otlp;
 use settings::nearest;
@@ -26,6 +26,8 @@ pub struct Config {
     pub otlp: Otlp,
     pub export: Export,
     pub kernel: Kernel,
+    pub host: Host,
+    pub kubernetes: Kubernetes,
     pub limits: Limits,
     pub log: Log,
 }
@@ -122,6 +124,9 @@ impl Config {
         config.otlp.traces_endpoint = None;
         config.otlp.metrics_endpoint = None;
         config.listen = Listen::Off;
+        // Neither does a person's shell connect to a cluster.
+        config.kubernetes.mode = KubernetesMode::Off;
+        config.kubernetes.kubeconfig = None;
         config.apply_flags(flags)?;
         config.validate()?;
         Ok(config)
@@ -196,6 +201,10 @@ impl Config {
             if !is_given("otlp.metrics_endpoint") {
                 self.otlp.metrics_endpoint = None;
             }
+        }
+        // Whoever names a kubeconfig wants it used.
+        if is_given("kubernetes.kubeconfig") && !is_given("kubernetes.mode") {
+            self.kubernetes.mode = KubernetesMode::On;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Endpoint, Secret, as_text, human_duration};
 use crate::correlate;
 use crate::sink::otlp::{self, Compression, Headers, Protocol};
-use crate::source::kernel;
+use crate::source::{kernel, pods};
 
 /// Where `/metrics`, `/healthz` and `/readyz` are served.
 ///
@@ -226,6 +226,73 @@ impl Kernel {
             btf: self.btf.clone(),
             ring_bytes: self.ring_bytes,
             ..kernel::Options::default()
+        }
+    }
+}
+
+/// Where the machine's own `/proc` and `/sys` are mounted, as seen from here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    pub proc: PathBuf,
+    /// Only `fs/cgroup` below it is read.
+    pub sys: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Host {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+        }
+    }
+}
+
+/// The Kubernetes API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kubernetes {
+    pub mode: KubernetesMode,
+    /// Without one the pod's ServiceAccount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
+    /// `spec.nodeName` of the pods that are ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Warning Events on pods that ended badly and on their workloads.
+    pub events: bool,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Kubernetes {
+            mode: KubernetesMode::default(),
+            kubeconfig: None,
+            node_name: None,
+            events: true,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KubernetesMode {
+    /// In a pod with a ServiceAccount, or with a kubeconfig.
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
+impl Kubernetes {
+    /// How the API server is found; None where nobody wants one. `in_pod`: a ServiceAccount's token is mounted here.
+    pub fn access(&self, in_pod: bool) -> Option<pods::Access> {
+        match (self.mode, &self.kubeconfig) {
+            (KubernetesMode::Off, _) => None,
+            (_, Some(file)) => Some(pods::Access::Kubeconfig(file.clone())),
+            _ if in_pod => Some(pods::Access::InCluster),
+            (KubernetesMode::On, None) => Some(pods::Access::Kubectl),
+            (KubernetesMode::Auto, None) => None,
         }
     }
 }

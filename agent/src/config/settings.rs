@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use super::{Config, Secret, parse_duration};
+use super::{Config, KubernetesMode, Secret, parse_duration};
 use crate::sink::otlp::{Compression, Protocol};
 
 pub struct Setting {
@@ -86,6 +86,24 @@ pub const ALL: &[Setting] = &[
     Setting { key: "kernel.ring_bytes", env: &["EPITAPH_RING_BYTES"], flag: Some("--ring-bytes"),
         about: "ring buffer between the probes and the agent, bytes; rounded up to a power of two",
         set: |c, v| put(&mut c.kernel.ring_bytes, v) },
+    Setting { key: "host.proc", env: &["EPITAPH_PROC"], flag: Some("--proc"),
+        about: "the host's /proc, as seen from here",
+        set: |c, v| put(&mut c.host.proc, v) },
+    Setting { key: "host.sys", env: &["EPITAPH_SYS"], flag: Some("--sys"),
+        about: "the host's /sys, as seen from here; only fs/cgroup below it is read",
+        set: |c, v| put(&mut c.host.sys, v) },
+    Setting { key: "kubernetes.mode", env: &["EPITAPH_KUBERNETES"], flag: Some("--kubernetes"),
+        about: "`auto`: in a pod with a ServiceAccount, or with a kubeconfig; `on`: then without either the kubeconfig that kubectl would use; `off`",
+        set: |c, v| { c.kubernetes.mode = word(v, &[("auto", KubernetesMode::Auto), ("on", KubernetesMode::On), ("off", KubernetesMode::Off)])?; Ok(()) } },
+    Setting { key: "kubernetes.kubeconfig", env: &["EPITAPH_KUBECONFIG"], flag: Some("--kubeconfig"),
+        about: "file that says how the API server is reached, instead of the pod's ServiceAccount",
+        set: |c, v| put_some(&mut c.kubernetes.kubeconfig, v) },
+    Setting { key: "kubernetes.node_name", env: &["EPITAPH_NODE_NAME", "NODE_NAME"], flag: Some("--node-name"),
+        about: "this node as the API names it; by the downward API (spec.nodeName) in a pod",
+        set: |c, v| put_some(&mut c.kubernetes.node_name, v) },
+    Setting { key: "kubernetes.events", env: &["EPITAPH_KUBERNETES_EVENTS"], flag: None,
+        about: "`epitaph agent` posts a Warning Event on each pod that ended badly, and on its workload",
+        set: |c, v| put_bool(&mut c.kubernetes.events, v) },
     Setting { key: "limits.subjects", env: &["EPITAPH_LIMITS_SUBJECTS"], flag: None,
         about: "containers and units known at once",
         set: |c, v| put(&mut c.limits.subjects, v) },

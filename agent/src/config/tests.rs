@@ -141,6 +141,8 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "otlp.headers" | "export.resource_attributes" => "a=b",
             "export.unclean_only" => "true",
             "log.format" => "json",
+            "kubernetes.events" => "false",
+            "kubernetes.mode" => "on",
             "otlp.insecure" => "true",
             "otlp.compression" => "gzip",
             _ => "131072",

@@ -24,9 +24,13 @@ impl Correlator {
             Event::ProcessExit(exit) => self.index.attribute(&exit.task),
             Event::ProcessExec(exec) => self.index.attribute(&exec.task),
             Event::OomVictim(oom) => self.oom_place(oom),
-            Event::Tcp(tcp) => match tcp.cgroup {
-                Some(cgroup) => self.index.attribute_cgroup(cgroup),
-                None => return false,
+            Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
+                (Some(by), _) => {
+                    self.drops.facts += u64::from(!self.clients.add(at, tcp, by, self.limits.connections));
+                    return true;
+                }
+                (None, Some(cgroup)) => self.index.attribute_cgroup(cgroup),
+                (None, None) => return false,
             },
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) => return true,
         };
@@ -256,13 +260,15 @@ impl Correlator {
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
         let cap = self.limits.connections;
+        let clients = std::mem::take(&mut self.clients);
         self.keep_socket(own, |state| {
             if let Some(cgroup) = tcp.cgroup {
                 state.arm(cgroup);
             }
             let over = state.finished.is_some() && state.candidates.is_empty();
-            over || state.timeline().sockets.add(at, tcp, cap)
+            over || state.timeline().sockets.add(at, tcp, &clients, cap)
         });
+        self.clients = clients;
     }
 
     fn oom_place(&self, oom: &OomVictim) -> Attribution {

@@ -81,6 +81,8 @@ impl Correlator {
             boot_id: &self.boot_id,
             index: &self.index,
             sight: &self.sight,
+            clients: &self.clients,
+            kubelet_known: !self.kubelets.is_empty(),
             linger: self.limits.linger,
         };
         if let Some(termination) = finish::termination(&context, own, &state, open, self.now) {

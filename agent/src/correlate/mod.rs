@@ -6,6 +6,7 @@
 //!
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
+mod clients;
 mod facts;
 mod finish;
 mod lives;
@@ -23,10 +24,12 @@ mod tests;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::attribute::{Attribution, Index, Map, Question};
+use crate::attribute::{Attribution, Index, Map, Question, Subject};
 use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
 use crate::termination::{DropReason, Output};
 
+use clients::Clients;
+pub use clients::KUBELET_UNITS;
 use pods::Pods;
 use sight::Sight;
 use subject::State;
@@ -86,6 +89,8 @@ const KERNEL_KILLS: usize = 64;
 /// Subjects that are over, remembered for this long: a little longer than the index answers for their cgroups.
 const KEEP_GONE: Duration = Duration::from_secs(150);
 const GONE: usize = 1_024;
+/// Cgroups of the kubelet's told apart: one, or a few below a unit that holds more.
+const KUBELETS: usize = 64;
 
 /// See the module.
 pub struct Correlator {
@@ -103,6 +108,10 @@ pub struct Correlator {
     armed: BTreeSet<(Boot, CgroupId)>,
     pending: VecDeque<(Boot, Boot, Event)>,
     kernel_kills: VecDeque<Task>,
+    clients: Clients,
+    /// Units whose sockets are the kubelet's, and their cgroups that exist.
+    kubelet_units: Vec<String>,
+    kubelets: BTreeSet<CgroupId>,
     /// Subjects that are over: their late events (a client that goes on trying) begin nothing new.
     gone: VecDeque<(Boot, CgroupId)>,
     swept: Boot,
@@ -134,11 +143,28 @@ impl Correlator {
             armed: BTreeSet::new(),
             pending: VecDeque::new(),
             kernel_kills: VecDeque::new(),
+            clients: Clients::default(),
+            kubelet_units: KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
+            kubelets: BTreeSet::new(),
             gone: VecDeque::new(),
             swept: Boot(0),
             pods: Pods::new(limits),
             said: Vec::new(),
             drops: Drops::default(),
+        }
+    }
+
+    /// Other units than [`KUBELET_UNITS`].
+    #[must_use]
+    pub fn with_kubelet_units(self, kubelet_units: Vec<String>) -> Correlator {
+        Correlator { kubelet_units, ..self }
+    }
+
+    /// Whether what this cgroup's processes connect to is the kubelet's doing: its probes and hooks.
+    pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
+        match self.index.attribute_cgroup(cgroup) {
+            Attribution::Subject(Subject::Unit { name }, _) => self.kubelet_units.iter().any(|unit| **unit == *name),
+            _ => false,
         }
     }
 
@@ -212,6 +238,8 @@ impl Correlator {
             + self.armed.len()
             + self.pending.len()
             + self.kernel_kills.len()
+            + self.clients.kept()
+            + self.kubelets.len()
             + self.gone.len()
             + self.pods.kept();
         self.subjects.values().map(of).sum::<usize>() + lists
@@ -224,8 +252,10 @@ impl Correlator {
             *out = self.second_layer(self.now, std::mem::take(out));
             self.pods.end(self.now, &self.boot_id, out);
             let drops = std::mem::take(&mut self.drops);
+            let kubelet_units = std::mem::take(&mut self.kubelet_units);
             *self = Correlator {
                 drops,
+                kubelet_units,
                 ..Correlator::new(self.limits)
             };
         }
@@ -255,6 +285,7 @@ impl Correlator {
                     self.know(own, subject);
                 }
                 self.index.remove(self.now, removed.cgroup);
+                self.kubelets.remove(&removed.cgroup);
                 if let Some(state) = self.subjects.get_mut(&removed.cgroup) {
                     state.removed = Some(at);
                     self.reschedule(removed.cgroup);
@@ -272,6 +303,9 @@ impl Correlator {
     fn cgroup(&mut self, fact: &CgroupFact, out: &mut Vec<Output>) {
         self.index.insert(self.now, fact);
         let cgroup = fact.cgroup;
+        if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
+            self.kubelets.insert(cgroup);
+        }
         self.retry(|event| cgroup_of(event) == Some(cgroup), out);
     }
 

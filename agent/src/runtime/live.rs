@@ -12,6 +12,7 @@ use crate::decode::decode;
 use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, WallOffset};
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Kernel, MapError};
+use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
@@ -34,6 +35,10 @@ pub struct Live {
     kernel: Kernel,
     procfs: Procfs,
     pipeline: Pipeline,
+    /// None without Kubernetes.
+    pods: Option<Pods>,
+    /// Counted already of what they dropped.
+    pods_dropped: [u64; DropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
@@ -54,6 +59,7 @@ impl Live {
     pub fn start(
         kernel: Kernel,
         procfs: Procfs,
+        pods: Option<Pods>,
         observation: Observation,
         mut pipeline: Pipeline,
     ) -> Result<Live, RuntimeError> {
@@ -68,6 +74,8 @@ impl Live {
             kernel,
             procfs,
             pipeline,
+            pods,
+            pods_dropped: [0; DropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
@@ -92,6 +100,7 @@ impl Live {
                     ready.map_err(RuntimeError::os("wait for the probes' records"))?;
                     self.drain()?;
                 }
+                Some(input) = next(&mut self.pods) => self.take_pod(input)?,
                 _ = ticks.tick() => {
                     // What waits comes before the time at which it would be too late.
                     for _ in 0..BATCHES {
@@ -131,6 +140,7 @@ impl Live {
             sockets.extend(self.pipeline.feed(now, Input::Clock(offset))?);
         }
         sockets.extend(self.pipeline.tick(now)?);
+        self.count_pods_dropped();
         self.pipeline.sinks().alive(now)?;
         self.arm(sockets);
         if now.since(self.swept) >= SWEEP {
@@ -138,6 +148,23 @@ impl Live {
             self.sweep();
         }
         Ok(())
+    }
+
+    /// What the kernel said before it comes first: the API's word is always the later one.
+    fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
+        self.drain()?;
+        let sockets = self.pipeline.feed(clock::now(), input)?;
+        self.arm(sockets);
+        Ok(())
+    }
+
+    fn count_pods_dropped(&mut self) {
+        let Some(pods) = &self.pods else { return };
+        for (reason, counted) in DropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
+            let total = pods.stats.dropped(reason);
+            self.pipeline.sinks().dropped(reason.name(), total - *counted);
+            *counted = total;
+        }
     }
 
     /// The core says when a subject's sockets need no watching any more; of what is no subject it says nothing, and a cgroup that
@@ -170,7 +197,7 @@ impl Live {
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            let told = self.kernel.watch(cgroup, 0);
+            let told = self.kernel.watch(cgroup, 0).and_then(|()| self.kernel.kubelet(cgroup, false));
             not_told(&mut self.pipeline, told);
         }
         self.arm(chores.sockets);
@@ -187,6 +214,14 @@ impl Live {
             };
             not_told(&mut self.pipeline, told);
         }
+    }
+}
+
+/// Never where there is no Kubernetes.
+async fn next(pods: &mut Option<Pods>) -> Option<Input> {
+    match pods {
+        Some(pods) => pods.inputs.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -243,7 +278,10 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return,
     };
-    let told = kernel.watch(cgroup, bits);
+    let mut told = kernel.watch(cgroup, bits);
+    if pipeline.core().is_kubelet(cgroup) {
+        told = told.and(kernel.kubelet(cgroup, true));
+    }
     not_told(pipeline, told);
 }
 

@@ -27,9 +27,11 @@ use crate::recording::Writer;
 use crate::render::span::Options;
 use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
+use crate::sink::kubernetes_events;
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
 use crate::source::kernel::{Kernel, LoadError};
+use crate::source::pods::{self, Pods, PodsError};
 use crate::source::procfs::Procfs;
 
 use export::Export;
@@ -70,6 +72,12 @@ impl From<config::ConfigError> for RuntimeError {
 impl From<crate::source::procfs::ProcfsError> for RuntimeError {
     fn from(error: crate::source::procfs::ProcfsError) -> Self {
         RuntimeError::new(SysExit::Unavailable, error.to_string())
+    }
+}
+
+impl From<PodsError> for RuntimeError {
+    fn from(error: PodsError) -> Self {
+        RuntimeError::new(SysExit::Config, error.to_string())
     }
 }
 
@@ -151,18 +159,31 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Listen::Off => None,
     };
     let file = file.map(Created::new).transpose()?;
-    let procfs = Procfs::new(Path::new("/proc"), Path::new("/sys"))?;
+    let pods = match config.kubernetes.access(Path::new(pods::TOKEN).exists()) {
+        Some(access) => Some(Pods::start(config.kubernetes.node_name.as_deref(), &access).await?),
+        None => None,
+    };
+    if let Some(pods) = &pods {
+        let stats = pods.stats.clone();
+        export.metrics.follow_requests(move || stats.requests().collect());
+    }
+    let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
 
     let kernel = Kernel::load(&config.kernel.options())?;
-    let observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
+        // A pod's own host name is the pod's.
+        observation.host.clone_from(node);
+    }
     let recorder = file
         .map(|file| Writer::new(BufWriter::new(file.begin()), &observation))
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
-    if show.is_none() {
+    let is_agent = show.is_none();
+    if is_agent {
         let active = kernel
             .probes()
             .iter()
@@ -194,6 +215,16 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     };
     let mut sinks = sinks(&config, &export, terminal);
     sinks.health = health.clone();
+    // A person who watches must not write to the cluster.
+    let events = pods.as_ref().filter(|_| is_agent && config.kubernetes.events).map(|pods| {
+        let settings = kubernetes_events::Settings::of_node(&pods.node);
+        kubernetes_events::start(pods.client(), settings, clock::now)
+    });
+    let posting = events.map(|(sink, worker)| {
+        export.metrics.follow_events(sink.clone());
+        sinks.events = Some(sink);
+        worker
+    });
     let serving = server.map(|server| {
         let mut stop = stop.clone();
         tokio::spawn(server.serve(export.metrics.clone(), health, clock::now, async move {
@@ -202,13 +233,18 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     });
 
     let pipeline = Pipeline::new(Correlator::new(config.limits.core()), observation.clone(), recorder, sinks);
-    let observed = match Live::start(kernel, procfs, observation, pipeline) {
+    let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
     };
     drop(screen);
     tracing::debug!("ending: what waits is sent");
-    tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
+    let posted = async {
+        if let Some(posting) = posting {
+            posting.shutdown(FLUSH).await;
+        }
+    };
+    tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
     }
@@ -221,6 +257,7 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         health: Arc::default(),
         terminal,
         traces: export.traces(),
+        events: None,
         spans: Options {
             service_name: config.export.service_name.clone(),
             cluster_name: config.export.cluster_name.clone(),

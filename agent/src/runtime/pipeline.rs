@@ -73,14 +73,14 @@ impl Pipeline {
         if let Some(recorder) = self.recorder.as_mut().filter(|_| !outputs.is_empty()) {
             recorder.input(now, &Input::Tick).map_err(not_recorded)?;
         }
-        self.send(outputs)
+        self.send(now, outputs)
     }
 
     /// Takes an input that is written down already.
     pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
         self.before(&input)?;
         let outputs = self.core.handle(now, input);
-        self.send(outputs)
+        self.send(now, outputs)
     }
 
     /// What the sinks are to know of an input itself.
@@ -98,8 +98,8 @@ impl Pipeline {
             }
         }
         match input {
-            Input::Clock(offset) => self.observation.wall_offset = *offset,
             Input::Pods(state) => self.sinks.pods(state),
+            Input::Clock(offset) => self.observation.wall_offset = *offset,
             Input::ApiClock(clock) => self.sinks.api_clock(clock),
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}
@@ -107,7 +107,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn send(&mut self, outputs: Vec<Output>) -> Result<Vec<Sockets>, RuntimeError> {
+    fn send(&mut self, now: Boot, outputs: Vec<Output>) -> Result<Vec<Sockets>, RuntimeError> {
         let mut sockets = Vec::new();
         for output in outputs {
             let path = match &output {
@@ -122,7 +122,7 @@ impl Pipeline {
                 Output::Early(early) => self.core.index().path(early.key.cgroup),
                 _ => None,
             };
-            self.sinks.send(&output, &self.observation, path)?;
+            self.sinks.send(now, &output, &self.observation, path)?;
         }
         Ok(sockets)
     }

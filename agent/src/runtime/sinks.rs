@@ -7,6 +7,7 @@ use crate::event::{Boot, Kind, Observation, ProbeState};
 use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
 use crate::sink::http::Health;
+use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
@@ -20,6 +21,7 @@ pub struct Sinks {
     pub health: Arc<Health>,
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
+    pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
     /// Nobody reads our output any more: the end of the work.
     pub reader_gone: bool,
@@ -27,11 +29,20 @@ pub struct Sinks {
 
 impl Sinks {
     /// What the core says. `path` is the cgroup's, of a subject that is not over.
-    pub fn send(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> Result<(), RuntimeError> {
+    pub fn send(
+        &mut self,
+        now: Boot,
+        output: &Output,
+        observation: &Observation,
+        path: Option<&str>,
+    ) -> Result<(), RuntimeError> {
         self.metrics.output(output);
         if let (Some(traces), Some(trace)) = (&self.traces, self.trace(output, observation)) {
             // A full queue counts its oldest out; the count is on /metrics.
             traces.offer(trace);
+        }
+        if let Some(events) = &self.events {
+            events.offer(output, observation, now);
         }
         self.show(|terminal| terminal.output(output, observation, path))
     }
@@ -53,6 +64,7 @@ impl Sinks {
     /// How the Kubernetes API stands to us.
     pub fn pods(&self, state: &PodsState) {
         self.metrics.pods(state);
+        self.health.pods(state.clone());
     }
 
     pub fn api_clock(&self, clock: &ApiClock) {

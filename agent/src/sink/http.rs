@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::event::{Boot, ProbeState};
+use crate::pod::PodsState;
 use crate::render::json::{ProbeObject, probes_object};
 use crate::sink::metrics::Metrics;
 
@@ -29,6 +30,8 @@ pub struct Health {
     /// 0 before the first tick.
     alive_at: AtomicU64,
     probes: Mutex<Vec<(String, ProbeState)>>,
+    /// None without Kubernetes.
+    pods: Mutex<Option<PodsState>>,
 }
 
 impl Health {
@@ -44,6 +47,11 @@ impl Health {
             Some((_, old)) => *old = state,
             None => probes.push((name.to_owned(), state)),
         }
+    }
+
+    /// How far the Kubernetes API is with us: said, but no condition of being ready, for the kernel is observed all the same.
+    pub fn pods(&self, state: PodsState) {
+        *self.pods.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
     }
 
     fn since_alive(&self, now: Boot) -> Option<Duration> {
@@ -167,6 +175,28 @@ async fn serve_health(State(shared): State<Shared>) -> Answer {
 struct Ready {
     ready: bool,
     probes: Vec<ProbeObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubernetes: Option<KubernetesObject>,
+}
+
+#[derive(Serialize)]
+struct KubernetesObject {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+fn kubernetes_object(state: &PodsState) -> KubernetesObject {
+    match state {
+        PodsState::Synced => KubernetesObject {
+            state: "synced",
+            reason: None,
+        },
+        PodsState::Away { reason } => KubernetesObject {
+            state: "away",
+            reason: reason.clone(),
+        },
+    }
 }
 
 async fn serve_ready(State(shared): State<Shared>) -> Answer {
@@ -174,6 +204,10 @@ async fn serve_ready(State(shared): State<Shared>) -> Answer {
     let body = Ready {
         ready,
         probes: probes_object(&shared.health.probes()),
+        kubernetes: {
+            let pods = shared.health.pods.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            pods.as_ref().map(kubernetes_object)
+        },
     };
     let status = if ready {
         StatusCode::OK
@@ -259,6 +293,19 @@ mod tests {
         assert_eq!(ask(address, "GET", "/readyz").await.0, 503, "the scan of what exists goes on");
         health.alive(NOW);
         assert_eq!(ask(address, "GET", "/readyz").await.0, 200);
+        let reason = Some("nobody listens there".to_owned());
+        for (state, word) in [
+            (
+                PodsState::Away { reason },
+                r#""kubernetes":{"state":"away","reason":"nobody listens there"}"#,
+            ),
+            (PodsState::Synced, r#""kubernetes":{"state":"synced"}"#),
+        ] {
+            health.pods(state);
+            let (status, _, body) = ask(address, "GET", "/readyz").await;
+            assert_eq!(status, 200, "the kernel is observed all the same");
+            assert!(body.contains(word), "{body}");
+        }
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use crate::attribute::{Runtime, Subject};
 use crate::event::{Boot, Kind, ProbeState};
 use crate::pod::{ApiClock, PodsState};
 use crate::render::json::runtime_name;
-use crate::sink::otlp;
+use crate::sink::{kubernetes_events, otlp};
 use crate::termination::{DropReason, Output, Termination};
 use crate::verdict;
 
@@ -46,7 +46,7 @@ pub struct Metrics {
     dropped: Counter<u64>,
     probe: Gauge<u64>,
     opted_out: Counter<u64>,
-    kubernetes: Gauge<u64>,
+    synced: Gauge<u64>,
     clock: Gauge<f64>,
     workloads: Workloads,
 }
@@ -91,7 +91,7 @@ impl Metrics {
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
             opted_out: OPTED_OUT.counter(&meter),
-            kubernetes: KUBERNETES_STATE.gauge(&meter),
+            synced: KUBERNETES_SYNCED.gauge(&meter),
             clock: KUBERNETES_CLOCK.gauge_f64(&meter),
             workloads: Workloads::new(workloads, &meter),
             provider,
@@ -189,10 +189,7 @@ impl Metrics {
     }
 
     pub fn pods(&self, state: &PodsState) {
-        let synced = matches!(state, PodsState::Synced);
-        for (name, is) in [("synced", synced), ("away", !synced)] {
-            self.kubernetes.record(u64::from(is), &[KeyValue::new("state", name)]);
-        }
+        self.synced.record(u64::from(*state == PodsState::Synced), &[]);
     }
 
     pub fn api_clock(&self, clock: &ApiClock) {
@@ -221,6 +218,37 @@ impl Metrics {
             let labels = [KeyValue::new("probe", name.to_owned()), KeyValue::new("state", each)];
             self.probe.record(u64::from(each == state), &labels);
         }
+    }
+
+    /// Reads the totals of requests to the API server at every collection: resource, outcome, count.
+    pub fn follow_requests(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_REQUESTS.name)
+            .with_unit(KUBERNETES_REQUESTS.unit)
+            .with_description(KUBERNETES_REQUESTS.about)
+            .with_callback(move |observer| {
+                for (resource, outcome, count) in totals() {
+                    observer.observe(
+                        count,
+                        &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
+                    );
+                }
+            })
+            .build();
+    }
+
+    /// Reads the totals of Kubernetes Events at every collection.
+    pub fn follow_events(&self, sink: kubernetes_events::Sink) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_EVENTS.name)
+            .with_unit(KUBERNETES_EVENTS.unit)
+            .with_description(KUBERNETES_EVENTS.about)
+            .with_callback(move |observer| {
+                for outcome in kubernetes_events::OUTCOMES {
+                    observer.observe(sink.stats().get(outcome), &[KeyValue::new("outcome", outcome.name())]);
+                }
+            })
+            .build();
     }
 
     /// Reads the trace sink's own counters at every collection.

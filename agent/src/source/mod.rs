@@ -1,4 +1,5 @@
 //! Where evidence comes from.
 
 pub mod kernel;
+pub mod pods;
 pub mod procfs;

@@ -1,5 +1,7 @@
 //! What a verdict rests on, as lines: which probe saw what, when.
 
+mod kubernetes;
+
 use super::Evidence;
 use super::judge::Case;
 use super::sentence::{actor, many, target};
@@ -91,6 +93,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     count(case.traffic.reset, "reset");
     count(case.traffic.cut, "cut");
     count(case.traffic.idle_closed, "closed idle");
+    kubernetes::add(case, &mut list);
     list
 }
 

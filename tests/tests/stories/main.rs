@@ -128,7 +128,7 @@ fn play(mut options: Options) -> anyhow::Result<Ran> {
         Some(binary) => Some(Jaeger::start(binary.as_ref(), &directory.path().join("jaeger.log"))?),
         None => None,
     };
-    options.otlp = jaeger.as_ref().map(|j| format!("http://127.0.0.1:{}", j.otlp_http));
+    options.otlp = jaeger.as_ref().map(|j| format!("http://127.0.0.1:{}", j.ports().otlp_http));
     options.record = Some(recording.clone());
     Ok(Ran {
         report: run(&options, &mut |_| {})?,

@@ -5,7 +5,7 @@
 //! but QEMU, busybox and cpio.
 
 mod initramfs;
-mod packages;
+pub mod packages;
 mod vm;
 
 use std::{

@@ -69,7 +69,7 @@ impl Apt {
             fs::create_dir_all(apt.dir.join(sub)).with_context(|| format!("making the private apt's {sub}"))?;
         }
         fs::write(apt.dir.join("status"), "")?;
-        fs::write(apt.dir.join("etc/sources.list"), sources()?)?;
+        fs::write(apt.dir.join("etc/sources.list"), sources(&SUITES, &SECURITY)?)?;
         shell::say(format_args!("asking apt for the kernels of {}", SUITES.join(", ")));
         let update = apt
             .command("apt-get")
@@ -178,8 +178,12 @@ impl Apt {
     }
 }
 
-/// `sources.list` of the private apt: the machine's own Debian archive, for more suites.
-fn sources() -> Result<String> {
+/// `sources.list` lines: the machine's own Debian archive, for more suites. One line per suite, those of `security` only where
+/// the machine names a security archive.
+///
+/// # Errors
+/// The machine's apt names no Debian archive.
+pub fn sources(suites: &[&str], security_suites: &[&str]) -> Result<String> {
     let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let codename = codename
@@ -199,9 +203,9 @@ fn sources() -> Result<String> {
     };
     let mut text = String::new();
     let line = |uri: &str, suite: &str| format!("deb {options}{uri} {suite} main\n");
-    text.extend(SUITES.iter().map(|suite| line(&main, suite)));
+    text.extend(suites.iter().map(|suite| line(&main, suite)));
     if let Some(security) = security {
-        text.extend(SECURITY.iter().map(|suite| line(&security, suite)));
+        text.extend(security_suites.iter().map(|suite| line(&security, suite)));
     }
     Ok(text)
 }

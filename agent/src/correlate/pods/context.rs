@@ -118,6 +118,13 @@ impl Pod {
         if let Some(path_uid) = path_uid.filter(|uid| **uid != self.key) {
             doubts.push(format!("its cgroup names another pod, {}", path_uid.0));
         }
+        if self
+            .containers
+            .iter()
+            .any(|of| of.id == death.id && of.cgroup != death.cgroup)
+        {
+            doubts.push("another cgroup bears the same container id".to_owned());
+        }
         if self.gone.as_ref().is_some_and(|gone| !gone.watched) {
             doubts.push("a relist hid when the pod was deleted".to_owned());
         }

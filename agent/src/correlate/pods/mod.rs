@@ -292,7 +292,7 @@ impl Pods {
             first.termination.other_exits += 1;
             return;
         }
-        if pod.told_ids.contains(&id) {
+        if pod.told_ids.contains(&(id.clone(), own)) {
             return;
         }
         pod.held.push(Held {

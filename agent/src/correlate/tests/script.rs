@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::pods::cast::Cast;
@@ -283,7 +283,8 @@ impl Parser {
         })
     }
 
-    /// `tcp CGROUP closed|accepted|refused|client-refused|reset|late|cut|half-closed LOCAL_PORT REMOTE_PORT
+    /// `tcp CGROUP closed|accepted|refused|refused-late|client-refused|queued|reset|cut|half-closed LOCAL_PORT REMOTE_PORT
+    /// [server=IP] [client=IP] [errno=N] [kubelet]; connected|connect-failed|connect-reset are of the client's own socket
     /// [by-exit] [foreign] [sent=N] [received=N] [last-sent=N] [last-received=N]`
     fn tcp(&mut self, words: &[&str]) -> Event {
         let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
@@ -293,6 +294,12 @@ impl Parser {
         let state = |old, new| TcpOp::State { old, new };
         let (op, has_socket, by_exit) = match words[1] {
             "closed" => (state(Listen, Close), true, false),
+            "queued" => (state(Established, Close), true, false),
+            "refused-late" => (TcpOp::ResetSent { reason: 0 }, false, false),
+            // Of the client's own socket; the ports are in the server's order all the same.
+            "connected" => (state(SynSent, Established), true, false),
+            "connect-failed" => (state(SynSent, Close), true, false),
+            "connect-reset" => (TcpOp::ResetReceived, true, false),
             "accepted" => (state(SynRecv, Established), true, false),
             "refused" => (TcpOp::ResetSent { reason: 0 }, false, false),
             "client-refused" => (TcpOp::ResetReceived, false, false),
@@ -303,22 +310,36 @@ impl Parser {
             "half-closed" => (state(CloseWait, LastAck), true, true),
             verb => panic!("unknown tcp verb {verb}"),
         };
-        let counts = words.iter().any(|word| word.contains('=')).then(|| TcpCounts {
-            bytes_sent: number("sent"),
-            bytes_received: number("received"),
-            last_sent: number("last-sent") as u32,
-            last_received: number("last-received") as u32,
+        let counts = words
+            .iter()
+            .any(|word| word.contains("sent=") || word.contains("received="))
+            .then(|| TcpCounts {
+                bytes_sent: number("sent"),
+                bytes_received: number("received"),
+                last_sent: number("last-sent") as u32,
+                last_received: number("last-received") as u32,
+            });
+        let client = words[1].starts_with("connect").then(|| match words.contains(&"kubelet") {
+            true => Client::Kubelet,
+            false => Client::Other,
         });
+        let ip = |key: &str, default| value(key).map_or(default, |ip| ip.parse().expect("an address"));
+        let server = SocketAddr::from((ip("server", Ipv4Addr::new(10, 0, 0, 1)), port(2)));
+        let peer = SocketAddr::from((ip("client", Ipv4Addr::new(10, 0, 0, 2)), port(3)));
+        let (local, remote) = if client.is_some() { (peer, server) } else { (server, peer) };
         Event::Tcp(Tcp {
             op,
             cgroup: Some(self.cgroup(words[0])),
             netns: 1,
-            local: SocketAddr::from(([10, 0, 0, 1], port(2))),
-            remote: SocketAddr::from(([10, 0, 0, 2], port(3))),
+            local,
+            remote,
             has_socket,
+            unheld: words[1] == "queued",
+            not_syn: words[1] == "refused-late",
+            client,
             by_exit: by_exit || words.contains(&"by-exit"),
             foreign: words.contains(&"foreign"),
-            sk_err: 0,
+            sk_err: number("errno") as u32,
             tgid: Pid(1),
             counts,
         })

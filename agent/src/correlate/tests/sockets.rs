@@ -42,8 +42,9 @@ fn refused_as_only_the_client_shows_it() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +1.1 tcp app closed 80
-        +1.5 tcp app client-refused 80 5001
-        +1.5002 tcp app client-error 80 5001
+        +1.5 tcp app client-refused 80 5001 client=10.0.0.1
+        +1.5002 tcp app client-error 80 5001 client=10.0.0.1
+        +1.6 tcp app client-error 80 5002 server=10.9.9.9
         +2 exit main 0
         ",
         ),

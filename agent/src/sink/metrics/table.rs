@@ -97,7 +97,8 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, index_cap, unattributed, pod_cap, workload_cap, undecodable, probe_map, terminal_queue_full",
+        "timeline_cap, fact_cap, index_cap, unattributed, undecodable, probe_map, terminal_queue_full; with Kubernetes \
+         pod_unreadable, pod_cap, workload_cap, hint_queue_full, bad_annotation",
     )],
     about: "What the agent itself did not keep",
 };
@@ -129,12 +130,34 @@ pub const OPTED_OUT: Row = Row {
     labels: &[],
     about: "Ends that nothing was told of, as the annotation `epitaph.dev/ignore` asks",
 };
-pub const KUBERNETES_STATE: Row = Row {
-    name: "epitaph.kubernetes.state",
+pub const KUBERNETES_SYNCED: Row = Row {
+    name: "epitaph.kubernetes.synced",
     shape: Shape::Gauge,
     unit: "",
-    labels: &[("state", "synced, away")],
-    about: "1 for how the Kubernetes API stands to us, 0 for the other; none where it is not asked. Away: pods' ends are told late or incomplete, and say so",
+    labels: &[],
+    about: "1 while the pods of this node are known and watched, 0 while the API server is away or refuses; /readyz has the \
+            reason. Not there without Kubernetes",
+};
+pub const KUBERNETES_REQUESTS: Row = Row {
+    name: "epitaph.kubernetes.requests",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[
+        ("resource", "pods, replicaset, job, namespace, events, clock"),
+        ("outcome", "ok, forbidden, failed"),
+    ],
+    about: "What the API server was asked for; a watch counts once, when it begins. Not there without Kubernetes",
+};
+pub const KUBERNETES_EVENTS: Row = Row {
+    name: "epitaph.kubernetes.events",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[(
+        "outcome",
+        "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+    )],
+    about: "Deaths and dropped stop signals told by a Kubernetes Event, once for the pod and once for its workload, and those \
+            that were not, by reason. Not there without Kubernetes",
 };
 pub const KUBERNETES_CLOCK: Row = Row {
     name: "epitaph.kubernetes.clock.ahead",
@@ -237,8 +260,10 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_IGNORED,
     WORKLOAD_ADVICE,
     OPTED_OUT,
-    KUBERNETES_STATE,
+    KUBERNETES_SYNCED,
     KUBERNETES_CLOCK,
+    KUBERNETES_REQUESTS,
+    KUBERNETES_EVENTS,
     BUILD,
 ];
 

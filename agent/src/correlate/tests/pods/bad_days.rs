@@ -17,7 +17,7 @@ fn a_relist_hid_the_deletion() {
         "),
         expect![[r#"
             +20.300 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (gone at a relist)
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: gone at a relist
                 incomplete: the Kubernetes API did not answer meanwhile: timeout; a relist hid when the pod was deleted
               gone +20.000 (relist)
@@ -47,7 +47,7 @@ fn the_api_comes_back_in_time() {
         expect![[r#"
             +21.200 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.300 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 incomplete: the Kubernetes API did not answer meanwhile: refused
               gone +21.000
@@ -115,9 +115,9 @@ fn the_agent_came_in_the_middle() {
         +7 gone web
         ",
         expect![[r#"
-            +7.200 pod web +2.000…+5.000 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+            +7.200 pod web +2.000…+5.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
-              web/app +4.000…+5.000 clean: Stopped/Clean/Quiet
+              web/app +4.000…+5.000 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               unseen other Some(Reported { exit_code: 0, reason: Some("Completed") })
               gone +7.000
@@ -153,7 +153,7 @@ fn the_clocks_were_compared() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +0.900…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +3.000
         "#]],
@@ -174,7 +174,7 @@ fn the_clocks_were_never_compared() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.050…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 incomplete: the API server's clock is at least 3.0 s ahead of what was believed
               gone +3.000
@@ -200,10 +200,10 @@ fn the_observation_ends_in_the_middle() {
         "),
         expect![[r#"
             +1.320 early: SIGTERM reached PID 1 `slow`, which has no handler, so the kernel dropped it, 29.7 s left
-            +4.000 web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+            +4.000 web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
               Deleted: deletionTimestamp, grace 30 s
               incomplete: the observation ended before more was known of its pod
-            +4.000 web/slow +1.320…+4.000 unknown: Stopped/Unknown/Unknown
+            +4.000 web/slow +1.320…+4.000 unknown: Deleted/Unknown/Unknown
               Deleted: deletionTimestamp, grace 30 s
               incomplete: the observation ended before more was known of its pod
         "#]],
@@ -223,7 +223,7 @@ fn the_observation_ends_when_all_had_ended() {
         expect![[r#"
             +1.600 pod web +1.050…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean-exit: Stopped/Clean/Unknown
+              web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s
                 incomplete: the API had not said that the pod is over
         "#]],
@@ -268,7 +268,7 @@ fn measured_clocks_say_that_the_stop_came_first() {
         expect![[r#"
             +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +4.990…+5.100 grace 30 s
-              web/app +1.100…+8.000 clean: Stopped/Clean/Quiet
+              web/app +1.100…+8.000 clean: Restart/Clean/Quiet
                 grace 30 s, reported 0 Completed
               gone +10.000
         "#]],
@@ -290,7 +290,7 @@ fn an_early_loss_of_the_api_is_no_doubt_later() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +3.000
         "#]],
@@ -319,7 +319,7 @@ fn the_pod_reaches_us_before_the_kernels_own_records() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +3.000
         "#]],

@@ -22,7 +22,7 @@ fn a_clean_deletion_is_one_termination_of_the_pod() {
         expect![[r#"
             +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +3.000
         "#]],
@@ -46,7 +46,7 @@ fn no_handler_and_the_grace_is_known_at_once() {
             +1.400 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.7 s left
             +12.000 pod web +1.050…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
-              web/app +1.400…+9.410 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +1.400…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
               gone +11.000
         "#]],
@@ -67,7 +67,7 @@ fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
         expect![[r#"
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
             +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted at once, with grace 0)
-              web/app +2.000…+4.210 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +2.000…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deleted at once, with grace 0, grace 1 s
               gone +1.100
         "#]],
@@ -104,7 +104,7 @@ fn a_second_delete_shortens_the_grace() {
         expect![[r#"
             +10.600 pod web +1.050…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +5.100 to 3 s
-              web/app +1.300…+8.210 killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              web/app +1.300…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet
                 Deleted: deletionTimestamp, grace 3 s, reported 137 Error
               gone +10.000
         "#]],
@@ -125,7 +125,7 @@ fn an_eviction_by_the_api() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: EvictedApi/Clean/Quiet (DisruptionTarget=EvictionByEvictionAPI)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: EvictedApi/Clean/Quiet
                 EvictedApi: DisruptionTarget=EvictionByEvictionAPI, grace 30 s
               gone +3.000
         "#]],
@@ -152,9 +152,9 @@ fn a_node_pressure_eviction_says_why_only_when_all_is_over() {
         "),
         expect![[r#"
             +28.000 pod web +1.000…+24.000 clean: EvictedNodePressure/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
-              web/app +1.000…+1.200 clean: Stopped/Clean/Quiet
+              web/app +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet
                 EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
-              web/slow +1.010…+24.000 clean: Stopped/Clean/Quiet
+              web/slow +1.010…+24.000 clean: EvictedNodePressure/Clean/Quiet
                 EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
         "#]],
     );
@@ -197,7 +197,7 @@ fn a_finalizer_keeps_a_pod_that_is_over() {
         expect![[r#"
             +5.600 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
         "#]],
     );
@@ -225,11 +225,11 @@ fn a_sidecar_waits_for_the_main_container() {
         "),
         expect![[r#"
             +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
-            +13.800 pod web +1.050…+11.510 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+            +13.800 pod web +1.050…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
-              web/app +1.200…+9.910 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +1.200…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
-              web/log +9.300…+11.510 killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              web/log +9.300…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet
                 Deleted: deletionTimestamp, grace 8 s, mains ended +9.910, reported 137 Error
               gone +13.000
         "#]],
@@ -281,13 +281,13 @@ fn a_name_that_is_used_again_at_once_is_another_pod() {
         expect![[r#"
             +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +2.500
             +5.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.9 s left
             +7.600 pod web +5.020…+5.210 killed-by-other: Deleted/KilledByOther/Quiet (deletionTimestamp)
               request +5.000…+5.020 grace 30 s
-              web/app +5.100…+5.210 killed-by-other: Stopped/KilledByOther/Quiet
+              web/app +5.100…+5.210 killed-by-other: Deleted/KilledByOther/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +6.000
         "#]],
@@ -317,9 +317,9 @@ fn one_of_two_crashes_while_the_other_stops() {
         expect![[r#"
             +4.200 pod web +1.050…+1.610 crashed: Deleted/Crashed/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
-              web/other +1.310…+1.610 crashed: Stopped/Crashed/Quiet
+              web/other +1.310…+1.610 crashed: Deleted/Crashed/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 139 Error
               gone +4.000
         "#]],
@@ -337,7 +337,7 @@ fn what_ends_long_after_its_pod_is_told_by_itself() {
         "),
         expect![[r#"
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
-            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
               Deleted: deleted at once, with grace 0, grace 1 s
         "#]],
     );
@@ -367,14 +367,54 @@ fn a_taint_and_a_preemption() {
             +1.300 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.8 s left
             +3.800 pod web +1.050…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.510 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +1.300…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet
                 EvictedTaint: DisruptionTarget=DeletionByTaintManager, grace 30 s
               gone +3.000
             +22.600 pod low +20.050…+20.400 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=PreemptionByScheduler)
               request +20.000…+20.050 grace 30 s
-              low/app +20.300…+20.400 clean: Stopped/Clean/Quiet
+              low/app +20.300…+20.400 clean: EvictedPreempted/Clean/Quiet
                 EvictedPreempted: DisruptionTarget=PreemptionByScheduler, grace 30 s
               gone +22.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_is_removed_at_once_completed_all_the_same() {
+    check(
+        &web("
+        pod web policy=never app
+        -58 pod web app=running
+        +1 exit main 0
+        +1.1 rmdir web:app
+        +2 pod web app=0:Completed phase=succeeded
+        +2.1 pod web deleted=+2:0
+        +2.2 gone web
+        +2.3 KILL runc -> pause
+        +2.31 exit pause KILL
+        "),
+        expect![[r#"
+            +3.310 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                reported 0 Completed
+              gone +2.200
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_shutdown_names_itself_in_the_status() {
+    check(
+        &web("
+        +1 TERM runc -> main handler
+        +1.02 enter main TERM
+        +1.2 exit main 0
+        +3 pod web app=0:Completed phase=failed reason=Terminated disruption=TerminationByKubelet
+        "),
+        expect![[r#"
+            +5.200 pod web +1.000…+1.200 clean: NodeShutdown/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
+              web/app +1.000…+1.200 clean: NodeShutdown/Clean/Quiet
+                NodeShutdown: DisruptionTarget=TerminationByKubelet, reported 0 Completed
         "#]],
     );
 }

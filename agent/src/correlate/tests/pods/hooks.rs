@@ -22,9 +22,9 @@ fn an_exec_hook_is_known_by_place_name_and_ancestry() {
         +6 gone web
         "),
         expect![[r#"
-            +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +6.200 pod web +1.050…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +3.200…+3.500 clean: Stopped/Clean/Quiet
+              web/app +3.200…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 preStop +1.120…+3.000 Exited(7) failed: PreStopHook failed
               gone +6.000
@@ -50,9 +50,9 @@ fn a_hook_that_overran() {
         +13 gone web
         "),
         expect![[r#"
-            +13.800 pod web +1.050…+11.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+            +13.800 pod web +1.050…+11.410 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
-              web/app +9.300…+11.410 killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              web/app +9.300…+11.410 prestop-overran: Deleted/PrestopOverran/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
                 preStop +1.120…+11.420 Signaled { signal: Signal(9), core_dumped: false }
               gone +13.000
@@ -78,7 +78,7 @@ fn a_probe_of_the_same_name_makes_it_unknown() {
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +3.200…+3.500 clean: Stopped/Clean/Quiet
+              web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
                 preStop +1.050…+3.200 not seen
               gone +6.000
@@ -107,7 +107,7 @@ fn two_of_its_name_make_it_unknown() {
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +3.200…+3.500 clean: Stopped/Clean/Quiet
+              web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
                 preStop +1.050…+3.200 not seen
               gone +6.000
@@ -134,7 +134,7 @@ fn a_child_of_the_container_is_no_hook() {
         expect![[r#"
             +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +3.200…+3.500 clean: Stopped/Clean/Quiet
+              web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
                 preStop +1.050…+3.200 not seen
               gone +6.000
@@ -158,7 +158,7 @@ fn a_sleeping_hook_is_the_wait() {
             +6.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 24.9 s left
             +33.400 pod web +1.050…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +6.100…+31.110 ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              web/app +6.100…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 30 s
                 preStop +1.050…+6.100 not seen
               gone +32.000
@@ -182,7 +182,7 @@ fn a_hook_runs_before_a_liveness_kill_as_well() {
         +3 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
         "),
         expect![[r#"
-            +5.400 web/app +2.100…+2.400 clean: Stopped/Clean/Quiet
+            +5.400 web/app +2.100…+2.400 clean: Liveness/Clean/Quiet
               Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
               preStop +1.120…+2.000 Exited(0)
         "#]],

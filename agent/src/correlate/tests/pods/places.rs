@@ -16,7 +16,7 @@ fn a_sandbox_that_dies_first_is_not_told() {
         +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
         "),
         expect![[r#"
-            +4.800 web/app +1.500…+1.700 clean: Stopped/Clean/Quiet
+            +4.800 web/app +1.500…+1.700 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
         "#]],
     );
@@ -46,11 +46,11 @@ fn a_new_sandbox_is_one_too() {
         +22 gone web
         "),
         expect![[r#"
-            +4.800 web/app +1.500…+1.700 clean: Stopped/Clean/Quiet
+            +4.800 web/app +1.500…+1.700 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
             +23.000 pod web +20.100…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +20.000…+20.100 grace 30 s
-              web/app +20.300…+20.500 clean: Stopped/Clean/Quiet
+              web/app +20.300…+20.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 1
               gone +22.000
         "#]],
@@ -190,7 +190,7 @@ fn a_shared_pid_namespace_has_the_sandbox_for_its_init() {
         expect![[r#"
             +3.600 pod web +1.050…+1.310 default-action: Deleted/DefaultAction/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.310 default-action: Stopped/DefaultAction/Quiet
+              web/app +1.300…+1.310 default-action: Deleted/DefaultAction/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 143 Error
               gone +3.000
         "#]],
@@ -222,7 +222,7 @@ fn in_the_hosts_pid_namespace_the_main_process_is_no_init() {
         expect![[r#"
             +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean: Stopped/Clean/Quiet
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +3.000
         "#]],
@@ -252,7 +252,7 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
         ",
         expect![[r#"
             +62.400 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
-              web/app +60.000…+60.200 clean: Stopped/Clean/Quiet
+              web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
                 Deleted: the mirror pod is gone and did not come back
               gone +61.000
         "#]],

@@ -34,7 +34,7 @@ fn a_liveness_kill_has_the_grace_of_the_probe() {
         +7 pod web app.last=web:app:137:Error app.restarts=1 app.id=web:app:2 app=running
         "),
         expect![[r#"
-            +9.600 web/app +1.100…+6.410 killed-after-grace: Stopped/KilledAfterGrace/Quiet
+            +9.600 web/app +1.100…+6.410 killed-after-grace: Liveness/KilledAfterGrace/Quiet
               Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 5 s, reported 137 Error
         "#]],
     );
@@ -50,7 +50,7 @@ fn a_restart_that_no_event_explains() {
         +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
         "),
         expect![[r#"
-            +4.400 web/app +1.100…+1.400 clean: Stopped/Clean/Quiet
+            +4.400 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
         "#]],
     );
@@ -85,7 +85,7 @@ fn the_next_life_of_a_container_is_not_the_last_one() {
               restarts 1, reported 4 Error
             +23.200 pod web +20.100…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +20.000…+20.100 grace 30 s
-              web/app +20.300…+20.500 clean: Stopped/Clean/Quiet
+              web/app +20.300…+20.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 2, reported 0 Completed
               gone +23.000
         "#]],
@@ -107,7 +107,7 @@ fn a_liveness_kill_that_a_deletion_overtakes_stays_one() {
         expect![[r#"
             +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +5.000…+5.100 grace 30 s
-              web/app +1.100…+8.000 clean: Stopped/Clean/Quiet
+              web/app +1.100…+8.000 clean: Liveness/Clean/Quiet
                 Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
               gone +10.000
         "#]],
@@ -137,7 +137,7 @@ fn an_init_container_that_is_done_is_told_and_is_no_part_of_the_end() {
               reported 0 Completed
             +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +60.000…+60.050 grace 30 s
-              web/app +60.300…+60.500 clean: Stopped/Clean/Quiet
+              web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +62.000
         "#]],

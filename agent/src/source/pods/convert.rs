@@ -1,0 +1,309 @@
+//! A pod as the API gives it → [`PodFact`]. Pure; whatever is not known in it is unknown, nothing is an error but a pod without
+//! a name.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::attribute::path::shown;
+use crate::attribute::{ContainerId, PodUid};
+use crate::event::{Boot, Wall};
+use crate::pod::{
+    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, Phase, PodFact, PodIdentity,
+    PodOptions, PodSpec, PreStop, Probe, ProbeKind, RestartPolicy, Workload,
+};
+
+use super::service;
+
+/// Longest of Kubernetes' own names.
+const MAX_NAME: usize = 253;
+const MAX_REASON: usize = 128;
+pub(super) const MAX_MESSAGE: usize = 256;
+const MAX_IMAGE: usize = 512;
+const MAX_PROGRAM: usize = 256;
+/// Containers of one pod that are kept; the API's limit on an object's size allows some thousands.
+const MAX_CONTAINERS: usize = 256;
+const MAX_PORTS: usize = 64;
+
+/// On the mirror pods of static ones, by the kubelet.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const HASH: &str = "kubernetes.io/config.hash";
+
+/// The parts of a pod's name that everything else needs. None for an object without them, which no API server gives.
+pub(super) fn uid(pod: &api::Pod) -> Option<PodUid> {
+    let uid = pod.metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
+    pod.metadata.name.as_deref().zip(pod.metadata.namespace.as_deref())?;
+    Some(pod_uid(uid))
+}
+
+/// What stays the same over its life. `node` is ours.
+pub(super) fn identity(pod: &api::Pod, node: &str, workload: Workload) -> Option<PodIdentity> {
+    let meta = &pod.metadata;
+    let uid = uid(pod)?;
+    let annotation = |name: &str| meta.annotations.as_ref()?.get(name).filter(|value| !value.is_empty());
+    let mirror = annotation(MIRROR);
+    let cgroup_uid = match mirror {
+        Some(mirror) => pod_uid(annotation(HASH).unwrap_or(mirror)),
+        None => uid.clone(),
+    };
+    Some(PodIdentity {
+        cgroup_uid,
+        is_static: mirror.is_some(),
+        namespace: bounded(meta.namespace.as_deref()?, MAX_NAME),
+        name: bounded(meta.name.as_deref()?, MAX_NAME),
+        node: node.to_owned(),
+        service: service::service(pod, &workload),
+        workload,
+        created: meta.creation_timestamp.as_ref().and_then(wall),
+        uid,
+    })
+}
+
+/// One version of it, seen at `seen`.
+pub(super) fn fact(pod: &api::Pod, identity: Arc<PodIdentity>, options: PodOptions, seen: Boot) -> PodFact {
+    let status = pod.status.as_ref();
+    PodFact {
+        pod: identity,
+        seen,
+        spec: Arc::new(spec(pod, options)),
+        deletion: deletion(pod),
+        phase: match status.and_then(|s| s.phase.as_deref()) {
+            Some("Pending") => Phase::Pending,
+            Some("Running") => Phase::Running,
+            Some("Succeeded") => Phase::Succeeded,
+            Some("Failed") => Phase::Failed,
+            _ => Phase::Unknown,
+        },
+        reason: status.and_then(|s| reason(s.reason.as_deref())),
+        disruption: status.and_then(disruption),
+        containers: status.map_or_else(Vec::new, statuses),
+    }
+}
+
+fn spec(pod: &api::Pod, options: PodOptions) -> PodSpec {
+    let ips = pod.status.as_ref().map_or_else(Vec::new, ips);
+    let Some(spec) = &pod.spec else {
+        return PodSpec {
+            ips,
+            options,
+            ..PodSpec::default()
+        };
+    };
+    PodSpec {
+        grace: spec.termination_grace_period_seconds.and_then(seconds),
+        restart_policy: match spec.restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        },
+        host_network: spec.host_network == Some(true),
+        host_pid: spec.host_pid == Some(true),
+        share_process_namespace: spec.share_process_namespace == Some(true),
+        ips,
+        containers: containers(spec),
+        options,
+    }
+}
+
+fn containers(spec: &api::PodSpec) -> Vec<ContainerSpec> {
+    let init = spec.init_containers.iter().flatten().map(|container| {
+        let kind = match container.restart_policy.as_deref() {
+            Some("Always") => ContainerKind::Sidecar,
+            _ => ContainerKind::Init,
+        };
+        self::container(container, kind)
+    });
+    let main = spec.containers.iter().map(|c| container(c, ContainerKind::Main));
+    // The API takes neither hooks nor probes nor ports for them.
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| ContainerSpec {
+        name: bounded(&c.name, MAX_NAME),
+        kind: ContainerKind::Ephemeral,
+        image: bounded(c.image.as_deref().unwrap_or_default(), MAX_IMAGE),
+        pre_stop: None,
+        stop_signal: None,
+        liveness: None,
+        startup: None,
+        readiness: None,
+        ports: Vec::new(),
+    });
+    init.chain(main).chain(ephemeral).take(MAX_CONTAINERS).collect()
+}
+
+fn container(container: &api::Container, kind: ContainerKind) -> ContainerSpec {
+    let ports = container.ports.as_deref().unwrap_or_default();
+    let probe = |probe: &Option<api::Probe>| probe.as_ref().and_then(|p| self::probe(p, ports));
+    let lifecycle = container.lifecycle.as_ref();
+    ContainerSpec {
+        name: bounded(&container.name, MAX_NAME),
+        kind,
+        image: bounded(container.image.as_deref().unwrap_or_default(), MAX_IMAGE),
+        pre_stop: lifecycle.and_then(|l| pre_stop(l.pre_stop.as_ref()?, ports)),
+        stop_signal: lifecycle.and_then(|l| reason(l.stop_signal.as_deref())),
+        liveness: probe(&container.liveness_probe),
+        startup: probe(&container.startup_probe),
+        readiness: probe(&container.readiness_probe),
+        ports: ports
+            .iter()
+            .filter_map(|p| u16::try_from(p.container_port).ok())
+            .take(MAX_PORTS)
+            .collect(),
+    }
+}
+
+fn pre_stop(handler: &api::LifecycleHandler, ports: &[api::ContainerPort]) -> Option<PreStop> {
+    if let Some(exec) = &handler.exec {
+        return Some(PreStop::Exec { program: program(exec) });
+    }
+    if let Some(get) = &handler.http_get {
+        let port = port(&get.port, ports);
+        return Some(PreStop::HttpGet { port });
+    }
+    if let Some(socket) = &handler.tcp_socket {
+        let port = port(&socket.port, ports);
+        return Some(PreStop::TcpSocket { port });
+    }
+    let seconds = u64::try_from(handler.sleep.as_ref()?.seconds).ok()?;
+    Some(PreStop::Sleep { seconds })
+}
+
+fn probe(probe: &api::Probe, ports: &[api::ContainerPort]) -> Option<Probe> {
+    let kind = if let Some(exec) = &probe.exec {
+        ProbeKind::Exec { program: program(exec) }
+    } else if let Some(get) = &probe.http_get {
+        let port = port(&get.port, ports);
+        ProbeKind::Network { port }
+    } else if let Some(socket) = &probe.tcp_socket {
+        let port = port(&socket.port, ports);
+        ProbeKind::Network { port }
+    } else {
+        let port = u16::try_from(probe.grpc.as_ref()?.port).ok();
+        ProbeKind::Network { port }
+    };
+    let grace = probe.termination_grace_period_seconds.and_then(seconds);
+    Some(Probe { kind, grace })
+}
+
+fn program(exec: &api::ExecAction) -> String {
+    let program = exec.command.as_ref().and_then(|command| command.first());
+    bounded(program.map_or("", String::as_str), MAX_PROGRAM)
+}
+
+/// A name means a port of the same container.
+fn port(port: &IntOrString, ports: &[api::ContainerPort]) -> Option<u16> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => match ports.iter().find(|p| p.name.as_deref() == Some(name)) {
+            Some(port) => port.container_port,
+            None => name.parse().ok()?,
+        },
+    };
+    u16::try_from(number).ok().filter(|port| *port != 0)
+}
+
+fn ips(status: &api::PodStatus) -> Vec<IpAddr> {
+    let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for ip in all.chain(status.pod_ip.as_deref()).filter_map(|ip| ip.parse().ok()) {
+        if !ips.contains(&ip) && ips.len() < 8 {
+            ips.push(ip);
+        }
+    }
+    ips
+}
+
+fn deletion(pod: &api::Pod) -> Option<Deletion> {
+    let timestamp = wall(pod.metadata.deletion_timestamp.as_ref()?)?;
+    let grace = pod.metadata.deletion_grace_period_seconds.and_then(seconds);
+    Some(Deletion {
+        timestamp,
+        grace: grace.unwrap_or_default(),
+    })
+}
+
+fn disruption(status: &api::PodStatus) -> Option<Disruption> {
+    let mut conditions = status.conditions.iter().flatten();
+    let target = conditions.find(|c| c.type_ == "DisruptionTarget" && c.status == "True")?;
+    Some(Disruption {
+        reason: bounded(target.reason.as_deref().unwrap_or_default(), MAX_REASON),
+        message: bounded(target.message.as_deref().unwrap_or_default(), MAX_MESSAGE),
+    })
+}
+
+fn statuses(status: &api::PodStatus) -> Vec<ContainerStatus> {
+    [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ]
+    .into_iter()
+    .flatten()
+    .flatten()
+    .take(MAX_CONTAINERS)
+    .map(|s| ContainerStatus {
+        name: bounded(&s.name, MAX_NAME),
+        id: container_id(s.container_id.as_deref()),
+        restarts: u32::try_from(s.restart_count).unwrap_or(0),
+        state: state(s.state.as_ref()),
+        last: s.last_state.as_ref().and_then(|last| last.terminated.as_ref()).map(ended),
+    })
+    .collect()
+}
+
+/// Without any of the three it is waiting, as the API has it.
+fn state(state: Option<&api::ContainerState>) -> ContainerState {
+    match state {
+        Some(api::ContainerState { terminated: Some(t), .. }) => ContainerState::Terminated(ended(t)),
+        Some(api::ContainerState { running: Some(_), .. }) => ContainerState::Running,
+        other => ContainerState::Waiting {
+            reason: other.and_then(|s| reason(s.waiting.as_ref()?.reason.as_deref())),
+        },
+    }
+}
+
+fn ended(terminated: &api::ContainerStateTerminated) -> Ended {
+    Ended {
+        id: container_id(terminated.container_id.as_deref()),
+        exit_code: terminated.exit_code,
+        reason: reason(terminated.reason.as_deref()),
+    }
+}
+
+/// `containerd://<64 hex>`, `cri-o://…`, `docker://…`.
+fn container_id(text: Option<&str>) -> Option<ContainerId> {
+    let (_, id) = text?.split_once("://")?;
+    let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_id.then(|| ContainerId(id.to_ascii_lowercase().into()))
+}
+
+fn pod_uid(text: &str) -> PodUid {
+    PodUid(bounded(text, MAX_NAME).into())
+}
+
+fn reason(text: Option<&str>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).map(|text| bounded(text, MAX_REASON))
+}
+
+fn seconds(seconds: i64) -> Option<Duration> {
+    u64::try_from(seconds).ok().map(Duration::from_secs)
+}
+
+fn wall(time: &Time) -> Option<Wall> {
+    u64::try_from(time.0.as_nanosecond()).ok().map(Wall)
+}
+
+/// Text that others chose: cut to `max` bytes, what a terminal would act on escaped.
+pub(super) fn bounded(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return shown(text).into_owned();
+    }
+    let end = (0..=max).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    format!("{}…", shown(&text[..end]))
+}
+
+#[cfg(test)]
+#[path = "convert_tests.rs"]
+mod tests;

@@ -1,0 +1,119 @@
+//! The pods of this node as they were last told, so that each change is told once and what a list lacks is known. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::attribute::PodUid;
+use crate::event::Boot;
+use crate::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
+
+/// Ten times what any kubelet runs.
+const ROOM: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pods: HashMap<PodUid, Entry>,
+    /// While a list is being read: those that it had.
+    listed: HashSet<PodUid>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    version: Option<String>,
+    fact: Arc<PodFact>,
+    /// Its workload is the last word of the API.
+    is_resolved: bool,
+}
+
+/// Room is there for no more pods.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Known {
+    /// A list begins.
+    pub fn begin(&mut self) {
+        self.listed.clear();
+    }
+
+    pub fn listed(&mut self, uid: PodUid) {
+        if self.listed.len() < ROOM {
+            self.listed.insert(uid);
+        }
+    }
+
+    /// The list is complete: what it lacked is gone, deleted at a time that nobody knows.
+    pub fn end(&mut self, seen: Boot) -> Vec<PodGone> {
+        let listed = std::mem::take(&mut self.listed);
+        let mut gone: Vec<PodUid> = self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        gone.sort_by(|a, b| a.0.cmp(&b.0));
+        gone.into_iter()
+            .map(|uid| {
+                self.pods.remove(&uid);
+                PodGone {
+                    uid,
+                    seen,
+                    watched: false,
+                }
+            })
+            .collect()
+    }
+
+    /// True where this very version was told already.
+    pub fn has(&self, uid: &PodUid, version: Option<&str>) -> bool {
+        version.is_some() && self.pods.get(uid).is_some_and(|known| known.version.as_deref() == version)
+    }
+
+    /// Who it is, where that is settled.
+    pub fn identity(&self, uid: &PodUid) -> Option<Arc<PodIdentity>> {
+        let known = self.pods.get(uid).filter(|known| known.is_resolved)?;
+        Some(known.fact.pod.clone())
+    }
+
+    /// Keeps it, and answers whether Events may explain what is new in it.
+    pub fn keep(&mut self, fact: Arc<PodFact>, version: Option<String>, is_resolved: bool) -> Result<bool, Full> {
+        let uid = fact.pod.uid.clone();
+        let before = self.pods.get(&uid);
+        if before.is_none() && self.pods.len() >= ROOM {
+            return Err(Full);
+        }
+        let explain = before.is_some_and(|before| wants_hints(&before.fact, &fact));
+        let entry = Entry {
+            version,
+            fact,
+            is_resolved,
+        };
+        self.pods.insert(uid, entry);
+        Ok(explain)
+    }
+
+    /// False where it was not known.
+    pub fn forget(&mut self, uid: &PodUid) -> bool {
+        self.pods.remove(uid).is_some()
+    }
+}
+
+/// A container ended, and what the API says of it leaves a question: why, if nobody asked for it; whether the preStop hook
+/// failed, if there is one.
+fn wants_hints(before: &PodFact, now: &PodFact) -> bool {
+    now.containers.iter().any(|status| {
+        let old = before.containers.iter().find(|old| old.name == status.name);
+        let ended = match (&status.state, &status.last) {
+            (ContainerState::Terminated(ended), _) => {
+                let known = old.is_some_and(|old| matches!(old.state, ContainerState::Terminated(_)) && old.id == status.id);
+                (!known).then_some(ended)
+            }
+            (_, Some(ended)) => old.is_none_or(|old| old.restarts != status.restarts).then_some(ended),
+            _ => None,
+        };
+        let Some(ended) = ended else { return false };
+        let spec = now.spec.containers.iter().find(|spec| spec.name == status.name);
+        // It runs to its end, and has.
+        let is_done = spec.is_some_and(|spec| spec.kind == ContainerKind::Init) && ended.exit_code == 0;
+        let has_hook = spec.is_some_and(|spec| spec.pre_stop.is_some());
+        !is_done && (now.deletion.is_none() || ended.exit_code != 0 || has_hook)
+    })
+}
+
+#[cfg(test)]
+#[path = "known_tests.rs"]
+mod tests;

@@ -1,0 +1,114 @@
+//! What the owners of a pod or a namespace ask of us by annotation.
+
+use std::collections::BTreeMap;
+
+use crate::pod::PodOptions;
+
+use super::convert::bounded;
+
+const IGNORE: &str = "epitaph.dev/ignore";
+const EXPECTED: &str = "epitaph.dev/expected-exit-codes";
+
+/// Longest value quoted in a warning.
+const MAX_QUOTED: usize = 64;
+
+/// As annotated: None where it is not, or badly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Annotated {
+    ignore: Option<bool>,
+    expected_exit_codes: Option<Vec<u8>>,
+}
+
+/// An annotation that means nothing, and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub(super) enum BadAnnotation {
+    #[error("annotation {IGNORE} is \"{0}\", which is neither \"true\" nor \"false\"; it is ignored")]
+    Ignore(String),
+    #[error("annotation {EXPECTED} is \"{0}\", which is no list of exit codes from 0 to 255 such as \"0,3\"; it is ignored")]
+    Expected(String),
+}
+
+impl Annotated {
+    pub fn parse(annotations: Option<&BTreeMap<String, String>>, mut bad: impl FnMut(BadAnnotation)) -> Annotated {
+        let value = |name: &str| annotations.and_then(|all| all.get(name)).map(|value| value.trim());
+        let quoted = |value: &str| bounded(value, MAX_QUOTED);
+        let mut annotated = Annotated::default();
+        match value(IGNORE) {
+            Some("true") => annotated.ignore = Some(true),
+            Some("false") => annotated.ignore = Some(false),
+            Some(other) => bad(BadAnnotation::Ignore(quoted(other))),
+            None => {}
+        }
+        if let Some(text) = value(EXPECTED) {
+            match codes(text) {
+                Some(codes) => annotated.expected_exit_codes = Some(codes),
+                None => bad(BadAnnotation::Expected(quoted(text))),
+            }
+        }
+        annotated
+    }
+
+    /// The pod's own word, and where it has none its namespace's.
+    pub fn over(self, namespace: &Annotated) -> PodOptions {
+        PodOptions {
+            ignore: self.ignore.or(namespace.ignore).unwrap_or(false),
+            expected_exit_codes: self
+                .expected_exit_codes
+                .or_else(|| namespace.expected_exit_codes.clone())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Sorted, each once: at most 256. An empty list takes back the namespace's.
+fn codes(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut codes = text
+        .split(',')
+        .map(|code| code.trim().parse().ok())
+        .collect::<Option<Vec<u8>>>()?;
+    codes.sort_unstable();
+    codes.dedup();
+    Some(codes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(annotations: &[(&str, &str)]) -> (Annotated, Vec<String>) {
+        let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let mut bad = Vec::new();
+        let annotated = Annotated::parse(Some(&annotations), |problem| bad.push(problem.to_string()));
+        (annotated, bad)
+    }
+
+    #[test]
+    fn the_pods_word_counts_before_its_namespaces() {
+        let (namespace, _) = parse(&[(IGNORE, "true"), (EXPECTED, "3, 0,3")]);
+        let silent = Annotated::parse(None, |_| {});
+        let expected = |ignore, expected_exit_codes| PodOptions {
+            ignore,
+            expected_exit_codes,
+        };
+        assert_eq!(silent.over(&namespace), expected(true, vec![0, 3]));
+        let (pod, _) = parse(&[(IGNORE, "false"), (EXPECTED, "")]);
+        assert_eq!(pod.over(&namespace), expected(false, vec![]));
+        assert_eq!(Annotated::default().over(&Annotated::default()), PodOptions::default());
+    }
+
+    #[test]
+    fn a_bad_value_is_named_and_means_nothing() {
+        let (annotated, bad) = parse(&[(IGNORE, "yes"), (EXPECTED, "0,256\u{1b}")]);
+        assert_eq!(annotated, Annotated::default());
+        expect_test::expect![[r#"
+            [
+                "annotation epitaph.dev/ignore is \"yes\", which is neither \"true\" nor \"false\"; it is ignored",
+                "annotation epitaph.dev/expected-exit-codes is \"0,256\\u{1b}\", which is no list of exit codes from 0 to 255 such as \"0,3\"; it is ignored",
+            ]
+        "#]]
+        .assert_debug_eq(&bad);
+    }
+}

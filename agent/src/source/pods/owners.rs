@@ -1,0 +1,240 @@
+//! A pod's owner, up to the workload that people know: one GET of metadata for a ReplicaSet or a Job, kept; no watch.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::pod::Workload;
+
+use super::asking::{Asker, NoAnswer};
+use super::cache::Cache;
+use super::convert::bounded;
+use super::error::Action;
+use super::stats::Stats;
+
+/// Owners of pods of this node that are kept.
+const ROOM: usize = 1024;
+const MAX_NAME: usize = 253;
+
+/// On the pods of a Deployment's ReplicaSet, whose name ends with it.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+pub(super) struct Owners {
+    client: Client,
+    asker: Asker,
+    /// By UID of the ReplicaSet or Job: its own controller.
+    known: Cache<String, Option<OwnerReference>>,
+}
+
+/// What a pod's references and labels say, before anybody is asked.
+#[derive(Debug, PartialEq)]
+enum Direct<'a> {
+    Known(Workload),
+    /// Its own controller, if it has one, is the workload.
+    Ask(Action, &'a OwnerReference),
+}
+
+impl Owners {
+    pub fn new(client: Client, stats: Arc<Stats>) -> Self {
+        Owners {
+            client,
+            asker: Asker::new(stats),
+            known: Cache::new(ROOM),
+        }
+    }
+
+    /// The workload, and whether that is the last word: false where the API did not answer and the nearest that is known
+    /// stands in.
+    pub async fn workload(&mut self, pod: &Pod) -> (Workload, bool) {
+        let (action, owner) = match direct(pod) {
+            Direct::Known(workload) => return (workload, true),
+            Direct::Ask(action, owner) => (action, owner),
+        };
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        if let Some(above) = self.known.get(&owner.uid) {
+            return (joined(pod, owner, above.as_ref()), true);
+        }
+        match self.controller(action, namespace, owner).await {
+            Ok(above) => {
+                self.known.insert(owner.uid.clone(), above.clone());
+                (joined(pod, owner, above.as_ref()), true)
+            }
+            // Gone before its pods: nobody will ever say more.
+            Err(NoAnswer::NotFound) => (fallback(pod, owner), true),
+            Err(NoAnswer::Failed) => (fallback(pod, owner), false),
+        }
+    }
+
+    async fn controller(
+        &mut self,
+        action: Action,
+        namespace: &str,
+        owner: &OwnerReference,
+    ) -> Result<Option<OwnerReference>, NoAnswer> {
+        let instead = "a pod's workload is then known by its labels, else by its direct owner";
+        let client = self.client.clone();
+        let meta = match action {
+            Action::ReplicaSet => {
+                let request = metadata::<ReplicaSet>(client, namespace, &owner.name);
+                self.asker.ask(action, instead, request).await?
+            }
+            _ => {
+                let request = metadata::<Job>(client, namespace, &owner.name);
+                self.asker.ask(action, instead, request).await?
+            }
+        };
+        // Another one of the same name is not ours.
+        if meta.uid.as_deref() != Some(&owner.uid) {
+            return Err(NoAnswer::NotFound);
+        }
+        Ok(controller(meta.owner_references.as_deref().unwrap_or_default()).cloned())
+    }
+}
+
+type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+async fn metadata<K>(client: Client, namespace: &str, name: &str) -> kube::Result<Meta>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    let found: PartialObjectMeta<K> = Api::<K>::namespaced(client, namespace).get_metadata(name).await?;
+    Ok(found.metadata)
+}
+
+fn direct(pod: &Pod) -> Direct<'_> {
+    let meta = &pod.metadata;
+    let owner = controller(meta.owner_references.as_deref().unwrap_or_default());
+    let Some(owner) = owner else {
+        return Direct::Known(Workload {
+            kind: "Pod".to_owned(),
+            namespace: namespace(pod),
+            name: bounded(meta.name.as_deref().unwrap_or_default(), MAX_NAME),
+            uid: meta.uid.clone(),
+            api_version: Some("v1".to_owned()),
+            through: None,
+        });
+    };
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, owner.kind.as_str()) {
+        ("apps", "ReplicaSet") => Direct::Ask(Action::ReplicaSet, owner),
+        ("batch", "Job") => Direct::Ask(Action::Job, owner),
+        _ => Direct::Known(named(pod, owner, None)),
+    }
+}
+
+fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
+fn joined(pod: &Pod, owner: &OwnerReference, above: Option<&OwnerReference>) -> Workload {
+    match above {
+        Some(above) => named(pod, above, Some(owner)),
+        None => named(pod, owner, None),
+    }
+}
+
+fn named(pod: &Pod, owner: &OwnerReference, through: Option<&OwnerReference>) -> Workload {
+    Workload {
+        kind: bounded(&owner.kind, MAX_NAME),
+        // A Node has none.
+        namespace: if owner.kind == "Node" { String::new() } else { namespace(pod) },
+        name: bounded(&owner.name, MAX_NAME),
+        uid: Some(bounded(&owner.uid, MAX_NAME)),
+        api_version: Some(bounded(&owner.api_version, MAX_NAME)),
+        through: through.map(|o| (bounded(&o.kind, MAX_NAME), bounded(&o.name, MAX_NAME), Some(o.uid.clone()))),
+    }
+}
+
+/// A Deployment names its ReplicaSets after itself and the hash that their pods carry as a label.
+fn fallback(pod: &Pod, owner: &OwnerReference) -> Workload {
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));
+    match deployment.filter(|name| owner.kind == "ReplicaSet" && !name.is_empty()) {
+        Some(deployment) => Workload {
+            kind: "Deployment".to_owned(),
+            name: bounded(deployment, MAX_NAME),
+            uid: None,
+            ..named(pod, owner, Some(owner))
+        },
+        None => named(pod, owner, None),
+    }
+}
+
+fn namespace(pod: &Pod) -> String {
+    bounded(pod.metadata.namespace.as_deref().unwrap_or_default(), MAX_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(owner: serde_json::Value, hash: &str) -> Pod {
+        let pod = json!({"metadata": {
+            "name": "cart-7d9-x", "namespace": "shop", "uid": "u1",
+            "labels": {"pod-template-hash": hash}, "ownerReferences": [owner],
+        }});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn owner(api_version: &str, kind: &str, name: &str) -> serde_json::Value {
+        json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": "o1", "controller": true})
+    }
+
+    #[test]
+    fn only_kubernetes_own_kinds_are_asked_about() {
+        for (api_version, kind, asked) in [
+            ("apps/v1", "ReplicaSet", Some(Action::ReplicaSet)),
+            ("batch/v1", "Job", Some(Action::Job)),
+            ("batch.volcano.sh/v1alpha1", "Job", None),
+            ("apps.kruise.io/v1alpha1", "ReplicaSet", None),
+            ("apps/v1", "StatefulSet", None),
+        ] {
+            let pod = pod(owner(api_version, kind, "x"), "7d9");
+            match (direct(&pod), asked) {
+                (Direct::Ask(action, _), Some(asked)) => assert_eq!(action, asked),
+                (Direct::Known(workload), None) => assert_eq!((workload.kind.as_str(), workload.name.as_str()), (kind, "x")),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_that_does_not_control_it_is_none() {
+        let mut pod = pod(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o1"}), "");
+        assert!(matches!(direct(&pod), Direct::Known(w) if w.kind == "Pod" && w.name == "cart-7d9-x"));
+        pod.metadata.owner_references = None;
+        assert!(matches!(direct(&pod), Direct::Known(w) if w.kind == "Pod" && w.uid.as_deref() == Some("u1")));
+    }
+
+    #[test]
+    fn without_an_answer_the_labels_prove_the_deployment() {
+        let known = |pod: &Pod| match direct(pod) {
+            Direct::Ask(_, owner) => fallback(pod, owner),
+            Direct::Known(workload) => workload,
+        };
+        let workload = known(&pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9"));
+        assert_eq!(
+            (workload.kind.as_str(), workload.name.as_str(), workload.uid),
+            ("Deployment", "cart", None)
+        );
+        assert_eq!(
+            workload.through,
+            Some(("ReplicaSet".into(), "cart-7d9".into(), Some("o1".into())))
+        );
+        // Somebody's own ReplicaSet, and a Job whose pods happen to have the label.
+        for (kind, api_version, name) in [("ReplicaSet", "apps/v1", "cart"), ("Job", "batch/v1", "cart-7d9")] {
+            let workload = known(&pod(owner(api_version, kind, name), "7d9"));
+            assert_eq!((workload.kind.as_str(), workload.name.as_str()), (kind, name));
+        }
+    }
+}

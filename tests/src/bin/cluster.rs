@@ -1,0 +1,77 @@
+//! `cargo xtask cluster` builds what a cluster is made of and runs this.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail};
+use epitaph_tests::cluster::{Cluster, Tools, keeper};
+
+const USAGE: &str = "usage: cluster up [--nodes N] | status | down | shell [NODE] | kubectl ...";
+const NONE: &str = "there is no cluster: `cargo xtask cluster up` makes one";
+
+fn main() -> ExitCode {
+    match act() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("cluster: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn act() -> anyhow::Result<ExitCode> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let directory = PathBuf::from(environment("EPITAPH_CLUSTER").context("EPITAPH_CLUSTER names no directory")?);
+    let cluster = || Cluster::open(&directory)?.context(NONE);
+    match args[..] {
+        ["up", ref rest @ ..] => {
+            let nodes = match *rest {
+                [] => 1,
+                ["--nodes", number] => number.parse().with_context(|| format!("read the number of nodes {number}"))?,
+                _ => bail!(USAGE),
+            };
+            let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no directory: run `cargo xtask cluster up`")?;
+            let players = std::env::current_exe().context("find the programs beside this one")?;
+            let players = players.parent().context("this program is in no directory")?;
+            keeper::up(&tools, &directory, nodes, players, &say)?;
+        }
+        ["status"] => {
+            let (text, all) = keeper::status(&directory)?;
+            print!("{text}");
+            if !all {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        ["down"] => keeper::down(&directory, &say)?,
+        ["shell"] => {
+            let cluster = cluster()?;
+            let mut shell = Command::new(environment("SHELL").unwrap_or_else(|| "sh".into()));
+            let mut path = cluster.tools().program("").into_os_string();
+            path.push(":");
+            path.push(environment("PATH").unwrap_or_default());
+            shell.env("PATH", path).env("KUBECONFIG", cluster.control_plane()?.admin());
+            return Err(shell.exec()).context("start a shell");
+        }
+        ["shell", node] => return Err(cluster()?.node(node)?.shell().ssh().exec()).context("start ssh"),
+        ["kubectl", ref rest @ ..] => {
+            let mut kubectl = cluster()?.control_plane()?.kubectl().command();
+            return Err(kubectl.args(rest).exec()).context("start kubectl");
+        }
+        _ => bail!(USAGE),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(line: &str) {
+    eprintln!("cluster: {line}");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this program's settings, from cargo xtask and the person's shell"
+)]
+fn environment(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,356 @@
+//! Container images, made here from programs of this machine: a layer, its configuration, and the archive that containerd
+//! imports. Nothing is pulled, so pods ask for them with `imagePullPolicy: Never`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// What holds a pod's namespaces; never stopped but by SIGKILL.
+pub const PAUSE: &str = "localhost/pause:test";
+/// busybox under all its names; runs `sh`.
+pub const BUSYBOX: &str = "localhost/busybox:test";
+/// `/victim`, with busybox beside it for hooks and probes.
+pub const VICTIM: &str = "localhost/victim:test";
+/// The agent, `/epitaph`, and the libraries it needs: no shell, as it is shipped.
+pub const EPITAPH: &str = "localhost/epitaph:test";
+/// `/go-server`, an HTTP server that handles no signal.
+pub const GO_SERVER: &str = "localhost/go-server:test";
+
+/// An archive on this machine, as `docker save` would write it.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub name: String,
+    pub archive: PathBuf,
+}
+
+/// What an image is made of.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    name: String,
+    layer: BTreeMap<PathBuf, Entry>,
+    config: BTreeMap<&'static str, Value>,
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    File { source: PathBuf, mode: u32 },
+    Text { text: String, mode: u32 },
+    Link(PathBuf),
+}
+
+/// Every image that a node needs before its first pod, and the stories besides, made in `dir`. `players` holds this package's
+/// programs and `epitaph`; `go_server` is a program of the tools.
+///
+/// # Errors
+/// A program is missing, or a file cannot be written.
+pub fn all(players: &Path, go_server: &Path, dir: &Path) -> anyhow::Result<Vec<Image>> {
+    fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    let scratch = dir.join("stripped");
+    fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
+    let stripped = |name: &str| strip(&players.join(name), &scratch.join(name));
+    let recipes = [
+        Recipe::new(PAUSE)
+            .program(&stripped("pause")?, "/pause")?
+            .entrypoint(&["/pause"]),
+        Recipe::new(BUSYBOX).busybox()?.entrypoint(&["sh"]),
+        Recipe::new(VICTIM)
+            .busybox()?
+            .program(&stripped("victim")?, "/victim")?
+            .entrypoint(&["/victim"]),
+        Recipe::new(EPITAPH)
+            .program(&stripped("epitaph")?, "/epitaph")?
+            .entrypoint(&["/epitaph"]),
+        Recipe::new(GO_SERVER)
+            .program(go_server, "/go-server")?
+            .entrypoint(&["/go-server"]),
+    ];
+    recipes.iter().map(|recipe| recipe.write(dir)).collect()
+}
+
+impl Recipe {
+    /// Empty, for `name` with its tag.
+    #[must_use]
+    pub fn new(name: &str) -> Recipe {
+        let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        Recipe {
+            name: name.to_owned(),
+            layer: BTreeMap::new(),
+            config: BTreeMap::from([("Env", json!([path]))]),
+        }
+    }
+
+    /// The same files under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Recipe {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// The executable `source` as `path`, with the libraries it names.
+    ///
+    /// # Errors
+    /// It is no program, or a library is missing.
+    pub fn program(mut self, source: &Path, path: &str) -> anyhow::Result<Recipe> {
+        ensure!(source.is_file(), "no program {} for image {}", source.display(), self.name);
+        for library in libraries(source)? {
+            self.add(
+                &library,
+                Entry::File {
+                    source: library.clone(),
+                    mode: 0o755,
+                },
+            );
+        }
+        self.add(
+            Path::new(path),
+            Entry::File {
+                source: source.to_owned(),
+                mode: 0o755,
+            },
+        );
+        Ok(self)
+    }
+
+    /// This machine's busybox, under the name of every applet.
+    ///
+    /// # Errors
+    /// There is none, or it needs libraries.
+    pub fn busybox(mut self) -> anyhow::Result<Recipe> {
+        let busybox = Path::new("/bin/busybox");
+        let list = Command::new(busybox)
+            .arg("--list")
+            .output()
+            .context("run /bin/busybox (busybox-static)")?;
+        ensure!(
+            libraries(busybox)?.is_empty(),
+            "/bin/busybox is not static: install busybox-static"
+        );
+        for applet in String::from_utf8_lossy(&list.stdout)
+            .lines()
+            .filter(|applet| *applet != "busybox")
+        {
+            self.add(&Path::new("/bin").join(applet), Entry::Link("busybox".into()));
+        }
+        self = self.program(busybox, "/bin/busybox")?;
+        Ok(self.text(
+            "/etc/passwd",
+            "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+            0o644,
+        ))
+    }
+
+    #[must_use]
+    pub fn text(mut self, path: &str, text: &str, mode: u32) -> Recipe {
+        let text = text.to_owned();
+        self.add(Path::new(path), Entry::Text { text, mode });
+        self
+    }
+
+    #[must_use]
+    pub fn entrypoint(mut self, words: &[&str]) -> Recipe {
+        self.config.insert("Entrypoint", json!(words));
+        self
+    }
+
+    /// `NAME=value`, added to PATH.
+    #[must_use]
+    pub fn env(mut self, variable: &str) -> Recipe {
+        if let Some(Value::Array(variables)) = self.config.get_mut("Env") {
+            variables.push(json!(variable));
+        }
+        self
+    }
+
+    /// A user's number or name.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Recipe {
+        self.config.insert("User", json!(user));
+        self
+    }
+
+    /// STOPSIGNAL, as `SIGQUIT`.
+    #[must_use]
+    pub fn stop_signal(mut self, signal: &str) -> Recipe {
+        self.config.insert("StopSignal", json!(signal));
+        self
+    }
+
+    /// Writes the archive into `dir`.
+    ///
+    /// # Errors
+    /// A file of it cannot be read, or the archive not written.
+    pub fn write(&self, dir: &Path) -> anyhow::Result<Image> {
+        let layer = self.layer()?;
+        let config = serde_json::to_vec(&json!({
+            "architecture": "amd64",
+            "os": "linux",
+            "config": self.config,
+            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", sha256(&layer))] },
+        }))?;
+        let config_name = format!("{}.json", sha256(&config));
+        let manifest = serde_json::to_vec(&json!([{
+            "Config": config_name,
+            "RepoTags": [self.name],
+            "Layers": ["layer.tar"],
+        }]))?;
+        let file_name = self.name.replace(['/', ':'], "-");
+        let archive = dir.join(format!("{file_name}.tar"));
+        let what = || format!("write {}", archive.display());
+        let mut tar = tar::Builder::new(File::create(&archive).with_context(what)?);
+        for (name, bytes) in [("layer.tar", &layer), (&config_name, &config), ("manifest.json", &manifest)] {
+            append(&mut tar, Path::new(name), bytes, 0o644).with_context(what)?;
+        }
+        tar.finish().with_context(what)?;
+        Ok(Image {
+            name: self.name.clone(),
+            archive,
+        })
+    }
+
+    /// The one layer, a tar: the same bytes for the same files.
+    fn layer(&self) -> anyhow::Result<Vec<u8>> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut made: Vec<&Path> = Vec::new();
+        for (path, entry) in &self.layer {
+            let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
+            parents.reverse();
+            for parent in parents
+                .into_iter()
+                .filter(|parent| !made.contains(parent))
+                .collect::<Vec<_>>()
+            {
+                let mut header = header(tar::EntryType::Directory, 0, 0o755);
+                tar.append_data(&mut header, parent, std::io::empty())?;
+                made.push(parent);
+            }
+            match entry {
+                Entry::File { source, mode } => {
+                    let bytes = fs::read(source).with_context(|| format!("read {}", source.display()))?;
+                    append(&mut tar, path, &bytes, *mode)?;
+                }
+                Entry::Text { text, mode } => append(&mut tar, path, text.as_bytes(), *mode)?,
+                Entry::Link(target) => {
+                    let mut header = header(tar::EntryType::Symlink, 0, 0o777);
+                    tar.append_link(&mut header, path, target)?;
+                }
+            }
+        }
+        tar.into_inner().context("finish the layer")
+    }
+
+    fn add(&mut self, path: &Path, entry: Entry) {
+        self.layer.insert(path.strip_prefix("/").unwrap_or(path).to_owned(), entry);
+    }
+}
+
+fn append<W: std::io::Write>(tar: &mut tar::Builder<W>, path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
+    let size = u64::try_from(bytes.len()).context("a file's size")?;
+    Ok(tar.append_data(&mut header(tar::EntryType::Regular, size, mode), path, bytes)?)
+}
+
+/// Root's, and of no time.
+fn header(kind: tar::EntryType, size: u64, mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A copy without debug information, a tenth of the size; the program itself where there is no strip.
+fn strip(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
+    ensure!(program.is_file(), "{} is not built", program.display());
+    let done = Command::new("strip").arg("-o").arg(to).arg(program).output();
+    Ok(match done {
+        Ok(done) if done.status.success() => to.to_owned(),
+        _ => program.to_owned(),
+    })
+}
+
+/// What `ldd` names, the loader included; none for a static program.
+fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let done = Command::new("ldd").arg(program).output().context("run ldd")?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    if !done.status.success() {
+        let why = String::from_utf8_lossy(&done.stderr).into_owned() + &text;
+        ensure!(
+            why.contains("not a dynamic executable") || why.contains("statically linked"),
+            "ldd {}: {}",
+            program.display(),
+            why.trim()
+        );
+        return Ok(Vec::new());
+    }
+    ensure!(!text.contains("not found"), "ldd {}: {}", program.display(), text.trim());
+    let paths = text.lines().filter_map(|line| {
+        let path = line.split_once("=>").map_or(line, |(_, path)| path).trim();
+        path.starts_with('/')
+            .then(|| PathBuf::from(path.split(' ').next().unwrap_or(path)))
+    });
+    Ok(paths.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        for entry in tar::Archive::new(archive).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().display().to_string();
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+            assert!(found.insert(path, bytes).is_none(), "an entry twice");
+        }
+        found
+    }
+
+    #[test]
+    fn an_archive_names_its_parts_by_their_hashes() {
+        let dir = tempfile::tempdir().unwrap();
+        let recipe = Recipe::new("localhost/a:test")
+            .text("/etc/b/c", "d", 0o640)
+            .program(Path::new("/bin/sh"), "/bin/sh")
+            .unwrap()
+            .entrypoint(&["/bin/sh"])
+            .stop_signal("SIGQUIT")
+            .user("65534")
+            .env("E=f");
+        let image = recipe.write(dir.path()).unwrap();
+        let parts = read(&fs::read(&image.archive).unwrap());
+        let manifest: Value = serde_json::from_slice(&parts["manifest.json"]).unwrap();
+        let config_name = manifest[0]["Config"].as_str().unwrap();
+        assert_eq!(config_name, format!("{}.json", sha256(&parts[config_name])));
+        let config: Value = serde_json::from_slice(&parts[config_name]).unwrap();
+        assert_eq!(
+            config["rootfs"]["diff_ids"][0],
+            format!("sha256:{}", sha256(&parts["layer.tar"]))
+        );
+        assert_eq!(config["config"]["StopSignal"], "SIGQUIT");
+        assert_eq!(config["config"]["User"], "65534");
+        assert_eq!(config["config"]["Env"][1], "E=f");
+        let layer = read(&parts["layer.tar"]);
+        assert_eq!(layer["etc/b/c"], b"d");
+        assert_eq!(layer["bin/sh"], fs::read("/bin/sh").unwrap());
+        // Its libraries came along, the loader too.
+        assert!(layer.keys().any(|path| path.contains("libc.so")), "{:?}", layer.keys());
+        assert!(layer.keys().any(|path| path.contains("ld-linux")), "{:?}", layer.keys());
+        assert_eq!(
+            fs::read(recipe.write(dir.path()).unwrap().archive).unwrap(),
+            fs::read(&image.archive).unwrap()
+        );
+    }
+}

@@ -1,0 +1,333 @@
+//! Brings a whole cluster up, says how it is, and ends it. All that it must know again is in its directory.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::cluster::control_plane::{ControlPlane, Parts};
+use crate::cluster::credentials::write_private;
+use crate::cluster::images::{self, Image};
+use crate::cluster::node::{Node, NodeConfig};
+use crate::cluster::process::{Lifetime, Process};
+use crate::cluster::{Cluster, FEATURE_GATES, Known, MOST_NODES, NODES, Tools, node_name};
+use crate::http::free_port;
+use crate::jaeger::{self, Jaeger};
+use crate::sys::boot_now;
+
+const JAEGER: &str = "jaeger";
+/// Room for a hundred pods.
+const MEMORY_MIB: u32 = 3072;
+/// Multicast on the loopback alone; the port tells one cluster's from another's.
+const LAN_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
+const TO_END: Duration = Duration::from_secs(5);
+const STEP: Duration = Duration::from_millis(100);
+
+/// Makes it so that a cluster of `tools` with at least `nodes` nodes runs in `directory`, and returns when they are ready. What
+/// runs already is kept; what has died is started again; what is of other tools, or has lost its store, is made anew. Each step
+/// is told to `say`. `players` is where the programs are that go into images: those of this package, and `epitaph`.
+///
+/// # Errors
+/// A part does not come up.
+pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Cluster> {
+    ensure!(nodes <= MOST_NODES, "{nodes} nodes: {MOST_NODES} are the most");
+    if let Some(parent) = directory.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
+    }
+    let _alone = alone(directory)?;
+    end_what_cannot_stay(tools, directory, say)?;
+    timed(say, "control plane", || control_plane(tools, directory, say))?;
+    timed(say, "Jaeger", || start_jaeger(tools, directory))?;
+    let cluster = Cluster::open(directory)?.context("the cluster that was just written down is gone")?;
+    if nodes > 0 {
+        let images = directory.join("images");
+        let images = timed(say, "images", || images::all(players, &tools.program("go-server"), &images))?;
+        scope(|threads| {
+            let start = |index| {
+                threads.spawn({
+                    let (cluster, images) = (&cluster, &images);
+                    move || start_node(cluster, index, images, say)
+                })
+            };
+            let threads: Vec<_> = (1..=nodes).map(start).collect();
+            let mut ended = threads.into_iter().map(|thread| thread.join());
+            ended.try_for_each(|ended| ended.unwrap_or_else(|_| bail!("a thread that starts a node panicked")))
+        })?;
+    }
+    Ok(cluster)
+}
+
+/// Ends every process that is written down in `directory`, and removes it.
+///
+/// # Errors
+/// One cannot be ended.
+pub fn down(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    if !directory.exists() {
+        say("there is no cluster");
+        return Ok(());
+    }
+    let _alone = alone(directory)?;
+    end_all(directory, say)
+}
+
+/// What is written down and how it is, as text; whether all of it runs.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn status(directory: &Path) -> anyhow::Result<(String, bool)> {
+    let Some(cluster) = Cluster::open(directory)? else {
+        return Ok(("there is no cluster: `cargo xtask cluster up` makes one\n".to_owned(), false));
+    };
+    let mut text = String::new();
+    let mut all = true;
+    let mut parts = Vec::new();
+    let records = directory.join("processes");
+    for name in Process::names(&records)? {
+        let pid = Process::find(&name, &records)?.map(|process| process.pid());
+        parts.push((name, pid));
+    }
+    for name in nodes(directory)? {
+        let records = cluster.node_directory(&name).join("processes");
+        for machine in Process::names(&records)? {
+            let pid = Process::find(&machine, &records)?.map(|process| process.pid());
+            parts.push((name.clone(), pid));
+        }
+    }
+    for (name, pid) in parts {
+        match pid {
+            Some(pid) => writeln!(text, "{name:24} runs, pid {pid}")?,
+            None => {
+                all = false;
+                writeln!(text, "{name:24} is gone: `cargo xtask cluster up` starts it again")?;
+            }
+        }
+    }
+    let plane = cluster.control_plane()?;
+    writeln!(text, "\nKUBECONFIG={}", plane.admin().display())?;
+    if let Some(jaeger) = cluster.jaeger()? {
+        let ports = jaeger.ports();
+        writeln!(
+            text,
+            "Jaeger: http://127.0.0.1:{}/api/services, OTLP on ports {} (gRPC) and {} (HTTP)",
+            ports.query, ports.otlp_grpc, ports.otlp_http
+        )?;
+    }
+    for what in [
+        &["get", "nodes", "-o", "wide"][..],
+        &["get", "pods", "--all-namespaces", "-o", "wide"],
+    ] {
+        let answer = plane.kubectl().run(&[what, &["--request-timeout=10s"]].concat());
+        all &= answer.is_ok();
+        let answer = answer.unwrap_or_else(|error| format!("{error:#}\n"));
+        let answer = if answer.is_empty() { "none\n" } else { &answer };
+        writeln!(text, "\n{}\n{}", what.join(" "), answer.trim_end())?;
+    }
+    Ok((text, all))
+}
+
+/// One at a time: held until it is dropped.
+fn alone(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.with_extension("lock");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    file.lock().with_context(|| format!("lock {}", path.display()))?;
+    Ok(file)
+}
+
+fn end_what_cannot_stay(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    let records = directory.join("processes");
+    let why = match Known::read(directory) {
+        Ok(None) if Process::names(&records)?.is_empty() => return Ok(()),
+        Ok(None) => "the cluster here was not written down whole",
+        Err(_) => "what is written down about the cluster here cannot be read",
+        Ok(Some(known)) if known.tools != tools.directory() => "the cluster here is made of other programs",
+        Ok(Some(_)) if Process::find("etcd", &records)?.is_none() => "the cluster here has lost its etcd",
+        Ok(Some(_)) => return Ok(()),
+    };
+    say(&format!("{why}: it is ended, and made anew"));
+    end_all(directory, say)
+}
+
+fn control_plane(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    let before: Vec<String> = Process::names(&directory.join("processes"))?;
+    for name in &before {
+        if Process::find(name, &directory.join("processes"))?.is_none() {
+            say(&format!("{name} had ended: it is started again"));
+        }
+    }
+    ControlPlane::start(tools, directory, Parts::Full, Lifetime::Detached)?;
+    let file = directory.join("cluster.json");
+    if file.exists() {
+        return Ok(());
+    }
+    let known = Known {
+        tools: tools.directory().to_owned(),
+        lan_port: free_port()?,
+    };
+    write_private(&file, &serde_json::to_vec(&known)?)
+}
+
+fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
+    let records = directory.join("processes");
+    if Process::find(JAEGER, &records)?.is_some() {
+        return Ok(());
+    }
+    let (command, ports) = jaeger::command(&tools.program(JAEGER))?;
+    let log = directory.join("logs/jaeger.log");
+    let mut process = Process::start(JAEGER, command, &log, &records, Lifetime::Detached)?;
+    let jaeger = Jaeger::at(ports);
+    for _ in 0..600 {
+        process.expect_running(&log)?;
+        if jaeger.answers() {
+            return write_private(&directory.join("jaeger.json"), &serde_json::to_vec(&ports)?);
+        }
+        sleep(STEP);
+    }
+    bail!("Jaeger did not come up; see {}", log.display())
+}
+
+/// Starts it if it does not run, and waits until the API server calls it ready and it has every image.
+fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    let name = node_name(index);
+    let directory = cluster.node_directory(&name);
+    let begin = boot_now();
+    let since = || (boot_now() - begin) as f64 / 1e9;
+    let known = Node::open(&directory, Lifetime::Detached).ok();
+    let ended = known.is_some();
+    let node = match known.and_then(|mut node| node.runs().then_some(node)) {
+        Some(node) => node,
+        None => {
+            if ended {
+                say(&format!("{name} had ended: it is made anew"));
+            }
+            clear(&directory)?;
+            let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
+            let node = node.with_context(|| format!("start {name}"))?;
+            say(&format!("{name}: booted after {:.1} s", since()));
+            node
+        }
+    };
+    let kubectl = cluster.control_plane()?.kubectl();
+    let object = format!("node/{name}");
+    kubectl.run(&["wait", "--for=create", &object, "--timeout=300s"])?;
+    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=300s"])?;
+    say(&format!("{name}: Ready after {:.1} s", since()));
+    let imported = import(&node, images, &directory)?;
+    say(&format!(
+        "{name}: {imported} of {} images imported, after {:.1} s",
+        images.len(),
+        since()
+    ));
+    Ok(())
+}
+
+fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
+    let plane = cluster.control_plane()?;
+    let name = node_name(index);
+    let server = plane.url_for_guests();
+    Ok(NodeConfig {
+        ca_pem: plane.authority()?,
+        kubelet_kubeconfig: plane.kubeconfig_for(&format!("system:node:{name}"), Some("system:nodes"), &server)?,
+        kube_proxy_kubeconfig: plane.kubeconfig_for("system:kube-proxy", None, &server)?,
+        lan: SocketAddrV4::new(LAN_GROUP, cluster.known.lan_port),
+        memory_mib: MEMORY_MIB,
+        feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
+        kubelet: Value::Null,
+        proxy_min_sync: None,
+        name,
+        index,
+    })
+}
+
+/// Brings what the node does not have yet into its containerd; how many that were.
+fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usize> {
+    let file = directory.join("images.json");
+    let mut known: BTreeMap<String, String> = match fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", file.display()))?,
+        Err(_) => BTreeMap::new(),
+    };
+    let mut count = 0;
+    for image in images {
+        let mut hash = Sha256::new();
+        let archive = File::open(&image.archive).and_then(|mut archive| io::copy(&mut archive, &mut hash));
+        archive.with_context(|| format!("read {}", image.archive.display()))?;
+        let digest = format!("{:x}", hash.finalize());
+        if known.get(&image.name) == Some(&digest) {
+            continue;
+        }
+        node.import(image)?;
+        known.insert(image.name.clone(), digest);
+        write_private(&file, &serde_json::to_vec(&known)?)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn end_all(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    // Nodes first, then what they ask, the store last.
+    for name in nodes(directory)? {
+        let directory = directory.join(NODES).join(&name);
+        if let Ok(node) = Node::open(&directory, Lifetime::Detached) {
+            node.shell().forget();
+        }
+        if end_recorded(&directory.join("processes"))? > 0 {
+            say(&format!("{name} ended"));
+        }
+    }
+    let count = end_recorded(&directory.join("processes"))?;
+    say(&format!("{count} programs ended"));
+    clear(directory)
+}
+
+/// How many were still running.
+fn end_recorded(records: &Path) -> anyhow::Result<usize> {
+    let mut names = Process::names(records)?;
+    names.sort_by_key(|name| (name == "etcd", name == "kube-apiserver"));
+    let mut count = 0;
+    for name in names {
+        if let Some(mut process) = Process::find(&name, records)? {
+            process.end(TO_END)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn nodes(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let directory = directory.join(NODES);
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    let entries = entries.with_context(|| format!("list {}", directory.display()))?;
+    let mut names: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn clear(directory: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", directory.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn timed<T>(say: &dyn Fn(&str), what: &str, step: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let begin = boot_now();
+    let done = step().with_context(|| format!("bring up: {what}"))?;
+    say(&format!("{what}: ready after {:.1} s", (boot_now() - begin) as f64 / 1e9));
+    Ok(done)
+}

@@ -1,0 +1,191 @@
+//! A real Kubernetes cluster on one machine: the control plane on the loopback, the nodes in emulated machines.
+//!
+//! *Architecture invariant*: everything listens on the loopback, and nothing is ended but what is written down as started here.
+
+pub mod control_plane;
+pub mod credentials;
+pub mod images;
+pub mod keeper;
+pub mod kubectl;
+pub mod node;
+pub mod process;
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::control_plane::{ControlPlane, Parts};
+use crate::cluster::node::Node;
+use crate::cluster::process::Lifetime;
+use crate::jaeger::Jaeger;
+
+/// This machine's loopback as QEMU's user networking shows it to a guest.
+pub const HOST_FOR_GUESTS: &str = "10.0.2.2";
+pub const MOST_NODES: u8 = 9;
+/// Stop signals by spec are still alpha in Kubernetes 1.36; only pods that ask for one are changed by the gate.
+const FEATURE_GATES: &[(&str, bool)] = &[("ContainerStopSignals", true)];
+/// Directory of the nodes' own ones.
+const NODES: &str = "nodes";
+
+/// What `cargo xtask cluster` built: a directory with
+/// - `bin/`: etcd, kube-apiserver and kubectl; for a whole cluster kube-controller-manager, kube-scheduler and jaeger too
+/// - for nodes: `bin/go-server`, and in `node/` rootfs.raw, vmlinuz and initrd
+#[derive(Clone, Debug)]
+pub struct Tools {
+    directory: PathBuf,
+}
+
+impl Tools {
+    /// Those in `directory`.
+    ///
+    /// # Errors
+    /// It lacks one of the programs that every use needs.
+    pub fn new(directory: &Path) -> anyhow::Result<Tools> {
+        let tools = Tools {
+            directory: directory.to_owned(),
+        };
+        for name in ["etcd", "kube-apiserver", "kubectl"] {
+            let program = tools.program(name);
+            ensure!(
+                program.is_file(),
+                "{} is not there: `cargo xtask cluster` makes it",
+                program.display()
+            );
+        }
+        Ok(tools)
+    }
+
+    /// Those that `cargo xtask` names in `EPITAPH_CLUSTER_TOOLS`; None where it names none.
+    ///
+    /// # Errors
+    /// The directory lacks one.
+    pub fn named() -> anyhow::Result<Option<Tools>> {
+        #[expect(clippy::disallowed_methods, reason = "set by cargo xtask for this function alone")]
+        let directory = std::env::var_os("EPITAPH_CLUSTER_TOOLS");
+        directory.map(|directory| Tools::new(directory.as_ref())).transpose()
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.directory.join("bin").join(name)
+    }
+
+    /// A file of the nodes' machines.
+    pub fn node(&self, name: &str) -> PathBuf {
+        self.directory.join("node").join(name)
+    }
+}
+
+/// A cluster that [`keeper::up`] brought up, by its directory. Dropping it ends nothing.
+#[derive(Debug)]
+pub struct Cluster {
+    directory: PathBuf,
+    tools: Tools,
+    known: Known,
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Serialize, Deserialize)]
+struct Known {
+    /// Directory of its [`Tools`].
+    tools: PathBuf,
+    /// By which its nodes, and no others, hear each other.
+    lan_port: u16,
+}
+
+impl Known {
+    fn read(directory: &Path) -> anyhow::Result<Option<Known>> {
+        let file = directory.join("cluster.json");
+        match fs::read(&file) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", file.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+        }
+    }
+}
+
+impl Cluster {
+    /// The one in `directory`; None where none is written down.
+    ///
+    /// # Errors
+    /// What is written down cannot be read, or the tools it is made of are gone.
+    pub fn open(directory: &Path) -> anyhow::Result<Option<Cluster>> {
+        let Some(known) = Known::read(directory)? else {
+            return Ok(None);
+        };
+        Ok(Some(Cluster {
+            directory: directory.to_owned(),
+            tools: Tools::new(&known.tools)?,
+            known,
+        }))
+    }
+
+    /// The one that `cargo xtask cluster test` names in `EPITAPH_CLUSTER`.
+    ///
+    /// # Errors
+    /// It names none, or one that is not up.
+    pub fn named() -> anyhow::Result<Cluster> {
+        const HOW: &str = "`cargo xtask cluster test` brings one up and names it";
+        #[expect(clippy::disallowed_methods, reason = "set by cargo xtask for this function alone")]
+        let directory = std::env::var_os("EPITAPH_CLUSTER");
+        let directory = directory.with_context(|| format!("EPITAPH_CLUSTER names no cluster: {HOW}"))?;
+        Cluster::open(directory.as_ref())?.with_context(|| format!("no cluster is up: {HOW}"))
+    }
+
+    /// Its control plane; what a test starts of it outlives the test.
+    ///
+    /// # Errors
+    /// Its records cannot be read.
+    pub fn control_plane(&self) -> anyhow::Result<ControlPlane> {
+        ControlPlane::open(&self.tools, &self.directory, Parts::Full, Lifetime::Detached)
+    }
+
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// Its Jaeger, where one is written down. Guests reach it at [`HOST_FOR_GUESTS`], on the same ports.
+    ///
+    /// # Errors
+    /// Its ports cannot be read.
+    pub fn jaeger(&self) -> anyhow::Result<Option<Jaeger>> {
+        let file = self.directory.join("jaeger.json");
+        match fs::read(&file) {
+            Ok(text) => {
+                let ports = serde_json::from_slice(&text).with_context(|| format!("read {}", file.display()))?;
+                Ok(Some(Jaeger::at(ports)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+        }
+    }
+
+    /// One of its nodes, running or not: `node-1` and so on.
+    ///
+    /// # Errors
+    /// It has none of that name.
+    pub fn node(&self, name: &str) -> anyhow::Result<Node> {
+        Node::open(&self.node_directory(name), Lifetime::Detached).with_context(|| format!("find {name}"))
+    }
+
+    fn node_directory(&self, name: &str) -> PathBuf {
+        self.directory.join(NODES).join(name)
+    }
+}
+
+/// Nodes are counted from 1.
+pub fn node_name(index: u8) -> String {
+    format!("node-{index}")
+}
+
+/// Where this machine reaches a node's kubelet, on its usual port.
+pub fn kubelet_address(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, 10 + index)
+}

@@ -1,0 +1,359 @@
+//! A node: a machine under emulation with systemd, containerd, kubelet and kube-proxy, and a root's shell in it for the stories.
+//!
+//! The machine outlives the process that started it: [`Node::open`] finds it again by its directory.
+
+mod channel;
+mod clock;
+mod cpio;
+mod files;
+mod qmp;
+mod vm;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::cluster::images::Image;
+use crate::cluster::process::{Lifetime, Process};
+use crate::cluster::{MOST_NODES, Tools, kubelet_address};
+
+pub use channel::{Ran, Shell};
+
+/// The record of its process, and the file that says what it is.
+const MACHINE: &str = "machine";
+const KNOWN: &str = "node.json";
+/// How often a machine is booted before its start is an error.
+const BOOTS: u32 = 3;
+const STEP: Duration = Duration::from_millis(200);
+/// Longest wait for a machine's shell: a busy host's emulation takes its time.
+const TO_BOOT: Duration = Duration::from_secs(240);
+
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    pub name: String,
+    /// From 1 to 99: what addresses, networks and ports are made from.
+    pub index: u8,
+    /// Of the API server that signs kubelets' and clients' certificates.
+    pub ca_pem: String,
+    /// Both name the API server as the guest reaches it: [`crate::cluster::HOST_FOR_GUESTS`] and its port.
+    pub kubelet_kubeconfig: String,
+    pub kube_proxy_kubeconfig: String,
+    /// The group and port by which the nodes of one cluster, and no others, hear each other.
+    pub lan: SocketAddrV4,
+    pub memory_mib: u32,
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Merged over the kubelet's configuration: `singleProcessOOMKill`, `shutdownGracePeriod` and the like.
+    pub kubelet: Value,
+    /// kube-proxy's shortest time between two changes of its rules; none leaves its default.
+    pub proxy_min_sync: Option<Duration>,
+}
+
+impl NodeConfig {
+    /// A loopback address of the node's own: its kubelet answers there on [`Node::KUBELET_PORT`].
+    #[must_use]
+    pub fn loopback(&self) -> Ipv4Addr {
+        kubelet_address(self.index)
+    }
+
+    /// The pods' networks, IPv4 and IPv6.
+    #[must_use]
+    pub fn pod_cidrs(&self) -> [String; 2] {
+        [
+            format!("10.244.{}.0/24", self.index),
+            format!("fd00:10:244:{}::/64", self.index),
+        ]
+    }
+
+    /// The node's addresses in the cluster, IPv4 and IPv6.
+    #[must_use]
+    pub fn addresses(&self) -> [String; 2] {
+        [
+            format!("10.77.0.{}", 10 + self.index),
+            format!("fd00:10:77::{}", 10 + self.index),
+        ]
+    }
+}
+
+/// What [`Node::open`] needs to know again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Known {
+    name: String,
+    loopback: Ipv4Addr,
+    memory_mib: u32,
+    lan: SocketAddrV4,
+    index: u8,
+}
+
+/// A machine. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct Node {
+    dir: PathBuf,
+    known: Known,
+    lifetime: Lifetime,
+    process: Option<Process>,
+}
+
+impl Node {
+    pub const KUBELET_PORT: u16 = 10250;
+    /// sshd's port on the loopback address.
+    const SHELL_PORT: u16 = 10022;
+
+    /// Makes the node's disk and configuration in `dir`, boots it and returns once its shell answers and its clock is right; the
+    /// kubelet is then still on its way.
+    ///
+    /// # Errors
+    /// A file cannot be made, a port is taken, or the machine does not come up.
+    pub fn start(tools: &Tools, config: &NodeConfig, dir: &Path, lifetime: Lifetime) -> anyhow::Result<Node> {
+        ensure!(
+            (1..=MOST_NODES).contains(&config.index),
+            "node {} has index {}, not 1 to {MOST_NODES}",
+            config.name,
+            config.index
+        );
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        let known = Known {
+            name: config.name.clone(),
+            loopback: config.loopback(),
+            memory_mib: config.memory_mib,
+            lan: config.lan,
+            index: config.index,
+        };
+        let keys = channel::make_keys(dir, known.loopback, Node::SHELL_PORT)?;
+        let base = tools.node("initrd");
+        let base = fs::read(&base).with_context(|| format!("read {}", base.display()))?;
+        let own = cpio::archive("node", &files::of(config, &keys)?);
+        fs::write(dir.join("initrd"), [base, own].concat()).context("write the node's initrd")?;
+        fs::copy(tools.node("vmlinuz"), dir.join("vmlinuz")).context("copy the node's kernel")?;
+        copy_sparse(&tools.node("rootfs.raw"), &dir.join("disk.raw"))?;
+        fs::write(dir.join(KNOWN), serde_json::to_vec(&known)?).context("write what the node is")?;
+        let mut node = Node {
+            dir: dir.to_path_buf(),
+            known,
+            lifetime,
+            process: None,
+        };
+        node.power_on()?;
+        Ok(node)
+    }
+
+    /// The node that was started in `dir`, running or not.
+    ///
+    /// # Errors
+    /// None was.
+    pub fn open(dir: &Path, lifetime: Lifetime) -> anyhow::Result<Node> {
+        let path = dir.join(KNOWN);
+        let known = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(Node {
+            dir: dir.to_path_buf(),
+            known: serde_json::from_slice(&known).with_context(|| format!("parse {}", path.display()))?,
+            lifetime,
+            process: Process::find(MACHINE, &records(dir))?,
+        })
+    }
+
+    /// Boots the machine from the disk it has, as after [`Node::power_off`].
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn power_on(&mut self) -> anyhow::Result<()> {
+        for boot in 1..=BOOTS {
+            let _ = fs::remove_file(self.console());
+            let command = vm::command(&self.dir, &self.known, Node::SHELL_PORT);
+            let log = self.dir.join("qemu.log");
+            self.process = Some(Process::start(MACHINE, command, &log, &records(&self.dir), self.lifetime)?);
+            match self.until_up(None) {
+                Ok(()) => return Ok(()),
+                // Emulation kills a kernel now and then, before anything of ours has run.
+                Err(error) if boot < BOOTS && vm::panicked(&self.console()) => {
+                    eprintln!("node {}: booted again: {error:#}", self.known.name);
+                    self.power_off()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("node {} did not boot in {BOOTS} attempts", self.known.name)
+    }
+
+    /// Whether its machine runs, or stands still in a pause.
+    pub fn runs(&mut self) -> bool {
+        self.process.as_mut().is_some_and(Process::runs)
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.known.name
+    }
+
+    /// Where the host finds what listens on the node's kubelet port.
+    #[must_use]
+    pub fn loopback(&self) -> Ipv4Addr {
+        self.known.loopback
+    }
+
+    /// The kernel's console, for a person and for what looks for a panic.
+    #[must_use]
+    pub fn console(&self) -> PathBuf {
+        self.dir.join("console.log")
+    }
+
+    /// Root's shell on the node, outside any pod.
+    #[must_use]
+    pub fn shell(&self) -> Shell {
+        Shell::new(&self.dir, self.known.loopback, Node::SHELL_PORT)
+    }
+
+    /// Runs `script` as root on the node; its standard output.
+    ///
+    /// # Errors
+    /// The shell is not reached, or the script fails.
+    pub fn run(&self, script: &str) -> anyhow::Result<String> {
+        self.shell()
+            .run(script)
+            .with_context(|| format!("on node {}", self.known.name))
+    }
+
+    /// Brings `image` into the node's containerd, where pods find it with `imagePullPolicy: Never`.
+    ///
+    /// # Errors
+    /// The archive cannot be read, or containerd refuses it.
+    pub fn import(&self, image: &Image) -> anyhow::Result<()> {
+        let import = "exec ctr --namespace k8s.io images import --local --digests=false -";
+        let archive = fs::File::open(&image.archive).with_context(|| format!("open {}", image.archive.display()))?;
+        let ran = self.shell().exec(import, archive.into())?;
+        ensure!(ran.success(), "import {} into node {}: {ran}", image.name, self.known.name);
+        Ok(())
+    }
+
+    /// The kernel's id of the present boot: another one after a reboot.
+    ///
+    /// # Errors
+    /// As [`Node::run`].
+    pub fn boot_id(&self) -> anyhow::Result<String> {
+        Ok(self.run("cat /proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    }
+
+    /// An orderly reboot: logind, its inhibitors, systemd's stop jobs. Returns once it is asked for; see [`Node::until_up`].
+    ///
+    /// # Errors
+    /// As [`Node::run`].
+    pub fn reboot(&self) -> anyhow::Result<()> {
+        self.run("systemctl reboot").map(drop)
+    }
+
+    /// The reset button: nothing in the machine is told, what the disk has stays.
+    ///
+    /// # Errors
+    /// The machine does not run.
+    pub fn reset(&self) -> anyhow::Result<()> {
+        qmp::ask(&self.dir, "system_reset", &json!({})).map(drop)
+    }
+
+    /// The machine stands still, its clocks too.
+    ///
+    /// # Errors
+    /// The machine does not run.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        qmp::ask(&self.dir, "stop", &json!({})).map(drop)
+    }
+
+    /// Goes on after [`Node::pause`], with the wall clock set right.
+    ///
+    /// # Errors
+    /// The machine does not run, or its shell does not answer.
+    pub fn resume(&mut self) -> anyhow::Result<()> {
+        qmp::ask(&self.dir, "cont", &json!({}))?;
+        self.until_up(None)
+    }
+
+    /// The plug: the machine is gone, its disk as it was that moment. Nothing where it does not run.
+    ///
+    /// # Errors
+    /// It outlives SIGKILL.
+    pub fn power_off(&mut self) -> anyhow::Result<()> {
+        match self.process.take() {
+            Some(mut process) => process.end(Duration::from_secs(5)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the shell and sets the clock. `not` is the id of a boot that does not count: the one before a reboot.
+    ///
+    /// # Errors
+    /// A panic, or no shell in time.
+    pub fn until_up(&mut self, not: Option<&str>) -> anyhow::Result<()> {
+        let log = self.dir.join("qemu.log");
+        let shell = self.shell();
+        let mut waited = Duration::ZERO;
+        let mut last = String::new();
+        while waited < TO_BOOT {
+            if let Some(process) = &mut self.process {
+                process.expect_running(&log)?;
+            }
+            if vm::panicked(&self.console()) {
+                bail!("node {} panicked: {}", self.known.name, vm::tail(&self.console(), 30));
+            }
+            // The console says when it is worth asking.
+            if vm::said_up(&self.console()) {
+                match self.boot_id() {
+                    Ok(id) if not != Some(id.as_str()) => return self.set_clock().map(drop),
+                    Ok(_) => "still the boot before".clone_into(&mut last),
+                    Err(error) => last = format!("{error:#}"),
+                }
+                shell.forget();
+            }
+            sleep(STEP);
+            waited += STEP;
+        }
+        bail!(
+            "node {} has no shell after {} s of waiting ({last}); its console: {}",
+            self.known.name,
+            TO_BOOT.as_secs(),
+            vm::tail(&self.console(), 30)
+        )
+    }
+
+    /// How far the node's wall clock is ahead of the host's, in seconds, to a few milliseconds.
+    ///
+    /// # Errors
+    /// The shell does not answer.
+    pub fn clock_ahead(&self) -> anyhow::Result<f64> {
+        clock::ahead(&self.shell())
+    }
+
+    /// Steps the node's wall clock to the host's where it is off by more than 20 ms; by how much it is ahead after that, in
+    /// seconds.
+    ///
+    /// # Errors
+    /// The shell does not answer, or the clock stays wrong.
+    pub fn set_clock(&self) -> anyhow::Result<f64> {
+        clock::set(&self.shell())
+    }
+}
+
+fn records(dir: &Path) -> PathBuf {
+    dir.join("processes")
+}
+
+/// cp knows holes; a disk is mostly that.
+fn copy_sparse(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let done = Command::new("cp")
+        .args(["--sparse=always", "--reflink=auto", "--"])
+        .args([from, to])
+        .output()
+        .context("run cp")?;
+    ensure!(
+        done.status.success(),
+        "copy {}: {}",
+        from.display(),
+        String::from_utf8_lossy(&done.stderr).trim()
+    );
+    Ok(())
+}

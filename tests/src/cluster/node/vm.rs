@@ -1,0 +1,94 @@
+//! QEMU's command line, and what a machine's console says.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Known, Node, files, qmp};
+use crate::cluster::HOST_FOR_GUESTS;
+
+/// `dir` holds the machine's disk, kernel and initrd; the sockets and logs are made there.
+pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
+    let Known {
+        loopback, lan, index, ..
+    } = known;
+    // The guest's network for itself alone, at whose edge the host's loopback is; and one that the nodes share.
+    let own = format!(
+        "user,id=own,ipv6=off,net={network}/24,host={HOST_FOR_GUESTS},dhcpstart={network_guest},\
+         hostfwd=tcp:{loopback}:{kubelet}-{guest}:{kubelet},hostfwd=tcp:{loopback}:{shell_port}-{guest}:22",
+        network = files::OWN_NETWORK,
+        network_guest = files::OWN_ADDRESS,
+        guest = files::OWN_ADDRESS,
+        kubelet = Node::KUBELET_PORT,
+    );
+    let mut append = "console=ttyS0 loglevel=4 mitigations=off panic=0 net.ifnames=0 apparmor=0 audit=0 \
+                      systemd.show_status=0 random.trust_cpu=on"
+        .to_owned();
+    if let Some(khz) = tsc_khz() {
+        append.push_str(&format!(" tsc=reliable tsc_early_khz={khz}"));
+    }
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .current_dir(dir)
+        // KVM, where there is one, makes another machine, and on some hosts a hung one.
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2"])
+        .args(["-m", &known.memory_mib.to_string()])
+        .args(["-nodefaults", "-no-user-config", "-display", "none"])
+        .args(["-name", &known.name])
+        .args(["-qmp", &format!("unix:{},server=on,wait=off", qmp::SOCKET)])
+        .args(["-serial", "file:console.log"])
+        .args(["-kernel", "vmlinuz", "-initrd", "initrd", "-append", &append])
+        .args(["-drive", "file=disk.raw,format=raw,if=virtio,cache=unsafe,discard=unmap"])
+        .args(["-netdev", &own])
+        .args([
+            "-device",
+            &format!("virtio-net-pci,netdev=own,romfile=,mac=52:54:00:77:00:{index:02x}"),
+        ])
+        .args(["-netdev", &format!("socket,id=lan,mcast={lan},localaddr=127.0.0.1")])
+        .args([
+            "-device",
+            &format!("virtio-net-pci,netdev=lan,romfile=,mac=52:54:00:77:01:{index:02x}"),
+        ])
+        .args(["-device", "virtio-rng-pci"])
+        .args(["-rtc", "base=utc"]);
+    command
+}
+
+/// What the host's time stamp counter counts in a millisecond: emulation hands it through, and a guest that measures it on a
+/// busy host gets it wrong. None where the host's clock frequency says nothing about it.
+fn tsc_khz() -> Option<u64> {
+    if Path::new("/sys/devices/system/cpu/cpu0/cpufreq").exists() {
+        return None;
+    }
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    if !info.contains("constant_tsc") {
+        return None;
+    }
+    let line = info.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let mhz: f64 = line.split(':').nth(1)?.trim().parse().ok()?;
+    Some((mhz * 1000.0) as u64)
+}
+
+pub fn panicked(console: &Path) -> bool {
+    let log = fs::read(console).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    ["Kernel panic", "BUG: ", "Oops: "].iter().any(|sign| log.contains(sign))
+}
+
+/// Whether the present boot has come to its shell.
+pub fn said_up(console: &Path) -> bool {
+    let log = fs::read(console).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    match (log.rfind("epitaph: initrd"), log.rfind(files::UP)) {
+        (Some(began), Some(up)) => up > began,
+        _ => false,
+    }
+}
+
+/// The last `count` lines, for a person.
+pub fn tail(console: &Path, count: usize) -> String {
+    let log = fs::read(console).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log).replace('\r', "");
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

@@ -1,0 +1,82 @@
+//! A real Kubernetes cluster on this machine: builds what it is made of, and hands that to the binary `cluster` of crate
+//! `epitaph-tests`, which starts, shows and ends it.
+
+mod programs;
+mod rootfs;
+mod stories;
+mod tools;
+
+use std::{
+    ffi::OsString,
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, bail};
+use pico_args::Arguments;
+
+use crate::{agent::Built, bpf, done, shell};
+
+pub use {stories::task as test, tools::api as api_tools};
+
+pub const FLAGS: &str = "up [--nodes N] | status | down | shell [NODE] | kubectl ... | test [STORY...]";
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    match args.subcommand().context("reading what to do")?.as_deref() {
+        Some("up") => {
+            let nodes: u8 = args.opt_value_from_str("--nodes")?.unwrap_or(1);
+            done(args)?;
+            up(nodes)
+        }
+        Some(name @ ("status" | "down")) => {
+            done(args)?;
+            run(&[name.into()], None)
+        }
+        Some(name @ ("shell" | "kubectl")) => {
+            let mut words: Vec<OsString> = vec![name.into()];
+            words.extend(args.finish());
+            run(&words, None)
+        }
+        Some("test") => test(args),
+        Some(other) => bail!("no `{other}` here: {FLAGS}"),
+        None => bail!("what of it? {FLAGS}"),
+    }
+}
+
+/// Builds what is missing, and starts what does not run.
+fn up(nodes: u8) -> Result<ExitCode> {
+    let tools = tools::all(nodes > 0)?;
+    run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools))
+}
+
+/// Where a cluster's state is: one per user, whatever the checkout, or where the person says.
+fn state() -> PathBuf {
+    shell::env("EPITAPH_CLUSTER").map_or_else(|| shell::cache().join("cluster/state"), PathBuf::from)
+}
+
+/// Runs the binary; it knows by the state which tools a running cluster is made of.
+fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
+    // Both packages in any case: the features of what they share stay the same, and nothing is built twice.
+    let mut selection = vec!["--package", "epitaph", "--package", "epitaph-tests"];
+    let what = if tools.is_some() {
+        bpf::build()?;
+        selection.push("--bins");
+        "building the agent, the players and the cluster's keeper"
+    } else {
+        selection.extend(["--bin", "cluster"]);
+        "building the cluster's keeper"
+    };
+    let built = Built::of(&selection, what)?;
+    let mut command = Command::new(built.bin("cluster")?);
+    command.args(words).env("EPITAPH_CLUSTER", state()).env("PATH", shell::path());
+    match tools {
+        Some(tools) => command.env("EPITAPH_CLUSTER_TOOLS", tools),
+        None => command.env_remove("EPITAPH_CLUSTER_TOOLS"),
+    };
+    let status = command.status().context("running the cluster's keeper")?;
+    Ok(match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        (None, signal) => bail!("the cluster's keeper was ended by signal {}", signal.unwrap_or(0)),
+    })
+}

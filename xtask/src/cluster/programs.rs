@@ -1,0 +1,88 @@
+//! The cluster's programs, each from its Go module by name and version: `xtask/kubernetes/go.mod`.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{go, shell};
+
+/// What an everyday test needs: an API server with its store, and a client.
+pub const API: &[&str] = &["etcd", "kube-apiserver", "kubectl"];
+/// What runs on the host besides.
+pub const CONTROL_PLANE: &[&str] = &["kube-controller-manager", "kube-scheduler"];
+/// What runs on a node.
+pub const NODE: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr", "kube-proxy", "kubelet"];
+
+const PACKAGES: &[(&str, &str)] = &[
+    ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+    (
+        "containerd-shim-runc-v2",
+        "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    ),
+    ("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
+    ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+];
+
+/// Builds what is named, all in one call; name → file.
+pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+    let module = shell::root().join("xtask/kubernetes");
+    let package = |name: &&str| PACKAGES.iter().find(|(known, _)| known == name).map(|(_, package)| *package);
+    let packages: Option<Vec<&str>> = names.iter().map(package).collect();
+    let packages = packages.with_context(|| format!("one of {} is no program of the cluster", names.join(", ")))?;
+    let files = go::build_all(&module, &packages, &stamps(&module)?, "up to six minutes on two cores")?;
+    Ok(names.iter().map(|name| (*name).to_owned()).zip(files).collect())
+}
+
+/// Unstamped, Kubernetes' programs call themselves v0.0.0-master, and clients and kubelet believe it.
+fn stamps(module: &Path) -> Result<String> {
+    let path = module.join("go.mod");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let version =
+        required(&text, "k8s.io/kubernetes").with_context(|| format!("{} requires no k8s.io/kubernetes", path.display()))?;
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let stamps = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"].map(|package| {
+        format!("-X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}")
+    });
+    Ok(stamps.join(" "))
+}
+
+fn required<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(module)).then(|| words.next()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_a_tool_of_the_go_mod() {
+        let text = fs::read_to_string(shell::root().join("xtask/kubernetes/go.mod")).unwrap();
+        let tools: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('\t')).collect();
+        for (name, package) in PACKAGES {
+            assert!(tools.contains(package), "{name}");
+        }
+        let all: Vec<&str> = [API, CONTROL_PLANE, NODE].concat();
+        assert_eq!(all.len(), PACKAGES.len());
+    }
+
+    #[test]
+    fn the_stamp_is_the_version_required() {
+        let text = "require (\n\tk8s.io/kubelet v0.36.3 // indirect\n\tk8s.io/kubernetes v1.36.3 // indirect\n)\n";
+        assert_eq!(required(text, "k8s.io/kubernetes"), Some("v1.36.3"));
+        assert_eq!(required(text, "k8s.io/kube"), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! What a node's machine is made of: Debian's packages and the programs that the cluster builds, as a disk, a kernel and the
+//! small initrd that finds the disk.
+//!
+//! Nothing here is of one node: what makes a node, `tests/src/cluster/node/` appends to the initrd.
+
+use std::{
+    ffi::OsString,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{
+    debian,
+    kernels::packages,
+    shell::{self, Content},
+};
+
+const SUITE: &str = "trixie";
+/// What mmdebstrap, mke2fs and the initrd need of the machine that builds.
+const TOOLS: [&str; 4] = ["mmdebstrap", "e2fsprogs", "cpio", "xz-utils"];
+const PACKAGES: [&str; 22] = [
+    "systemd",
+    "systemd-sysv",
+    "libpam-systemd",
+    "dbus",
+    "udev",
+    "linux-image-cloud-amd64",
+    "kmod",
+    "runc",
+    "containernetworking-plugins",
+    "conntrack",
+    "nftables",
+    "iproute2",
+    "iputils-ping",
+    "ethtool",
+    "util-linux",
+    "mount",
+    "procps",
+    "e2fsprogs",
+    "netbase",
+    "ca-certificates",
+    "openssh-server",
+    "busybox-static",
+];
+/// Left out of the disk: a third of it, and nobody reads it.
+const UNREAD: [&str; 4] = [
+    "/usr/share/doc/*",
+    "/usr/share/man/*",
+    "/usr/share/locale/*",
+    "/usr/share/info/*",
+];
+/// To find the disk and the network; ext4 and virtio's bus are built into the kernel.
+const MODULES: [&str; 3] = ["virtio_blk", "virtio_net", "virtio_rng"];
+/// Room for images and logs. The file is sparse.
+const DISK_MIB: u32 = 8192;
+
+/// `/node` is what the node's own archive brought.
+const INIT: &str = "#!/bin/sh
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+echo 'epitaph: initrd' >/dev/console
+for module in $(cat /modules/order); do insmod /modules/$module; done
+while [ ! -b /dev/vda ]; do sleep 0.1; done
+mount -t ext4 -o rw,noatime /dev/vda /root || exec sh
+cp -a /node/. /root/
+umount /proc /sys
+mount -o move /dev /root/dev
+exec switch_root /root /sbin/init
+";
+
+/// The parts of a machine, all in one directory.
+pub struct Rootfs {
+    /// An ext4 file system, raw. To be copied: a node writes to its own.
+    pub disk: PathBuf,
+    pub kernel: PathBuf,
+    pub initrd: PathBuf,
+}
+
+/// Builds the disk with `programs` in `/usr/local/bin`, once for its content. The path of each must change with its content.
+///
+/// # Errors
+/// Not root, no Debian archive among the machine's apt sources, or a step of the build fails.
+pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
+    let dir = shell::cache().join("cluster").join(format!("node-{}", key(programs)));
+    let parts = Rootfs {
+        disk: dir.join("rootfs.raw"),
+        kernel: dir.join("vmlinuz"),
+        initrd: dir.join("initrd"),
+    };
+    if dir.is_dir() {
+        return Ok(parts);
+    }
+    ensure!(
+        shell::is_root(),
+        "a Debian root for the nodes is made by root: run this task as root"
+    );
+    debian::ensure(&TOOLS, "the nodes' disk")?;
+    // Under another name until it is whole.
+    let partial = dir.with_extension(std::process::id().to_string());
+    let root = partial.join("root");
+    fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    bootstrap(&root)?;
+    add_programs(&root, programs)?;
+    take_kernel(&root, &partial.join("vmlinuz"))?;
+    make_initrd(&root, &partial)?;
+    make_disk(&root, &partial.join("rootfs.raw"))?;
+    fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
+    fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))?;
+    Ok(parts)
+}
+
+fn key(programs: &[PathBuf]) -> String {
+    let mut content = Content::default();
+    content.part("suite", SUITE.as_bytes());
+    for part in PACKAGES.iter().chain(&UNREAD).chain(&MODULES) {
+        content.part("part", part.as_bytes());
+    }
+    content.part("init", INIT.as_bytes());
+    content.part("size", &DISK_MIB.to_le_bytes());
+    // Their directory bears the key of their content; reading 200 MB at every call would take seconds.
+    for program in programs {
+        content.part("program", program.as_os_str().as_encoded_bytes());
+    }
+    content.hex()[..16].to_owned()
+}
+
+fn bootstrap(root: &Path) -> Result<()> {
+    let sources = packages::sources(&[SUITE], &[&format!("{SUITE}-security")])?;
+    let mut mmdebstrap = Command::new("unshare");
+    // A mount namespace of its own: what is mounted for the packages' scripts goes with it.
+    mmdebstrap
+        .args([
+            "--mount",
+            "mmdebstrap",
+            "--mode=root",
+            "--variant=essential",
+            "--format=directory",
+        ])
+        .arg(format!("--include={}", PACKAGES.join(",")))
+        .args(["--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=force-unsafe-io"])
+        .args(UNREAD.map(|path| format!("--dpkgopt=path-exclude={path}")))
+        .arg(SUITE)
+        .arg(root)
+        .args(sources.lines())
+        .env("PATH", shell::path())
+        .env_remove("LD_LIBRARY_PATH")
+        // The nodes have an initrd of ours.
+        .env("INITRD", "No");
+    shell::run_quietly(&mut mmdebstrap, "making the nodes' Debian root (once, two to five minutes)")
+}
+
+fn add_programs(root: &Path, programs: &[PathBuf]) -> Result<()> {
+    for program in programs {
+        let name = program
+            .file_name()
+            .with_context(|| format!("{} is no program", program.display()))?;
+        let target = root.join("usr/local/bin").join(name);
+        fs::copy(program, &target).with_context(|| format!("copying {} into the nodes' root", program.display()))?;
+        fs::set_permissions(&target, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+fn take_kernel(root: &Path, target: &Path) -> Result<()> {
+    let kernel = only(&root.join("boot"), "vmlinuz-")?;
+    fs::copy(&kernel, target).with_context(|| format!("copying {}", kernel.display()))?;
+    // Nobody boots from the disk.
+    fs::remove_dir_all(root.join("boot")).context("emptying /boot")?;
+    fs::create_dir(root.join("boot")).context("emptying /boot")
+}
+
+/// Busybox, three modules and [`INIT`]: distributions' own initrds start an udev, which costs seconds under emulation.
+fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
+    let tree = dir.join("initrd.d");
+    for sub in ["bin", "proc", "sys", "dev", "root", "node", "modules"] {
+        fs::create_dir_all(tree.join(sub)).with_context(|| format!("making the initrd's {sub}"))?;
+    }
+    fs::copy(root.join("bin/busybox"), tree.join("bin/busybox")).context("copying busybox into the initrd")?;
+    for applet in ["sh", "mount", "umount", "cat", "cp", "sleep", "insmod", "switch_root"] {
+        symlink("busybox", tree.join("bin").join(applet))?;
+    }
+    let modules = only(&root.join("usr/lib/modules"), "")?;
+    let order = in_order(&fs::read_to_string(modules.join("modules.dep")).context("reading modules.dep")?)?;
+    let mut names = String::new();
+    for module in order {
+        let name = module
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".xz")
+            .to_owned();
+        let target = tree.join("modules").join(&name);
+        fs::write(&target, unpacked(&modules.join(&module))?).with_context(|| format!("writing {}", target.display()))?;
+        names.push_str(&name);
+        names.push('\n');
+    }
+    fs::write(tree.join("modules/order"), names)?;
+    fs::write(tree.join("init"), INIT)?;
+    fs::set_permissions(tree.join("init"), Permissions::from_mode(0o755))?;
+    let mut pack = Command::new("sh");
+    pack.args([
+        "-ec",
+        "find . | sort | cpio --quiet --create --format=newc --owner=+0:+0 --file=../initrd",
+    ])
+    .current_dir(&tree);
+    shell::run_quietly(&mut pack, "packing the nodes' initrd")?;
+    fs::remove_dir_all(&tree).with_context(|| format!("removing {}", tree.display()))
+}
+
+/// The files of [`MODULES`] and of what they need, in the order of loading.
+fn in_order(modules_dep: &str) -> Result<Vec<String>> {
+    let mut order: Vec<String> = Vec::new();
+    for module in MODULES {
+        let named = |line: &&str| {
+            let file = line
+                .split(':')
+                .next()
+                .unwrap_or_default()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
+            file.split(".ko").next().is_some_and(|name| name.replace('-', "_") == module)
+        };
+        let line = modules_dep
+            .lines()
+            .find(named)
+            .with_context(|| format!("the kernel has no module {module}"))?;
+        let (file, needs) = line.split_once(':').unwrap_or((line, ""));
+        // modules.dep names the last to be loaded first.
+        for wanted in needs.split_whitespace().rev().chain([file]) {
+            if !order.iter().any(|known| known == wanted) {
+                order.push(wanted.to_owned());
+            }
+        }
+    }
+    Ok(order)
+}
+
+/// Busybox would unpack them at every boot, under emulation.
+fn unpacked(module: &Path) -> Result<Vec<u8>> {
+    if module.extension().is_none_or(|extension| extension != "xz") {
+        return fs::read(module).with_context(|| format!("reading {}", module.display()));
+    }
+    let done = Command::new("xz")
+        .args(["--decompress", "--stdout"])
+        .arg(module)
+        .output()
+        .context("running xz")?;
+    ensure!(done.status.success(), "xz cannot unpack {}", module.display());
+    Ok(done.stdout)
+}
+
+fn make_disk(root: &Path, disk: &Path) -> Result<()> {
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs
+        .args([
+            "-q",
+            "-t",
+            "ext4",
+            "-m",
+            "0",
+            "-E",
+            "lazy_itable_init=1,lazy_journal_init=1",
+            "-d",
+        ])
+        .arg(root)
+        .arg(disk)
+        .arg(format!("{DISK_MIB}M"))
+        .env("PATH", shell::path());
+    shell::run_quietly(&mut mke2fs, "making the nodes' disk")
+}
+
+/// The one entry of `dir` whose name begins with `prefix`.
+fn only(dir: &Path, prefix: &str) -> Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("listing {}", dir.display()))? {
+        let name: OsString = entry?.file_name();
+        if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            found.push(dir.join(name));
+        }
+    }
+    ensure!(
+        found.len() == 1,
+        "{} holds {} of {prefix}*, not one",
+        dir.display(),
+        found.len()
+    );
+    found.pop().context("one was counted")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_loaded_after_what_it_needs_and_once() {
+        let dep = "\
+kernel/drivers/net/virtio_net.ko.xz: kernel/drivers/net/net_failover.ko.xz kernel/net/core/failover.ko.xz
+kernel/drivers/block/virtio_blk.ko.xz:
+kernel/drivers/char/hw_random/virtio-rng.ko.xz: kernel/net/core/failover.ko.xz
+";
+        let order = in_order(dep).unwrap();
+        let names: Vec<&str> = order.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
+        assert_eq!(
+            names,
+            [
+                "virtio_blk.ko.xz",
+                "failover.ko.xz",
+                "net_failover.ko.xz",
+                "virtio_net.ko.xz",
+                "virtio-rng.ko.xz"
+            ]
+        );
+        assert!(in_order("").is_err());
+    }
+}
