@@ -1,7 +1,7 @@
 //! Events as a real kube-apiserver takes them: the agent's sink, without an agent around it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::attribute::PodUid;
@@ -212,16 +212,13 @@ fn offer(sink: &Sink, outputs: &[Output]) {
 }
 
 async fn told(sink: &Sink, outcome: Outcome, deaths: u64) -> anyhow::Result<()> {
-    let begin = Instant::now();
-    while sink.stats().get(outcome) < deaths {
-        ensure!(
-            begin.elapsed() < PATIENCE,
-            "not {deaths} {}: {:?}",
-            outcome.name(),
-            sink.stats()
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let wait = async {
+        while sink.stats().get(outcome) < deaths {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, wait).await.is_ok();
+    ensure!(in_time, "not {deaths} {}: {:?}", outcome.name(), sink.stats());
     assert_eq!(sink.stats().get(outcome), deaths, "{:?}", sink.stats());
     Ok(())
 }
