@@ -32,10 +32,10 @@ fn a_sleep_that_fits() {
     check(
         refused(death(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
-          remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided them
-          pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after its listener closed: a preStop sleep of 3 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10.0 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
+              remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided them
+              pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after its listener closed: a preStop sleep of 3 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10 s
+        "#]],
     );
 }
 
@@ -45,10 +45,10 @@ fn a_sleep_that_was_too_short() {
     check(
         refused(slept, 2.1, 2.2, 3.4, 3.0),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later; 14 connections were refused in the 1.2 s after the listener closed
-          remedy: 14 connections were refused in the 1.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
-          pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after its listener closed: a preStop sleep of 4 s would have covered them, the 2.1 s of its preStop included, which with the 0.9 s it took to stop fits in the grace of 10.0 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later; 14 connections were refused in the 1.2 s after the listener closed
+              remedy: 14 connections were refused in the 1.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after its listener closed: a preStop sleep of 4 s would have covered them, the 2.1 s of its preStop included, which with the 0.9 s it took to stop fits in the grace of 10 s
+        "#]],
     );
 }
 
@@ -57,11 +57,11 @@ fn a_sleep_that_does_not_fit() {
     check(
         refused(death(), 0.2, 0.3, 7.3, 6.2),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
-          remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided them
-          pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after its listener closed: a preStop sleep of 8 s would have covered them, and with the 6.0 s it took to stop a grace of at least 20 s, not 10.0 s
-          accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 7.0 s): it must go on accepting after the stop signal until they stop
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
+              remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided them
+              pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after its listener closed: a preStop sleep of 8 s would have covered them, and with the 6.0 s it took to stop a grace of at least 20 s, not 10 s
+              accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 7.0 s): it must go on accepting after the stop signal until they stop
+        "#]],
     );
 }
 
@@ -70,11 +70,11 @@ fn clients_who_had_not_stopped_coming() {
     check(
         refused(death(), 0.2, 0.3, 3.0, 1.2),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed
-          remedy: 14 connections were refused in the 2.7 s after the listener closed: a preStop sleep of 4 s would have avoided them
-          pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after its listener closed: a preStop sleep of 4 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10.0 s; clients had not stopped coming when counting ended, so it may take more
-          accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 2.7 s): it must go on accepting after the stop signal until they stop
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed
+              remedy: 14 connections were refused in the 2.7 s after the listener closed: a preStop sleep of 4 s would have avoided them
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after its listener closed: a preStop sleep of 4 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10 s; clients had not stopped coming when counting ended, so it may take more
+              accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 2.7 s): it must go on accepting after the stop signal until they stop
+        "#]],
     );
 }
 
@@ -83,9 +83,9 @@ fn a_restart_is_not_saved_by_a_sleep() {
     check(
         refused(death().unasked(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
-        refused-connections (Restart, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; the kubelet stopped it, and no evidence names why; 14 connections were refused in the 2.1 s after the listener closed
-          remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided them
-    "#]],
+            refused-connections (Restart, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; the kubelet stopped it, and no evidence names why; 14 connections were refused in the 2.1 s after the listener closed
+              remedy: 14 connections were refused while it was restarted in place, where no preStop sleep helps: run another replica beside it, and a readiness probe that fails soon
+        "#]],
     );
 }
 
