@@ -1,5 +1,6 @@
 //! Which tests may be skipped, and where: `tests/allowed-skips.txt`.
 
+use std::process::Command;
 use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context as _, Result, bail};
@@ -15,6 +16,7 @@ const CONDITIONS: &[(&str, &str)] = &[
         "the v2 hierarchy, where probes count cgroups, has no memory controller",
     ),
     ("no-cgroup-v2", "no cgroup v2 hierarchy is mounted"),
+    ("no-iproute2", "there is no `ip` that makes network namespaces"),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
     (
         "run-by-another",
@@ -72,6 +74,12 @@ impl Allowed {
     }
 }
 
+/// As the stories ask it.
+fn makes_network_namespaces() -> bool {
+    let asked = Command::new("ip").args(["netns", "list"]).output();
+    asked.is_ok_and(|done| done.status.success())
+}
+
 /// The conditions that this machine shows by itself.
 pub fn of_this_machine() -> BTreeSet<String> {
     let cgroups = fs::read_to_string("/proc/cgroups").unwrap_or_default();
@@ -96,6 +104,7 @@ pub fn of_this_machine() -> BTreeSet<String> {
         ("no-memory-controller", !memory && !memory_v2),
         ("no-memory-v2", !memory_v2),
         ("no-cgroup-v2", v2.is_empty()),
+        ("no-iproute2", !makes_network_namespaces()),
         ("own-cgroup", !own.lines().any(|line| line == "0::/")),
     ];
     lacking
