@@ -141,17 +141,13 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "otlp.traces" | "otlp.metrics" => "none",
             "otlp.headers" | "export.resource_attributes" => "a=b",
             "export.unclean_only" => "true",
+            "kubernetes.kubelet_units" => "my-kubelet.service",
             "log.format" => "json",
             "otlp.insecure" => "true",
             "kubernetes.mode" => "on",
             "kubernetes.events" => "false",
             "observer.election" => "false",
             "otlp.compression" => "gzip",
-<<<<<<< HEAD
-=======
-            "kubernetes.events" => "false",
-            "kubernetes.mode" => "on",
->>>>>>> main
             _ => "131072",
         };
         let mut config = Config::default();

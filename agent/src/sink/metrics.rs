@@ -262,11 +262,7 @@ impl Metrics {
             .with_description(KUBERNETES_EVENTS.about)
             .with_callback(move |observer| {
                 for outcome in kubernetes_events::OUTCOMES {
-<<<<<<< HEAD
-                    observer.observe(sink.stats().get(outcome), &[KeyValue::new("outcome", outcome.name())]);
-=======
                     observer.observe(stats.get(outcome), &[KeyValue::new("outcome", outcome.name())]);
->>>>>>> main
                 }
             })
             .build();
