@@ -261,6 +261,8 @@ pub struct Kubernetes {
     pub node_name: Option<String>,
     /// Warning Events on pods that ended badly and on their workloads.
     pub events: bool,
+    /// systemd units whose connections are the kubelet's own probes and hooks.
+    pub kubelet_units: Vec<String>,
 }
 
 impl Default for Kubernetes {
@@ -270,6 +272,7 @@ impl Default for Kubernetes {
             kubeconfig: None,
             node_name: None,
             events: true,
+            kubelet_units: correlate::KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
         }
     }
 }

@@ -104,6 +104,9 @@ pub const ALL: &[Setting] = &[
     Setting { key: "kubernetes.events", env: &["EPITAPH_KUBERNETES_EVENTS"], flag: None,
         about: "`epitaph agent` posts a Warning Event on each pod that ended badly, and on its workload",
         set: |c, v| put_bool(&mut c.kubernetes.events, v) },
+    Setting { key: "kubernetes.kubelet_units", env: &["EPITAPH_KUBELET_UNITS"], flag: None,
+        about: "systemd units, `name,name`, whose connections are the kubelet's own probes and hooks, and no client's; a list in the file",
+        set: |c, v| { c.kubernetes.kubelet_units = units(v)?; Ok(()) } },
     Setting { key: "observer.election", env: &["EPITAPH_OBSERVER_ELECTION"], flag: None,
         about: "an observer is active only while it holds the Lease; without, every one is, and two tell everything twice",
         set: |c, v| put_bool(&mut c.observer.election, v) },
@@ -278,6 +281,22 @@ fn put_exporter(to: &mut bool, text: &str) -> Result<(), String> {
         _ => return Err("not an exporter that is spoken here: write otlp or none".to_owned()),
     };
     Ok(())
+}
+
+fn units(text: &str) -> Result<Vec<String>, String> {
+    let units: Vec<String> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|unit| !unit.is_empty())
+        .map(str::to_owned)
+        .collect();
+    match units
+        .iter()
+        .find(|unit| !unit.ends_with(".service") && !unit.ends_with(".scope"))
+    {
+        Some(unit) => Err(format!("`{unit}` is neither a .service nor a .scope")),
+        None => Ok(units),
+    }
 }
 
 /// W3C baggage form: `name=value,name=value`, values percent-encoded.

@@ -143,6 +143,8 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "export.unclean_only" => "true",
             "kubernetes.kubelet_units" => "my-kubelet.service",
             "log.format" => "json",
+            "kubernetes.events" => "false",
+            "kubernetes.mode" => "on",
             "otlp.insecure" => "true",
             "kubernetes.mode" => "on",
             "kubernetes.events" => "false",

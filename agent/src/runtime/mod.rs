@@ -136,7 +136,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let terminal = terminal::Sink::new(output, show.stream_form(), show.filter);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
-        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
+        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
         tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
     })
@@ -242,7 +242,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         }))
     });
 
-    let pipeline = Pipeline::new(Correlator::new(config.limits.core()), observation.clone(), recorder, sinks);
+    let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
@@ -259,6 +259,10 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         serving.abort();
     }
     observed
+}
+
+fn core(config: &Config) -> Correlator {
+    Correlator::new(config.limits.core()).with_kubelet_units(config.kubernetes.kubelet_units.clone())
 }
 
 fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>) -> Sinks {

@@ -6,13 +6,14 @@ mod remedy;
 use std::time::Duration;
 
 use super::judge::{Blocked, Case, Crash, Finding, Missing, Open, Why};
+use super::spent::Spent;
 use super::{Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
 use crate::attribute::Attribution;
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, MainProcess, OomKill, Role};
+use crate::termination::{Actor, MainProcess, OomKill, RefusedSource, Role};
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);
@@ -298,18 +299,35 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("its end cut {}{unanswered}", many(traffic.cut.count, "connection")));
     }
     if traffic.reset.count > 0 {
-        clauses.push(format!("{} reset", were(traffic.reset.count)));
+        let queued = match traffic.reset_queued {
+            0 => String::new(),
+            n if n == traffic.reset.count => ", in its accept queue when the listener closed".to_owned(),
+            n => format!(", {n} of them in its accept queue when the listener closed"),
+        };
+        clauses.push(format!("{} reset{queued}", were(traffic.reset.count)));
     }
     if traffic.refused.count > 0 {
         let window = refusal_window(case).map_or(String::new(), |window| {
             format!(" in the {} after the listener closed", seconds(window))
         });
-        clauses.push(format!("{} refused{window}", were(traffic.refused.count)));
+        let source = match traffic.refused_source {
+            RefusedSource::ClientError => " (known from clients on this machine only)",
+            RefusedSource::ServerReset | RefusedSource::None => "",
+        };
+        clauses.push(format!("{} refused{window}{source}", were(traffic.refused.count)));
+    }
+    if traffic.rejected.count > 0 {
+        clauses.push(format!("{} rejected on the way to it", were(traffic.rejected.count)));
     }
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
         clauses.push("its sockets were not observed".to_owned());
     }
     clauses
+}
+
+/// What the preStop took: a sleep that covers more replaces it.
+fn hook(case: &Case<'_>) -> Duration {
+    Spent::of(case).and_then(|spent| spent.hook).unwrap_or_default()
 }
 
 /// From the first listener's end to the last refusal.

@@ -1,7 +1,8 @@
 //! What to change, with the measured number in it.
 
-use super::{actor, kubernetes, lower, refusal_window, seconds, target, were};
+use super::{actor, hook, kubernetes, lower, refusal_window, seconds, target, were};
 use crate::event::Signal;
+use crate::verdict::advice::cover;
 use crate::verdict::judge::{Blocked, Case, Finding, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
@@ -57,12 +58,21 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
     let traffic = case.traffic;
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
+        TrafficAxis::Refused if traffic.refused.count == 0 => {
+            Some("look for the network policy, proxy rule or missing route that rejected them before it was gone".to_owned())
+        }
+        // Proxies send clients elsewhere only where the pod goes.
+        TrafficAxis::Refused if case.kubernetes.is_some_and(|context| context.request.is_none()) => Some(format!(
+            "{} refused while it was restarted in place, where no preStop sleep helps: run another replica beside it, and a readiness \
+             probe that fails soon",
+            were(traffic.refused.count)
+        )),
         TrafficAxis::Refused => Some(match refusal_window(case) {
             Some(window) => format!(
                 "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided them",
                 were(traffic.refused.count),
                 seconds(window),
-                window.as_millis().div_ceil(1000).max(1)
+                cover(window + hook(case))
             ),
             None => lower(row(Exit::Clean, axis).remedy),
         }),

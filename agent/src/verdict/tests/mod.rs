@@ -1,5 +1,6 @@
 //! One container's death with its pod's side → verdict, as text. Times are seconds after the request.
 
+mod clients;
 mod containers;
 mod hooks;
 mod pods;
