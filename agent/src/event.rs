@@ -45,6 +45,10 @@ impl WallOffset {
     pub const fn wall(self, at: Boot) -> Wall {
         Wall(at.0.saturating_add_signed(self.0))
     }
+
+    pub const fn boot(self, at: Wall) -> Boot {
+        Boot(at.0.saturating_sub_signed(self.0))
+    }
 }
 
 /// Process id in the initial pid namespace.

@@ -233,7 +233,11 @@ pub struct PodGone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodHint {
     pub uid: PodUid,
+    /// When it reached us, which can be long after it happened.
     pub seen: Boot,
+    /// When it happened (last), by the clock of whoever posted it, often in whole seconds; of the kubelet's that is this node's.
+    #[serde(default)]
+    pub at: Option<Wall>,
     /// From `involvedObject.fieldPath`: `spec.containers{app}`.
     pub container: Option<String>,
     /// `Killing`, `FailedPreStopHook`, `Unhealthy`, `Preempted`, `ExceededGracePeriod`, …

@@ -35,7 +35,7 @@ impl Pod {
         };
         by_disruption
             .or_else(by_reason)
-            .or_else(|| self.hints.iter().find_map(by_event))
+            .or_else(|| self.hints.iter().find_map(|(_, hint)| by_event(hint)))
             .or_else(|| self.deletion.map(|_| asked(Cause::Deleted, "deletionTimestamp".to_owned())))
             .or_else(|| self.asked_by_absence())
     }
@@ -53,13 +53,12 @@ impl Pod {
 
     /// Why one container had to end.
     pub fn asked_of(&self, name: Option<&str>, request: Option<&Request>, death: &Death) -> Option<Asked> {
-        let hint = self.hints.iter().find(|hint| {
+        let hint = self.hints.iter().rev().find(|(at, hint)| {
             let is_its = name.is_some() && hint.container.as_deref() == name;
-            let in_time = hint.seen >= death.start && death.end.is_none_or(|end| hint.seen <= end.plus(super::HOLD));
-            let before_request = request.is_none_or(|request| hint.seen <= request.latest);
-            is_its && in_time && before_request && killing(hint).is_some()
+            let before_request = request.is_none_or(|request| *at <= request.latest);
+            is_its && death.can_be_why(*at, hint) && before_request && killing(hint).is_some()
         });
-        if let Some((hint, cause)) = hint.and_then(|hint| Some((hint, killing(hint)?))) {
+        if let Some((hint, cause)) = hint.and_then(|(_, hint)| Some((hint, killing(hint)?))) {
             return Some(asked(cause, format!("Event Killing: {}", hint.message)));
         }
         // It was stopped before anybody can have asked for the pod's deletion, by clocks that were compared.
@@ -123,6 +122,11 @@ fn by_event(hint: &PodHint) -> Option<Asked> {
         _ => return None,
     };
     Some(asked(cause, format!("Event {}: {}", hint.reason, hint.message)))
+}
+
+/// What is worth keeping of a pod's Events.
+pub(super) fn explains(hint: &PodHint) -> bool {
+    hint.reason == "FailedPreStopHook" || killing(hint).is_some() || by_event(hint).is_some()
 }
 
 /// Events of the kubelet's that name why one container has to.

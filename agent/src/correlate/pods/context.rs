@@ -81,6 +81,13 @@ impl Death {
         }
     }
 
+    /// Whether an Event can be about this life of the container: the one before it had the same name, and they are told late.
+    pub fn can_be_why(&self, at: Boot, hint: &PodHint) -> bool {
+        // One without a time came before it reached us.
+        let slack = if hint.at.is_some() { Duration::ZERO } else { super::HOLD };
+        at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
+    }
+
     pub fn lives_at(&self, at: Boot) -> bool {
         self.end.is_none_or(|end| at <= end)
     }
@@ -188,8 +195,8 @@ impl Pod {
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why = |hint: &PodHint| hint.seen <= before && name.is_some() && hint.container.as_deref() == name;
-            self.hints.iter().any(|hint| is_why(hint) && asked::killing(hint).is_some())
+            let is_why = |hint: &PodHint| name.is_some() && hint.container.as_deref() == name && asked::killing(hint).is_some();
+            self.hints.iter().any(|(at, hint)| *at <= before && is_why(hint))
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));
         stops.filter_map(|of| of.stopped).min()

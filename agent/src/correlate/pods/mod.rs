@@ -165,7 +165,8 @@ impl Pods {
         let key = self.uids.get(&hint.uid).unwrap_or(&hint.uid).clone();
         if let Some(pod) = self.pods.get_mut(&key) {
             pod.touched = now;
-            pod.hint(hint);
+            let at = hint.at.map_or(hint.seen, |at| self.api.offset.boot(at).min(hint.seen));
+            pod.hint(at, hint);
             self.schedule(&key, now);
         }
     }

@@ -12,6 +12,7 @@ use crate::pod::{
 };
 use crate::termination::Termination;
 
+use super::asked;
 use super::prestop::Runs;
 
 /// Container ids and names remembered of one pod: a restart gives a new one, and the last one or two are asked for.
@@ -33,7 +34,8 @@ pub(super) struct Pod {
     /// Once said they stand, for a later version may have lost them (a force delete, a status written over).
     pub disruption: Option<Disruption>,
     pub reason: Option<String>,
-    pub hints: VecDeque<PodHint>,
+    /// Those that explain an end, with when it happened at the latest by what they say of it.
+    pub hints: VecDeque<(Boot, PodHint)>,
     pub gone: Option<PodGone>,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
@@ -160,11 +162,15 @@ impl Pod {
         self.fact = Some(fact);
     }
 
-    pub fn hint(&mut self, hint: PodHint) {
+    /// Keeps what explains an end: probes that fail each second would push it out.
+    pub fn hint(&mut self, at: Boot, hint: PodHint) {
+        if !asked::explains(&hint) {
+            return;
+        }
         if self.hints.len() >= HINTS {
             self.hints.pop_front();
         }
-        self.hints.push_back(hint);
+        self.hints.push_back((at, hint));
     }
 
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {

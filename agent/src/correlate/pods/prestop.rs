@@ -93,11 +93,13 @@ impl Pod {
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a request (a liveness kill) the whole life is looked at: a hook runs once.
         let run = comm.and_then(|comm| runs.only(&comm, death.start, from, until));
-        let failed = self.hints.iter().find(|hint| {
+        let failed = self.hints.iter().rev().find(|(at, hint)| {
             let is_its = hint.container.as_deref().is_none_or(|of| of == name);
-            hint.reason == "FailedPreStopHook" && is_its && hint.seen >= death.start
+            // The kubelet may say so only after the kill.
+            let in_time = *at >= death.start && death.end.is_none_or(|end| *at <= end.plus(super::HOLD));
+            hint.reason == "FailedPreStopHook" && is_its && in_time
         });
-        let failed = failed.map(|hint| hint.message.clone());
+        let failed = failed.map(|(_, hint)| hint.message.clone());
         let waited = (request.map(|request| request.latest), death.stop);
         Some(match run {
             Some(run) => PreStopRun {

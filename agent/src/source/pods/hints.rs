@@ -21,7 +21,7 @@ use super::error::Action;
 use super::stats::Stats;
 use crate::attribute::PodUid;
 use crate::clock;
-use crate::event::{Boot, Input};
+use crate::event::{Boot, Input, Wall};
 use crate::pod::{PodHint, PodIdentity};
 
 /// Pods that wait for their turn.
@@ -119,10 +119,20 @@ fn hint(event: &Event, pod: &PodIdentity, seen: Boot) -> Option<PodHint> {
     Some(PodHint {
         uid: pod.uid.clone(),
         seen,
+        at: time(event),
         container: about.field_path.as_deref().and_then(container),
         reason: bounded(event.reason.as_deref()?, 128),
         message: bounded(event.message.as_deref().unwrap_or_default(), MAX_MESSAGE),
     })
+}
+
+/// The last time that it happened.
+fn time(event: &Event) -> Option<Wall> {
+    let last = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let exact = [last, event.event_time.as_ref()].into_iter().flatten().map(|time| time.0);
+    let whole = [&event.last_timestamp, &event.first_timestamp].into_iter().flatten().map(|time| time.0);
+    let at = exact.chain(whole).max()?;
+    u64::try_from(at.as_nanosecond()).ok().map(Wall)
 }
 
 /// `spec.containers{app}`, `spec.initContainers{init}`, `spec.ephemeralContainers{debugger}`.

@@ -125,6 +125,7 @@ impl Cast {
                     }
                 }
                 "reason" => fact.reason = Some(value.to_owned()),
+                "disruption" if value == "-" => fact.disruption = None,
                 "disruption" => {
                     fact.disruption = Some(Disruption {
                         reason: value.to_owned(),
@@ -168,14 +169,18 @@ impl Cast {
         })
     }
 
-    /// `POD CONTAINER|- REASON TEXT…`
+    /// `POD CONTAINER|- REASON [at=+S] TEXT…`; without it, it happened in the second in which it reaches us.
     pub fn hint(&self, at: Boot, words: &[&str]) -> Input {
+        let told = words.get(3).and_then(|word| word.strip_prefix("at="));
+        let text = if told.is_some() { &words[4..] } else { &words[3..] };
+        let happened = told.map_or(at, time).0 / 1_000_000_000 * 1_000_000_000;
         Input::PodHint(PodHint {
             uid: self.pods[words[0]].pod.uid.clone(),
             seen: at,
             container: (words[1] != "-").then(|| words[1].to_owned()),
+            at: Some(Wall(happened)),
             reason: words[2].to_owned(),
-            message: words[3..].join(" "),
+            message: text.join(" "),
         })
     }
 }

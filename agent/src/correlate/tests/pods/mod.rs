@@ -3,6 +3,7 @@
 mod bad_days;
 pub(super) mod cast;
 mod deletions;
+mod hints;
 mod hooks;
 mod places;
 mod properties;

@@ -132,6 +132,7 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
         2 => Input::PodHint(PodHint {
             uid,
             seen: now,
+            at: (b % 2 == 0).then_some(Wall(now.0)),
             container: Some("app".to_owned()),
             reason: "Killing".to_owned(),
             message: "failed liveness probe".to_owned(),

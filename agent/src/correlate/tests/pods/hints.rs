@@ -1,0 +1,95 @@
+//! Kubernetes Events reach us late, and stay in the API for an hour.
+
+use expect_test::expect;
+
+use super::{check, web};
+
+#[test]
+fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
+    check(
+        &web("
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +1.3 exit main 0
+        +1.8 mkdir web:app:2
+        proc second in=web:app:2 pid=101 ns=1 start=+1.8 parent=shim comm=app
+        +1.8 exec second
+        +3 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        +3.1 hint web app Killing at=+1 Container app failed liveness probe, will be restarted
+        +3.1 hint web app FailedPreStopHook at=+1 PreStopHook failed
+        +60.05 pod web deleted=+60:30
+        +60.3 TERM runc -> second handler
+        +60.31 enter second TERM
+        +60.5 exit second 0
+        +61 pod web app=0:Completed
+        +62 gone web
+        "),
+        expect![[r#"
+            +4.300 web/app +1.100…+1.300 clean: Liveness/Clean/Quiet
+              Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
+            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +60.000…+60.050 grace 30 s
+              web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, restarts 1, reported 0 Completed
+              gone +62.000
+        "#]],
+    );
+}
+
+#[test]
+fn an_old_event_explains_no_crash() {
+    check(
+        &web("
+        +1 exit main 3
+        +2 pod web app=waiting app.last=web:app:3:Error app.restarts=1
+        +2.1 hint web app Killing at=-1200 Container app failed liveness probe, will be restarted
+        "),
+        expect![[r#"
+            +4.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 3 Error
+        "#]],
+    );
+}
+
+#[test]
+fn a_liveness_kill_that_is_explained_after_a_deletion_overtook_it() {
+    check(
+        &web("
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +5.1 pod web deleted=+5:30
+        +8 exit main 3
+        +9 pod web app=3:Error
+        +9.1 hint web app Killing at=+1 Container app failed liveness probe, will be restarted
+        +10 gone web
+        "),
+        expect![[r#"
+            +10.200 pod web +1.100…+8.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
+              request +5.000…+5.100 grace 30 s
+              web/app +1.100…+8.000 nonzero-exit: Liveness/NonzeroExit/Quiet
+                Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 3 Error
+              gone +10.000
+        "#]],
+    );
+}
+
+#[test]
+fn what_says_nothing_pushes_no_reason_out() {
+    let noise = "+1.6 hint web app Unhealthy Readiness probe failed\n".repeat(20);
+    check(
+        &web(&format!(
+            "
+        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        {noise}
+        +6.4 exit main 0
+        +7 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        "
+        )),
+        expect![[r#"
+            +9.400 web/app +1.100…+6.400 clean: Liveness/Clean/Quiet
+              Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
+        "#]],
+    );
+}
