@@ -104,6 +104,8 @@ impl Pod {
             Some((request, apart)) => (Some(request), apart),
             None => (None, None),
         };
+        // What came after the end is the kubelet's own last delete, or nothing that could change it.
+        let request = request.map(|request| request.until(death.end));
         let asked = self.asked_of(name, request.as_ref(), death);
         let grace = self.grace(name, asked.as_ref(), death);
         let none = Runs::default();
@@ -200,6 +202,14 @@ impl Pod {
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));
         stops.filter_map(|of| of.stopped).min()
+    }
+}
+
+impl Request {
+    /// Without what shortened its grace later than that.
+    pub(super) fn until(mut self, end: Option<Boot>) -> Request {
+        self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
+        self
     }
 }
 

@@ -166,7 +166,8 @@ impl Pod {
         }
         let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
         let asked = self.asked();
-        let request = self.request(api).map(|(request, _)| request);
+        let last = containers.iter().map(|of| of.end).max();
+        let request = self.request(api).map(|(request, _)| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
@@ -178,7 +179,7 @@ impl Pod {
             .map(|(seen, _)| seen);
         let asked_at = request.as_ref().map(|request| request.latest).or(watched);
         let first = evidence.chain(asked_at).min();
-        let end = containers.iter().map(|of| of.end).max().unwrap_or(last_word);
+        let end = last.unwrap_or(last_word);
         let verdict = verdict::pod(&containers, asked.as_ref(), &unseen);
         Some(Output::PodTerminated(Box::new(PodTermination {
             pod: fact.pod.clone(),

@@ -5,6 +5,7 @@ pub(super) mod cast;
 mod deletions;
 mod hints;
 mod hooks;
+mod overlaps;
 mod places;
 mod properties;
 mod restarts;
