@@ -10,9 +10,12 @@ use crate::termination::Termination;
 pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
+    let has_run = |reported: &Option<Reported>| reported.as_ref().is_none_or(|reported| !reported.never_started());
+    let unobserved = unseen.iter().filter(|(_, reported)| has_run(reported)).map(|_| TrafficAxis::Unknown);
     let traffic = containers
         .iter()
         .map(|of| of.verdict.traffic)
+        .chain(unobserved)
         .max_by_key(|axis| weight(*axis));
     let unclean = members.iter().filter(|member| member.verdict.unclean).count();
     let clean = members
@@ -67,8 +70,6 @@ struct Member {
     verdict: Verdict,
     /// What the API says of one that was not seen.
     hearsay: Option<String>,
-    /// Its end came before the pod's, and as it should, by all that is said.
-    done: bool,
 }
 
 impl Member {
@@ -78,7 +79,6 @@ impl Member {
             name: name.unwrap_or_else(|| of.subject.to_string()),
             verdict: of.verdict.clone(),
             hearsay: None,
-            done: false,
         }
     }
 
@@ -113,14 +113,10 @@ impl Member {
                 ..Verdict::pending()
             },
             hearsay: Some(says),
-            done: reported.is_some_and(|reported| reported.exit_code == 0),
         }
     }
 
     fn precedence(&self) -> u8 {
-        if self.done {
-            return 0;
-        }
         row(self.verdict.exit, self.verdict.traffic).precedence
     }
 

@@ -234,7 +234,7 @@ impl Pod {
             };
             let was_told = self.told_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));
             let is_earlier = self.over_before.contains(&status.name)
-                || kind(fact, &status.name) == Some(ContainerKind::Init)
+                || matches!(kind(fact, &status.name), Some(ContainerKind::Init | ContainerKind::Ephemeral))
                     && reported.as_ref().is_some_and(|of| of.exit_code == 0);
             // A name that another one's end is told for, or whose container was never made.
             let never = status.id.is_none() && status.restarts == 0 && reported.as_ref().is_none_or(|of| !of.never_started());

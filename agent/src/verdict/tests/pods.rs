@@ -106,15 +106,15 @@ fn those_that_were_never_seen() {
         &[app()],
         &[("init".into(), reported(137, "ContainerStatusUnknown"))],
         expect![[r#"
-            unknown (Deleted, Quiet): container `init` (1 of 2 clean): none of its processes was seen; the API says ContainerStatusUnknown, exit code 137
+            unknown (Deleted, Unknown): container `init` (1 of 2 clean): none of its processes was seen; the API says ContainerStatusUnknown, exit code 137
         "#]],
     );
     check_pod(
         &[app()],
-        &[("init".into(), reported(0, "Completed"))],
+        &[("log".into(), reported(0, "Completed"))],
         expect![[r#"
-        clean (Deleted, Quiet): container `app` (1 of 2 clean): SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; container `init` was not seen: the API says Completed, exit code 0
-    "#]],
+            unknown (Deleted, Unknown): container `log` (1 of 2 clean): none of its processes was seen; the API says Completed, exit code 0
+        "#]],
     );
     check_pod(
         &[app()],

@@ -115,7 +115,7 @@ fn the_agent_came_in_the_middle() {
         +7 gone web
         ",
         expect![[r#"
-            +7.200 pod web +2.000…+5.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +7.200 pod web +2.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
               web/app +4.000…+5.000 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
