@@ -61,6 +61,9 @@ impl Pod {
         if let Some((hint, cause)) = hint.and_then(|(_, hint)| Some((hint, killing(hint)?))) {
             return Some(asked(cause, format!("Event Killing: {}", hint.message)));
         }
+        if self.was_succeeded(&death.id) {
+            return None;
+        }
         // It was stopped before anybody can have asked for the pod's deletion, by clocks that were compared.
         let stopped_before = |request: &Request| request.skew.is_some() && death.stop.is_some_and(|at| at < request.earliest);
         if request.is_some_and(stopped_before) {

@@ -100,7 +100,8 @@ impl Pod {
         let named = self.names.get(&death.id);
         let name = named.map(|named| named.name.as_str());
         let spec = name.and_then(|name| self.spec(name));
-        let (request, apart) = match self.request(api) {
+        // What was asked after its successor had come, or was to, was not asked of it.
+        let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&death.id)) {
             Some((request, apart)) => (Some(request), apart),
             None => (None, None),
         };

@@ -244,6 +244,11 @@ impl Pod {
         self.containers.iter().any(came_before) || self.told_ids.iter().any(|(id, told)| *id == of.id && *told != cgroup)
     }
 
+    /// It was followed by a restart, or one was to come: the pod went on.
+    pub fn was_succeeded(&self, id: &ContainerId) -> bool {
+        self.names.get(id).is_some_and(|named| named.succeeded_at.is_some())
+    }
+
     pub fn is_static(&self) -> bool {
         self.fact.as_ref().is_some_and(|fact| fact.pod.is_static)
     }

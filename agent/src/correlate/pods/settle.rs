@@ -52,8 +52,18 @@ impl Pod {
                     return Step::Release(i, missing);
                 }
             }
-        } else if next.is_due_if(self.finish_at(api, limits)) {
-            return Step::Finish;
+        } else {
+            // That was no end of the pod's, whatever was asked after it.
+            let earlier = self.held.iter().position(|held| self.was_succeeded(&held.id));
+            let is_over = next.is_due_if(self.finish_at(api, limits));
+            if let Some(i) = earlier
+                && (is_over || next.is_due(self.release_at(&self.held[i], api).0))
+            {
+                return Step::Release(i, None);
+            }
+            if is_over {
+                return Step::Finish;
+            }
         }
         let is_over = match &self.fact {
             Some(_) => self.gone.is_some() && (self.told.is_some() || self.is_static()),

@@ -27,3 +27,49 @@ fn the_kubelets_last_delete_shortens_nothing() {
         "#]],
     );
 }
+
+#[test]
+fn a_crash_that_was_followed_by_a_restart_is_no_part_of_the_pods_end() {
+    check(
+        &web("
+        +1 exit main 3
+        +1.2 mkdir web:app:2
+        proc second in=web:app:2 pid=101 ns=1 start=+1.2 parent=shim comm=app
+        +1.2 exec second
+        +1.5 pod web app.last=web:app:3:Error app.restarts=1 app.id=web:app:2 app=running
+        +2.05 pod web deleted=+2:30
+        +2.1 TERM runc -> second handler
+        +2.11 enter second TERM
+        +2.2 exit second 0
+        +3 pod web app=0:Completed
+        +3.1 gone web
+        "),
+        expect![[r#"
+            +4.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 3 Error
+            +4.500 pod web +2.050…+2.200 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +2.000…+2.050 grace 30 s
+              web/app +2.100…+2.200 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, restarts 1, reported 0 Completed
+              gone +3.100
+        "#]],
+    );
+}
+
+#[test]
+fn a_crash_in_back_off_is_no_part_of_the_pods_end() {
+    check(
+        &web("
+        +1 exit main 3
+        +1.5 pod web app=waiting app.last=web:app:3:Error app.restarts=1
+        +2.05 pod web deleted=+2:30
+        +2.5 KILL runc -> pause
+        +2.51 exit pause KILL
+        +3 gone web
+        "),
+        expect![[r#"
+            +3.200 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 3 Error
+        "#]],
+    );
+}
