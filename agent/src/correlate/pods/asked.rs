@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::kubernetes::{Asked, Request};
-use crate::pod::{PodHint, RestartPolicy};
+use crate::pod::{PodGone, PodHint, RestartPolicy};
 use crate::verdict::Cause;
 
 use super::context::Death;
@@ -85,15 +85,23 @@ impl Pod {
             Some(Cause::NodeShutdown | Cause::EvictedNodePressure) => None,
             None | Some(Cause::Restart) => death.stop.and(spec),
             Some(_) => match self.deletion {
-                Some((deletion, _)) => {
+                Some((deletion, seen)) => {
                     let in_time = |(seen, _): &&(crate::event::Boot, Duration)| death.end.is_none_or(|end| *seen <= end);
                     let last = self.shortened.iter().rev().find(in_time);
-                    Some(last.map_or(deletion.grace, |(_, grace)| *grace).max(LEAST_GRACE))
+                    let grace = last.map_or(deletion.grace, |(_, grace)| *grace).max(LEAST_GRACE);
+                    let is_used_up = death.end.is_none_or(|end| end >= seen.plus(grace));
+                    Some(if self.was_forced(death) && !is_used_up { Duration::ZERO } else { grace })
                 }
-                None if self.gone.as_ref().is_some_and(|gone| gone.watched) && !self.is_static() => Some(LEAST_GRACE),
-                None => None,
+                // Not `LEAST_GRACE`: it was asked for nothing, and that is why it was killed.
+                None => self.was_forced(death).then_some(Duration::ZERO),
             },
         }
+    }
+
+    /// The API forgot it while this still ran: nobody but a delete with grace 0 does that.
+    fn was_forced(&self, death: &Death) -> bool {
+        let before = |gone: &PodGone| gone.watched && death.end.is_none_or(|end| gone.seen < end);
+        self.gone.as_ref().is_some_and(before) && !self.over_by_itself && !self.is_static()
     }
 
     /// Whether the kubelet starts a container again that ended so; None unknown.

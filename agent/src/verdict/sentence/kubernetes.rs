@@ -106,10 +106,10 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
 
 fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
     case.kill?;
-    let request = context.request.as_ref()?;
-    if request.grace.is_zero() {
+    if context.grace.is_some_and(|grace| grace.is_zero()) || context.request.as_ref().is_some_and(|of| of.grace.is_zero()) {
         return Some("its pod was deleted by force, with a grace of 0".to_owned());
     }
+    let request = context.request.as_ref()?;
     let (at, grace) = request.shortened.last()?;
     Some(format!(
         "a later delete, {} after the first, shortened the grace of {} to {}",

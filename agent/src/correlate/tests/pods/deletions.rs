@@ -68,7 +68,7 @@ fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
             +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted at once, with grace 0)
               web/app +2.000…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
-                Deleted: deleted at once, with grace 0, grace 1 s
+                Deleted: deleted at once, with grace 0, grace 0 s
               gone +1.100
         "#]],
     );
@@ -338,7 +338,7 @@ fn what_ends_long_after_its_pod_is_told_by_itself() {
         expect![[r#"
             +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
             +93.100 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
-              Deleted: deleted at once, with grace 0, grace 1 s
+              Deleted: deleted at once, with grace 0, grace 0 s
         "#]],
     );
 }

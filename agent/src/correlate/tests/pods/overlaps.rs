@@ -73,3 +73,43 @@ fn a_crash_in_back_off_is_no_part_of_the_pods_end() {
         "#]],
     );
 }
+
+#[test]
+fn a_force_delete_is_no_grace_used_up() {
+    check(
+        &web("
+        +1.1 gone web
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +3.4 KILL runc -> main
+        +3.41 exit main KILL
+        +3.6 KILL runc -> pause
+        +3.61 exit pause KILL
+        "),
+        expect![[r#"
+            +5.810 pod web +1.100…+3.410 force-killed: Deleted/ForceKilled/Quiet (deleted at once, with grace 0)
+              web/app +1.300…+3.410 force-killed: Deleted/ForceKilled/Quiet
+                Deleted: deleted at once, with grace 0, grace 0 s
+              gone +1.100
+        "#]],
+    );
+}
+
+#[test]
+fn the_kubelets_preemption_is_no_force_delete() {
+    check(
+        &web("
+        +1 TERM runc -> main handler
+        +1.02 enter main TERM
+        +1.2 exit main 0
+        +1.9 pod web app=0:Completed phase=failed reason=Preempting disruption=TerminationByKubelet
+        +2 gone web
+        "),
+        expect![[r#"
+            +3.400 pod web +1.000…+1.200 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
+              web/app +1.000…+1.200 clean: EvictedPreempted/Clean/Quiet
+                EvictedPreempted: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+              gone +2.000
+        "#]],
+    );
+}
