@@ -11,6 +11,8 @@ use super::pod::Pod;
 
 /// The kubelet's pod worker makes a shorter grace this long.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
+/// A watch tells within this that a pod is gone.
+const WATCHED: Duration = Duration::from_secs(1);
 
 impl Pod {
     /// Why the pod had to end.
@@ -18,6 +20,10 @@ impl Pod {
         if !self.is_ending() {
             return None;
         }
+        self.asked_by_api().or_else(|| self.asked_by_absence())
+    }
+
+    fn asked_by_api(&self) -> Option<Asked> {
         let by_disruption = self.disruption.as_ref().and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
                 "EvictionByEvictionAPI" => Cause::EvictedApi,
@@ -37,7 +43,6 @@ impl Pod {
             .or_else(by_reason)
             .or_else(|| self.hints.iter().find_map(|(_, hint)| by_event(hint)))
             .or_else(|| self.deletion.map(|_| asked(Cause::Deleted, "deletionTimestamp".to_owned())))
-            .or_else(|| self.asked_by_absence())
     }
 
     fn asked_by_absence(&self) -> Option<Asked> {
@@ -68,6 +73,11 @@ impl Pod {
         let stopped_before = |request: &Request| request.skew.is_some() && death.stop.is_some_and(|at| at < request.earliest);
         if request.is_some_and(stopped_before) {
             return None;
+        }
+        // That the pod went says nothing of what had ended before, and that nobody had asked to stop.
+        let ended_before = |gone: &PodGone| death.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
+        if self.deletion.is_none() && !death.asked && self.gone.as_ref().is_some_and(ended_before) {
+            return self.asked_by_api();
         }
         self.asked()
     }

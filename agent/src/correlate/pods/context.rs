@@ -38,6 +38,8 @@ pub(super) struct Death {
     pub start: Boot,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
+    /// The runtime asked it to stop, or killed it.
+    pub asked: bool,
     /// None while it still runs.
     pub end: Option<Boot>,
 }
@@ -72,7 +74,9 @@ impl Api {
 impl Death {
     pub fn of(termination: &Termination, id: &ContainerId) -> Death {
         let stop = termination.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+        let killed = termination.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
         Death {
+            asked: stop.is_some() || killed,
             id: id.clone(),
             cgroup: termination.key.cgroup,
             start: termination.main.as_ref().map_or(Boot(0), |main| main.start),

@@ -113,3 +113,38 @@ fn the_kubelets_preemption_is_no_force_delete() {
         "#]],
     );
 }
+
+#[test]
+fn a_crash_before_a_force_delete_stays_one() {
+    check(
+        &web("
+        +1 exit main 3
+        +3 gone web
+        +3.3 KILL runc -> pause
+        +3.31 exit pause KILL
+        "),
+        expect![[r#"
+            +3.200 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deleted at once, with grace 0)
+              web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_crash_that_a_relist_found_stays_one() {
+    check(
+        &web("
+        +0 api away timeout
+        +1 exit main 3
+        +20 gone web unwatched
+        +20.1 api synced
+        "),
+        expect![[r#"
+            +20.300 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (gone at a relist)
+              web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+                incomplete: the Kubernetes API did not answer meanwhile: timeout; a relist hid when the pod was deleted
+              gone +20.000 (relist)
+        "#]],
+    );
+}
