@@ -6,7 +6,7 @@ use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId};
 use crate::kubernetes::{PodTermination, Reported};
 use crate::pod::{ContainerKind, ContainerState};
-use crate::termination::{Output, Termination};
+use crate::termination::{Actor, Output, Role, Termination};
 use crate::verdict::{self, judge, judge::Open};
 
 use super::context::{Api, Death};
@@ -102,9 +102,9 @@ impl Pod {
         let told = named.reported_at.map_or(held.since, |at| at.max(held.since));
         match self.kind(&held.id) {
             Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (told.plus(EVENTS), None),
-            // It would be started again: that it is not says that the pod is being stopped as a whole (the kubelet's own evictions
-            // say so only when all of it is over), which takes up to its grace.
-            _ if self.restarts_after(reported.exit_code) == Some(true) => {
+            // It would be started again, or would not have been stopped: the pod is being stopped as a whole (the kubelet's own
+            // evictions say so only when all of it is over), which takes up to its grace.
+            _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.termination) => {
                 let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
                 (told.plus(grace).plus(hold), None)
             }
@@ -253,6 +253,12 @@ impl Pod {
         });
         over.collect()
     }
+}
+
+fn was_stopped(termination: &Termination) -> bool {
+    let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
+    termination.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
+        || termination.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
 }
 
 /// The earliest of several times, of which none has come.

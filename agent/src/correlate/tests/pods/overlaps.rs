@@ -148,3 +148,32 @@ fn a_crash_that_a_relist_found_stays_one() {
         "#]],
     );
 }
+
+/// What is never restarted is stopped by the kubelet because all of the pod is.
+#[test]
+fn an_eviction_of_a_job_waits_for_its_slow_container() {
+    check(
+        &web("
+        pod web policy=never app slow
+        -59 mkdir web:slow
+        proc slow in=web:slow pid=110 ns=1 start=-59 parent=shim comm=slow
+        -59 exec slow
+        -58 pod web app=running slow=running
+        +1 TERM runc -> main handler
+        +1.01 TERM runc -> slow handler
+        +1.02 enter main TERM
+        +1.03 enter slow TERM
+        +1.2 exit main 0
+        +2 pod web app=0:Completed
+        +24 exit slow 0
+        +26 pod web slow=0:Completed phase=failed reason=Evicted disruption=TerminationByKubelet
+        "),
+        expect![[r#"
+            +28.000 pod web +1.000…+24.000 clean: EvictedNodePressure/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
+              web/app +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet
+                EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+              web/slow +1.010…+24.000 clean: EvictedNodePressure/Clean/Quiet
+                EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+        "#]],
+    );
+}
