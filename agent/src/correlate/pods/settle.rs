@@ -133,10 +133,24 @@ impl Pod {
             gone.seen.max(last_held.unwrap_or(Boot(0))).plus(limits.reorder)
         } else if self.is_terminal() && self.all_reported() {
             seen.max(last_held)?.plus(TERMINAL)
+        } else if self.runs_unseen() {
+            // Only the API can say when it ends, which takes up to its grace.
+            let grace = self.deletion.map_or(GRACE, |(deletion, _)| deletion.grace);
+            seen.max(last_held)?.plus(grace).plus(hold)
         } else {
             seen.max(last_held)?.plus(hold)
         };
         Some(alive_until.map_or(settled, |alive| alive.max(settled)))
+    }
+
+    /// By the API's word one of its containers runs, of which the kernel has shown nothing.
+    fn runs_unseen(&self) -> bool {
+        let Some(fact) = &self.fact else { return false };
+        fact.containers.iter().any(|status| {
+            let is_its = |id: &ContainerId| status.id.as_ref() == Some(id);
+            let is_known = self.containers.iter().any(|of| is_its(&of.id)) || self.told_ids.iter().any(|(id, _)| is_its(id));
+            status.state == ContainerState::Running && !is_known
+        })
     }
 
     pub fn is_alive(&self, runs: bool, removed: Option<Boot>, limits: &Limits, now: Boot) -> bool {

@@ -177,3 +177,29 @@ fn an_eviction_of_a_job_waits_for_its_slow_container() {
         "#]],
     );
 }
+
+/// Late in the node's life, or in a runtime of another kind: the kernel never showed one of the two.
+#[test]
+fn a_container_that_only_the_api_knows_is_waited_for() {
+    check(
+        &web("
+        pod web app other
+        -58 pod web app=running other=running
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +25 pod web other=137:Error phase=failed
+        +26 gone web
+        "),
+        expect![[r#"
+            +26.200 pod web +1.050…+1.500 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              unseen other Some(Reported { exit_code: 137, reason: Some("Error") })
+              gone +26.000
+        "#]],
+    );
+}
