@@ -6,6 +6,8 @@ use crate::kubernetes::{Asked, Request};
 use crate::pod::{PodGone, PodHint, RestartPolicy};
 use crate::verdict::Cause;
 
+use crate::event::Boot;
+
 use super::context::Death;
 use super::pod::Pod;
 
@@ -41,7 +43,7 @@ impl Pod {
         };
         by_disruption
             .or_else(by_reason)
-            .or_else(|| self.hints.iter().find_map(|(_, hint)| by_event(hint)))
+            .or_else(|| self.hints.iter().filter(|(at, _)| !self.was_called_off(*at)).find_map(|(_, hint)| by_event(hint)))
             .or_else(|| self.deletion.map(|_| asked(Cause::Deleted, "deletionTimestamp".to_owned())))
     }
 
@@ -96,7 +98,7 @@ impl Pod {
             None | Some(Cause::Restart) => death.stop.and(spec),
             Some(_) => match self.deletion {
                 Some((deletion, seen)) => {
-                    let in_time = |(seen, _): &&(crate::event::Boot, Duration)| death.end.is_none_or(|end| *seen <= end);
+                    let in_time = |(seen, _): &&(Boot, Duration)| death.end.is_none_or(|end| *seen <= end);
                     let last = self.shortened.iter().rev().find(in_time);
                     let grace = last.map_or(deletion.grace, |(_, grace)| *grace).max(LEAST_GRACE);
                     let is_used_up = death.end.is_none_or(|end| end >= seen.plus(grace));
@@ -106,6 +108,11 @@ impl Pod {
                 None => self.was_forced(death).then_some(Duration::ZERO),
             },
         }
+    }
+
+    /// The taint went before the pod had to.
+    fn was_called_off(&self, marked: Boot) -> bool {
+        self.hints.iter().any(|(at, hint)| is_calling_off(hint) && *at >= marked)
     }
 
     /// The API forgot it while this still ran: nobody but a delete with grace 0 does that.
@@ -147,7 +154,11 @@ fn by_event(hint: &PodHint) -> Option<Asked> {
 
 /// What is worth keeping of a pod's Events.
 pub(super) fn explains(hint: &PodHint) -> bool {
-    hint.reason == "FailedPreStopHook" || killing(hint).is_some() || by_event(hint).is_some()
+    hint.reason == "FailedPreStopHook" || killing(hint).is_some() || by_event(hint).is_some() || is_calling_off(hint)
+}
+
+fn is_calling_off(hint: &PodHint) -> bool {
+    hint.reason == "TaintManagerEviction" && hint.message.starts_with("Cancelling")
 }
 
 /// Events of the kubelet's that name why one container has to.

@@ -137,7 +137,9 @@ impl Pod {
                 }
             }
         }
-        if fact.disruption.is_some() {
+        // The Eviction API marks before it deletes: what did not come to a deletion is taken back.
+        let may_be_lost = fact.deletion.is_some() || self.deletion.is_some() || fact.phase.is_terminal();
+        if fact.disruption.is_some() || !may_be_lost {
             self.disruption.clone_from(&fact.disruption);
         }
         if fact.reason.is_some() {

@@ -93,3 +93,25 @@ fn what_says_nothing_pushes_no_reason_out() {
         "#]],
     );
 }
+
+#[test]
+fn an_eviction_by_taint_that_was_called_off() {
+    check(
+        &web("
+        +1 hint web - TaintManagerEviction Marking for deletion Pod shop/web
+        +2 hint web - TaintManagerEviction Cancelling deletion of Pod shop/web
+        +60.05 pod web deleted=+60:30
+        +60.3 TERM runc -> main handler
+        +60.31 enter main TERM
+        +60.5 exit main 0
+        +62 gone web
+        "),
+        expect![[r#"
+            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +60.000…+60.050 grace 30 s
+              web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +62.000
+        "#]],
+    );
+}

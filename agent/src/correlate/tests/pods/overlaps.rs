@@ -203,3 +203,28 @@ fn a_container_that_only_the_api_knows_is_waited_for() {
         "#]],
     );
 }
+
+/// The Eviction API marks first; where the budget does not allow it, the mark goes.
+#[test]
+fn an_eviction_that_was_refused_is_not_why_it_was_deleted() {
+    check(
+        &web("
+        pod web app
+        -58 pod web app=running
+        +1 pod web disruption=EvictionByEvictionAPI
+        +2 pod web disruption=-
+        +60.05 pod web deleted=+60:30
+        +60.3 TERM runc -> main handler
+        +60.31 enter main TERM
+        +60.5 exit main 0
+        +62 gone web
+        "),
+        expect![[r#"
+            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +60.000…+60.050 grace 30 s
+              web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +62.000
+        "#]],
+    );
+}
