@@ -40,8 +40,8 @@ pub(super) struct Pod {
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
-    /// Names of the containers that were over when the pod was first seen, and not as a part of this end.
-    pub over_before: Vec<String>,
+    /// Containers that were over when the pod was first seen, and not as a part of this end.
+    pub over_before: Vec<(String, Option<ContainerId>)>,
     /// Whose end was told: what is left of them is no death. By their cgroups, too, for a cgroup can name any id.
     pub told_ids: VecDeque<(ContainerId, CgroupId)>,
     /// It was over before anybody asked for its deletion, which then only removes it.
@@ -156,7 +156,7 @@ impl Pod {
                 !is_ending || fact.phase.is_terminal() || kind(&fact, &status.name) == Some(ContainerKind::Init)
             };
             let over = fact.containers.iter().filter(was_over).filter(is_earlier);
-            self.over_before = over.map(|status| status.name.clone()).collect();
+            self.over_before = over.map(|status| (status.name.clone(), status.id.clone())).collect();
             if fact.phase.is_terminal() && self.containers.is_empty() {
                 self.told = Some(seen);
             }

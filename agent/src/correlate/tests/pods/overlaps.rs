@@ -228,3 +228,30 @@ fn an_eviction_that_was_refused_is_not_why_it_was_deleted() {
         "#]],
     );
 }
+
+/// The agent came between two lives; of the second one's end every record was lost.
+#[test]
+fn an_earlier_end_of_the_same_name_hides_no_later_one() {
+    check(
+        "
+        -60 api synced
+        pod web app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -58 pod web app=3:Error
+        -50 pod web app.last=web:app:3:Error app.restarts=1 app.id=web:app:2 app=running
+        +1.05 pod web deleted=+1:30
+        +2 pod web app=137:Error phase=failed
+        +2.1 KILL runc -> pause
+        +2.11 exit pause KILL
+        +3 gone web
+        ",
+        expect![[r#"
+            +4.400 pod web +1.050…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              unseen app Some(Reported { exit_code: 137, reason: Some("Error") })
+              gone +3.000
+        "#]],
+    );
+}
