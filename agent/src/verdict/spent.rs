@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::judge::Case;
 use crate::event::Boot;
 use crate::kubernetes::PreStopRun;
+use crate::pod::ContainerKind;
 use crate::termination::Role;
 
 /// The kubelet gives the stop signal at least this, whatever the hook took.
@@ -15,7 +16,7 @@ pub(super) struct Spent {
     pub begin: Boot,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
-    /// From the hook's begin to its end.
+    /// From the hook's begin to its end, where that is known.
     pub hook: Option<Duration>,
     /// From the stop signal to the runtime's kill.
     pub left: Option<Duration>,
@@ -30,11 +31,13 @@ impl Spent {
         let stop = case.stop.filter(|stop| stop.sender.role == Role::Runtime).map(|stop| stop.at);
         let run = context.pre_stop.as_ref();
         let begin = run.and_then(|run| run.begin).or(stop)?;
+        // Its hook ran at the request, and its stop signal came when the main containers had ended: the wait is theirs.
+        let waits = context.kind == Some(ContainerKind::Sidecar);
         let kill = case.kill.filter(|kill| kill.sender.role == Role::Runtime);
         Some(Spent {
             begin,
             stop,
-            hook: run.and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at)))),
+            hook: run.filter(|run| run.seen || !waits).and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at)))),
             left: stop.zip(kill).map(|(stop, kill)| kill.at.since(stop)),
             asked: context.asked.is_some() || stop.is_some(),
         })

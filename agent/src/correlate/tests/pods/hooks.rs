@@ -205,3 +205,37 @@ fn no_hook_runs_for_a_crash() {
         "#]],
     );
 }
+
+/// The hook ran at the request; the stop signal came when the main container had used up the grace.
+#[test]
+fn a_sidecars_wait_for_the_main_container_is_not_its_hooks_time() {
+    check(
+        &web("
+        pod web grace=8 app log:sidecar log.prestop=http
+        -59.5 mkdir web:log
+        proc log in=web:log pid=110 ns=1 start=-59.5 parent=shim comm=log
+        -59.5 exec log
+        -58 pod web app=running log=running
+        +1.05 pod web deleted=+1:8
+        +1.2 TERM runc -> main ignored default
+        +9.3 TERM runc -> log handler
+        +9.31 enter log TERM
+        +9.4 exit log 0
+        +9.9 KILL runc -> main
+        +9.91 exit main KILL
+        +12 pod web app=137:Error log=0:Completed
+        +13 gone web
+        "),
+        expect![[r#"
+            +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
+            +13.200 pod web +1.050…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 8 s
+              web/log +9.300…+9.400 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 8 s, mains ended +9.910, reported 0 Completed
+                preStop +1.050…+9.300 not seen
+              web/app +1.200…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
+                Deleted: deletionTimestamp, grace 8 s, reported 137 Error
+              gone +13.000
+        "#]],
+    );
+}
