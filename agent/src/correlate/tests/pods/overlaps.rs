@@ -255,3 +255,25 @@ fn an_earlier_end_of_the_same_name_hides_no_later_one() {
         "#]],
     );
 }
+
+/// A second delete: kubelets take it for a grace of 0, too.
+#[test]
+fn a_force_delete_of_a_pod_that_is_being_deleted() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +5.1 gone web
+        +7.3 KILL runc -> main
+        +7.31 exit main KILL
+        "),
+        expect![[r#"
+            +9.510 pod web +1.050…+7.310 force-killed: Deleted/ForceKilled/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+7.310 force-killed: Deleted/ForceKilled/Quiet
+                Deleted: deletionTimestamp, grace 0 s
+              gone +5.100
+        "#]],
+    );
+}
