@@ -126,7 +126,9 @@ impl Pod {
         }
         let (is_first, seen) = (self.fact.is_none(), fact.seen);
         self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
-        if let Some(deletion) = fact.deletion.filter(|_| !self.over_by_itself) {
+        // Deleting a mirror pod is nobody's request.
+        let is_request = !self.over_by_itself && !fact.pod.is_static;
+        if let Some(deletion) = fact.deletion.filter(|_| is_request) {
             match self.deletion {
                 None => self.deletion = Some((deletion, seen)),
                 Some((first, _)) => {

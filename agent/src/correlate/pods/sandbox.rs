@@ -31,7 +31,8 @@ impl Pod {
             return false;
         };
         // No status names anything that ran beside it. Runtimes ask a container to stop before they kill it; a sandbox they kill.
-        was_only_killed(&held.termination) && (self.containers.iter().any(|other| later(&other)) || self.runs_nothing())
+        let nothing_else = self.runs_nothing() || self.gone.is_some();
+        was_only_killed(&held.termination) && (self.containers.iter().any(|other| later(&other)) || nothing_else)
     }
 
     /// None of the pod's was running when it started: a sandbox is made before all others, again after the last one's end.

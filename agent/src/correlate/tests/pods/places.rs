@@ -277,3 +277,56 @@ fn an_ignored_pod_is_counted_and_not_told() {
         "#]],
     );
 }
+
+/// The agent came when the container had ended; the API forgot the pod before it told so.
+#[test]
+fn a_sandbox_is_all_that_is_seen_of_a_pod() {
+    check(
+        "
+        +2 start
+        pod web app
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        +2.1 found pause
+        +2.2 api synced
+        +2.3 pod web deleted=+1:30 app=running
+        +2.6 KILL runc -> pause
+        +2.61 exit pause KILL
+        +3 gone web
+        ",
+        expect![[r#"
+            +5.000 pod web +2.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+2.000 grace 30 s
+              unseen app None
+              gone +3.000
+        "#]],
+    );
+}
+
+/// Its containers go on, and what ends with them is not asked for by that.
+#[test]
+fn a_mirror_pod_whose_deletion_is_seen_stops_nothing_either() {
+    check(
+        "
+        -60 api synced
+        pod web hash=abc app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        -58 pod web app=running
+        +1 pod web deleted=+1:30
+        +2 TERM runc -> main handler
+        +2.1 enter main TERM
+        +3 exit main 0
+        +3.5 gone web
+        ",
+        expect![[r#"
+            +5.300 pod web +2.000…+3.000 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
+              web/app +2.000…+3.000 clean: Deleted/Clean/Quiet
+                Deleted: the mirror pod is gone and did not come back
+              gone +3.500
+        "#]],
+    );
+}
