@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::kubernetes::{Asked, Request};
-use crate::pod::{PodGone, PodHint, RestartPolicy};
+use crate::pod::{ContainerKind, Phase, PodGone, PodHint, RestartPolicy};
 use crate::verdict::Cause;
 
 use crate::event::Boot;
@@ -81,7 +81,14 @@ impl Pod {
         if self.deletion.is_none() && !death.asked && self.gone.as_ref().is_some_and(ended_before) {
             return self.asked_by_api();
         }
-        self.asked()
+        self.asked().or_else(|| self.asked_by_completion(name, death))
+    }
+
+    /// A sidecar is stopped when the main containers are done.
+    fn asked_by_completion(&self, name: Option<&str>, death: &Death) -> Option<Asked> {
+        let is_sidecar = name.and_then(|name| self.spec(name))?.kind == ContainerKind::Sidecar;
+        let is_done = self.over_by_itself && self.fact.as_ref()?.phase == Phase::Succeeded;
+        (is_sidecar && is_done && death.stop.is_some()).then(|| asked(Cause::Completed, "phase=Succeeded".to_owned()))
     }
 
     /// The grace that counted for this death; None where nobody says.
@@ -93,6 +100,7 @@ impl Pod {
             Some(Cause::Liveness) => of(probes.and_then(|spec| spec.liveness.as_ref())).or(spec),
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
             Some(Cause::Deadline) if self.deletion.is_none() => spec,
+            Some(Cause::Completed) => spec,
             // The kubelet's own evictions and a node's shutdown have graces of their own.
             Some(Cause::NodeShutdown | Cause::EvictedNodePressure) => None,
             None | Some(Cause::Restart) => death.stop.and(spec),

@@ -277,3 +277,116 @@ fn a_force_delete_of_a_pod_that_is_being_deleted() {
         "#]],
     );
 }
+
+#[test]
+fn a_jobs_sidecar_is_stopped_because_the_job_is_done() {
+    check(
+        &web("
+        pod web policy=never app log:sidecar
+        -59.5 mkdir web:log
+        proc log in=web:log pid=110 ns=1 start=-59.5 parent=shim comm=log
+        -59.5 exec log
+        -58 pod web app=running log=running
+        +1 exit main 0
+        +2 pod web app=0:Completed
+        +2.1 TERM runc -> log handler
+        +2.11 enter log TERM
+        +2.5 exit log 0
+        +3 pod web log=0:Completed phase=succeeded
+        "),
+        expect![[r#"
+            +6.600 pod web +1.000…+2.500 clean: Completed/Clean/Quiet (nobody asked)
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                reported 0 Completed
+              web/log +2.100…+2.500 clean: Completed/Clean/Quiet
+                Completed: phase=Succeeded, grace 30 s, mains ended +1.000, reported 0 Completed
+        "#]],
+    );
+}
+
+/// A runtime stops nobody of its own accord; who asked is seen only when the pod is over.
+#[test]
+fn an_out_of_memory_kill_while_it_stops() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +2 KILL main -> main kernel
+        +2.001 oom main
+        +2.01 exit main KILL
+        +3 pod web app=137:OOMKilled
+        +4 gone web
+        "),
+        expect![[r#"
+            +4.400 pod web +1.050…+2.010 oom-killed: Deleted/OomKilled/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+2.010 oom-killed: Oom/OomKilled/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 137 OOMKilled
+              gone +4.000
+        "#]],
+    );
+}
+
+/// Deleted while its first init container runs.
+#[test]
+fn an_init_container_that_runs_at_the_deletion_ends_with_the_pod() {
+    check(
+        "
+        -60 api synced
+        pod web setup:init app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:setup
+        proc setup in=web:setup pid=80 ns=1 start=-59 parent=shim comm=setup
+        -59 exec setup
+        -58 pod web phase=pending setup=running app=waiting
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> setup handler
+        +1.31 enter setup TERM
+        +1.5 exit setup 143
+        +1.7 KILL runc -> pause
+        +1.71 exit pause KILL
+        +2 pod web setup=143:Error phase=failed
+        +3 gone web
+        ",
+        expect![[r#"
+            +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/setup +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 143 Error
+              gone +3.000
+        "#]],
+    );
+}
+
+/// A debugger that ended before the agent came is no part of the pod's end.
+#[test]
+fn an_ephemeral_container_that_was_over_is_no_part_of_the_end() {
+    check(
+        "
+        -60 api synced
+        pod web app debug:ephemeral
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        +1.05 pod web deleted=+1:30 app=running debug=0:Completed
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +3 gone web
+        ",
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +3.000
+        "#]],
+    );
+}
