@@ -37,7 +37,9 @@ impl Spent {
         Some(Spent {
             begin,
             stop,
-            hook: run.filter(|run| run.seen || !waits).and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at)))),
+            hook: run
+                .filter(|run| run.seen || !waits)
+                .and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at)))),
             left: stop.zip(kill).map(|(stop, kill)| kill.at.since(stop)),
             asked: context.asked.is_some() || stop.is_some(),
         })

@@ -43,7 +43,12 @@ impl Pod {
         };
         by_disruption
             .or_else(by_reason)
-            .or_else(|| self.hints.iter().filter(|(at, _)| !self.was_called_off(*at)).find_map(|(_, hint)| by_event(hint)))
+            .or_else(|| {
+                self.hints
+                    .iter()
+                    .filter(|(at, _)| !self.was_called_off(*at))
+                    .find_map(|(_, hint)| by_event(hint))
+            })
             .or_else(|| self.deletion.map(|_| asked(Cause::Deleted, "deletionTimestamp".to_owned())))
     }
 
@@ -110,7 +115,11 @@ impl Pod {
                     let last = self.shortened.iter().rev().find(in_time);
                     let grace = last.map_or(deletion.grace, |(_, grace)| *grace).max(LEAST_GRACE);
                     let is_used_up = death.end.is_none_or(|end| end >= seen.plus(grace));
-                    Some(if self.was_forced(death) && !is_used_up { Duration::ZERO } else { grace })
+                    Some(if self.was_forced(death) && !is_used_up {
+                        Duration::ZERO
+                    } else {
+                        grace
+                    })
                 }
                 // Not `LEAST_GRACE`: it was asked for nothing, and that is why it was killed.
                 None => self.was_forced(death).then_some(Duration::ZERO),

@@ -16,6 +16,7 @@ use super::prestop::Runs;
 
 /// A deletion's time is in whole seconds: it came within the one that begins there.
 const RESOLUTION: Duration = Duration::from_secs(1);
+const EVENT_SLACK: Duration = Duration::from_secs(1);
 /// Times of the API in which it was away that are told apart.
 const AWAY: usize = 16;
 
@@ -74,7 +75,10 @@ impl Api {
 impl Death {
     pub fn of(termination: &Termination, id: &ContainerId) -> Death {
         let stop = termination.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
-        let killed = termination.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+        let killed = termination
+            .kill
+            .as_ref()
+            .is_some_and(|kill| kill.sender.role == Role::Runtime);
         Death {
             asked: stop.is_some() || killed,
             id: id.clone(),
@@ -87,8 +91,8 @@ impl Death {
 
     /// Whether an Event can be about this life of the container: the one before it had the same name, and they are told late.
     pub fn can_be_why(&self, at: Boot, hint: &PodHint) -> bool {
-        // One without a time came before it reached us.
-        let slack = if hint.at.is_some() { Duration::ZERO } else { super::HOLD };
+        // One without a time came before it reached us; the others' are converted from a clock that is corrected now and then.
+        let slack = if hint.at.is_some() { EVENT_SLACK } else { super::HOLD };
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 

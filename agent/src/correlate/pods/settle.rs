@@ -257,7 +257,10 @@ impl Pod {
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,
             };
             let was_told = self.told_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));
-            let is_earlier = self.over_before.iter().any(|(name, id)| *name == status.name && *id == status.id)
+            let is_earlier = self
+                .over_before
+                .iter()
+                .any(|(name, id)| *name == status.name && *id == status.id)
                 || matches!(kind(fact, &status.name), Some(ContainerKind::Init | ContainerKind::Ephemeral))
                     && reported.as_ref().is_some_and(|of| of.exit_code == 0);
             // A name that another one's end is told for, or whose container was never made.

@@ -130,7 +130,10 @@ fn hint(event: &Event, pod: &PodIdentity, seen: Boot) -> Option<PodHint> {
 fn time(event: &Event) -> Option<Wall> {
     let last = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let exact = [last, event.event_time.as_ref()].into_iter().flatten().map(|time| time.0);
-    let whole = [&event.last_timestamp, &event.first_timestamp].into_iter().flatten().map(|time| time.0);
+    let whole = [&event.last_timestamp, &event.first_timestamp]
+        .into_iter()
+        .flatten()
+        .map(|time| time.0);
     let at = exact.chain(whole).max()?;
     u64::try_from(at.as_nanosecond()).ok().map(Wall)
 }
@@ -145,6 +148,21 @@ fn container(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folded_event_has_its_last_time() {
+        let event = |text: &str| serde_json::from_str::<Event>(text).expect("an Event");
+        let whole = event(
+            r#"{"metadata": {}, "involvedObject": {}, "firstTimestamp": "2026-11-21T10:00:00Z", "lastTimestamp": "2026-11-21T10:20:00Z", "count": 3}"#,
+        );
+        assert_eq!(time(&whole), Some(Wall(1_795_256_400_000_000_000)));
+        let series = event(
+            r#"{"metadata": {}, "involvedObject": {}, "eventTime": "2026-11-21T10:00:00.000000Z",
+                "series": {"count": 2, "lastObservedTime": "2026-11-21T10:00:01.500000Z"}}"#,
+        );
+        assert_eq!(time(&series), Some(Wall(1_795_255_201_500_000_000)));
+        assert_eq!(time(&event(r#"{"metadata": {}, "involvedObject": {}}"#)), None);
+    }
 
     #[test]
     fn a_container_is_named_by_its_field() {
