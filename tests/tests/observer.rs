@@ -55,12 +55,18 @@ impl Stage {
     /// None, said, where the caller (a test of that name) cannot be played.
     fn set(test: &str) -> anyhow::Result<Option<Stage>> {
         let Some(tools) = Tools::named()? else {
-            skip(test, "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one");
+            skip(
+                test,
+                "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
+            );
             return Ok(None);
         };
         #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
         let Some(jaeger) = std::env::var_os("EPITAPH_JAEGER") else {
-            skip(test, "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one");
+            skip(
+                test,
+                "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+            );
             return Ok(None);
         };
         let directory = tempfile::tempdir()?;
@@ -96,7 +102,8 @@ impl Stage {
     fn pod(&self, namespace: &str, name: &str, owner: (&str, &str)) -> anyhow::Result<String> {
         let (kind, of) = owner;
         let api_version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
-        let reference = json!({"apiVersion": api_version, "kind": kind, "name": of, "uid": format!("uid-{of}"), "controller": true});
+        let reference =
+            json!({"apiVersion": api_version, "kind": kind, "name": of, "uid": format!("uid-{of}"), "controller": true});
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, "ownerReferences": [reference]},
@@ -116,7 +123,16 @@ impl Stage {
                 "containerID": format!("containerd://{:064x}", 7), "state": {"running": {}},
             }],
         }});
-        let patch = ["-n", namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p"];
+        let patch = [
+            "-n",
+            namespace,
+            "patch",
+            "pod",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+        ];
         self.kubectl.run(&[&patch[..], &[&status.to_string()]].concat()).map(drop)
     }
 
@@ -144,7 +160,9 @@ impl Stage {
 
     /// The request; the object stays until the kubelet's second one.
     fn delete(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
-        self.kubectl.run(&["-n", namespace, "delete", "pod", name, "--wait=false"]).map(drop)
+        self.kubectl
+            .run(&["-n", namespace, "delete", "pod", name, "--wait=false"])
+            .map(drop)
     }
 
     fn gone(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
@@ -226,7 +244,10 @@ fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::
     assert_eq!(tag(removal, "epitaph.endpoint.all_terminating"), true);
     assert!(tag(removal, "epitaph.watch.gap").is_null(), "{removal:#}");
     let logs: Vec<_> = removal["logs"].as_array().into_iter().flatten().collect();
-    let events: Vec<_> = logs.iter().map(|log| log["fields"][0]["value"].as_str().unwrap_or_default()).collect();
+    let events: Vec<_> = logs
+        .iter()
+        .map(|log| log["fields"][0]["value"].as_str().unwrap_or_default())
+        .collect();
     let expected = [
         "endpoint.terminating",
         "endpoint.not_ready",
@@ -269,7 +290,9 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
     assert!(first.end(TO_END)?.success(), "{}", first.log());
     until_active(&second)?;
     assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
-    let lease = stage.kubectl.json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
+    let lease = stage
+        .kubectl
+        .json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
     assert_eq!(lease["spec"]["leaseTransitions"], 1, "{lease:#}");
     let rolled_again = stage.roll("shop", "web", "web-c", "web-d")?;
     check(&stage, &rolled_again, "web")?;
@@ -289,13 +312,20 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
     stage.slice("shop", "web", &[])?;
     stage.gone("shop", "web-e")?;
     let spans = stage.spans(&uid, 1)?;
-    assert_eq!(tag(named(&spans, "endpoint.removal")?, "k8s.service.name"), "web", "{}", second.log());
+    assert_eq!(
+        tag(named(&spans, "endpoint.removal")?, "k8s.service.name"),
+        "web",
+        "{}",
+        second.log()
+    );
 
     // An observer that dies lets go of nothing: the next one waits for the Lease's end.
     second.kill()?;
     let third = stage.observer(&[])?;
     until_active(&third)?;
-    let lease = stage.kubectl.json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
+    let lease = stage
+        .kubectl
+        .json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
     assert_eq!(lease["spec"]["leaseTransitions"], 2, "{lease:#}");
     let rolled_last = stage.roll("shop", "web", "web-f", "web-g")?;
     check(&stage, &rolled_last, "web")
@@ -338,7 +368,9 @@ fn a_missing_rule_is_named() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("a_missing_rule_is_named")? else {
         return Ok(());
     };
-    let rules = stage.kubectl.json(&["get", "clusterrole", "epitaph-observer", "-o", "json"])?;
+    let rules = stage
+        .kubectl
+        .json(&["get", "clusterrole", "epitaph-observer", "-o", "json"])?;
     let rules: Vec<&Value> = rules["rules"]
         .as_array()
         .context("no rules")?

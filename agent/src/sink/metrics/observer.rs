@@ -141,6 +141,9 @@ mod tests {
         });
         let text = metrics.text().unwrap();
         assert!(text.contains("epitaph_observer_active 1"), "{text}");
-        assert!(text.contains("epitaph_observer_dropped_total{reason=\"begin_unseen\"} 3"), "{text}");
+        assert!(
+            text.contains("epitaph_observer_dropped_total{reason=\"begin_unseen\"} 3"),
+            "{text}"
+        );
     }
 }
