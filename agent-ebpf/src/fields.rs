@@ -75,6 +75,7 @@ fields! {
     SockV6RcvSaddr = "sock" "__sk_common.skc_v6_rcv_saddr",
     SockNet = "sock" "__sk_common.skc_net.net",
     SockErr = "sock" "sk_err",
+    SockSocket = "sock" "sk_socket",
     /// A plain pointer; early 5.10 has a tagged integer in its place, under another name.
     SockCgroup = "sock" "sk_cgrp_data.cgroup",
     NetInum = "net" "ns.inum",

@@ -255,9 +255,18 @@ pub mod tcp_flags {
     pub const COUNTS: u32 = 1 << 3;
     /// The end of a process of `cgroup` closed a connection whose socket belongs to another cgroup (one handed over).
     pub const FOREIGN_SOCKET: u32 = 1 << 4;
+    /// No process holds the socket: not accepted yet, or closed before.
+    pub const UNHELD: u32 = 1 << 5;
+    /// With `NO_SOCKET`: the packet was no SYN, so the client believed in a connection.
+    pub const NOT_SYN: u32 = 1 << 6;
+    /// The socket of a client, anybody's: its connect was answered by an RST, failed with `error`, or, the kubelet's, succeeded.
+    pub const CLIENT: u32 = 1 << 7;
+    /// With `CLIENT`: `cgroup` is one that user space has named as the kubelet's.
+    pub const KUBELET: u32 = 1 << 8;
 }
 
-/// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed.
+/// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with
+/// `tcp_flags::CLIENT`, the end of anybody's connect while any cgroup is being stopped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {

@@ -7,8 +7,8 @@ use epitaph_ebpf as wire;
 use epitaph_ebpf::{Kind, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Comm, Disposition, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessExit,
-    Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, OomVictim, Pid, ProcessExec,
+    ProcessExit, Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -244,6 +244,13 @@ fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
         local: Tcp::address(local, local_port),
         remote: Tcp::address(remote, remote_port),
         has_socket: flags & tcp_flags::NO_SOCKET == 0,
+        unheld: flags & tcp_flags::UNHELD != 0,
+        not_syn: flags & tcp_flags::NOT_SYN != 0,
+        client: (flags & tcp_flags::CLIENT != 0).then_some(if flags & tcp_flags::KUBELET != 0 {
+            Client::Kubelet
+        } else {
+            Client::Other
+        }),
         by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
         foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
         sk_err: error,

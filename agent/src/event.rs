@@ -321,6 +321,14 @@ pub struct TcpCounts {
     pub last_received: u32,
 }
 
+/// Whose connect it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// The kubelet's: a probe or a hook.
+    Kubelet,
+    Other,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     pub op: TcpOp,
@@ -331,6 +339,12 @@ pub struct Tcp {
     pub remote: SocketAddr,
     /// False where the packet met no socket (a refused SYN).
     pub has_socket: bool,
+    /// No process holds the socket: not accepted yet, or closed before.
+    pub unheld: bool,
+    /// Without a socket: the packet was no SYN, so the client believed in a connection.
+    pub not_syn: bool,
+    /// It is the end of a connect, and tells of the remote end: then `cgroup` is the client's own.
+    pub client: Option<Client>,
     /// The socket was closed by the end of its process, not by a close(2) of its own.
     pub by_exit: bool,
     /// A process of `cgroup` ended and closed a connection whose socket belongs to another cgroup, one handed over.

@@ -263,10 +263,16 @@ pub enum Output {
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.
     Workload(Workload),
+    /// The last pod of one that was said so is gone from here: once for each [`Output::Workload`].
+    WorkloadGone(Workload),
     /// A pod's deletion was asked for: its containers' sockets are to be watched from now on.
     Watch(CgroupId),
     /// The subject is over: its sockets need no watching any more.
     Forget(CgroupId),
+    /// Ends that were not told, for their pods' owners want it so (`epitaph.dev/ignore`).
+    OptedOut {
+        count: u64,
+    },
     /// Something was not kept, by reason.
     Dropped {
         reason: DropReason,

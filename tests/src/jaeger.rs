@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::http::get;
 
@@ -99,6 +99,32 @@ impl Jaeger {
         Ok(body["data"].as_array().context("no data")?.clone())
     }
 
+    /// All traces with a span, or a resource, that has this attribute.
+    pub fn traces_with(&self, key: &str, value: &str) -> anyhow::Result<Vec<Value>> {
+        let (status, body) = self.get("/api/services")?;
+        ensure!(status == 200, "Jaeger answered {status}: {body}");
+        let services = body["data"].as_array().cloned().unwrap_or_default();
+        let tags = json!({ key: value }).to_string();
+        let mut found = Vec::new();
+        for service in services.iter().filter_map(Value::as_str) {
+            let query = [
+                ("service", service),
+                ("tags", &tags),
+                ("limit", "100"),
+                ("start", "0"),
+                ("end", "4000000000000000"),
+            ];
+            let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", escaped(value))).collect();
+            let (status, body) = self.get(&format!("/api/traces?{}", query.join("&")))?;
+            ensure!(status == 200, "Jaeger answered {status}: {body}");
+            found.extend(body["data"].as_array().cloned().unwrap_or_default());
+        }
+        // One trace can have spans of several services.
+        found.sort_by_key(|trace| trace["traceID"].to_string());
+        found.dedup_by_key(|trace| trace["traceID"].to_string());
+        Ok(found)
+    }
+
     /// Spans of a service that Jaeger has stored so far, each copy counted.
     pub fn spans_saved(&self, service: &str) -> anyhow::Result<u64> {
         let (status, metrics) = get(self.ports.admin, "/metrics")?;
@@ -184,6 +210,19 @@ pub fn command(binary: &Path) -> anyhow::Result<(Command, Ports)> {
         admin,
     };
     Ok((command, ports))
+}
+
+/// For a URL's query.
+fn escaped(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let escape = |byte: u8| {
+        if plain(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    text.bytes().map(escape).collect()
 }
 
 fn connect(port: u16) -> std::io::Result<TcpStream> {

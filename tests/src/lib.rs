@@ -16,6 +16,7 @@ pub mod guest;
 pub mod http;
 pub mod jaeger;
 pub mod machine;
+pub mod network;
 pub mod play;
 pub mod report;
 pub mod runtime;

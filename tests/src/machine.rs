@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use anyhow::{Context, bail};
 
 use crate::cgroup::{Memory, Mounts};
+use crate::network::Network;
 use crate::story::{Need, Story};
 
 /// Facts about the machine, found once.
@@ -65,6 +66,7 @@ impl Machine {
                 "kernel.core_pattern is `{}`: a core would go to this machine's own collection",
                 self.core_pattern
             )),
+            Need::NetworkNamespace => Network::available(),
             Need::Freezer | Need::CgroupKill | Need::CoreFile => Ok(()),
         })
     }

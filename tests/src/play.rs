@@ -13,9 +13,12 @@ use serde::de::DeserializeOwned;
 use crate::bystander::{Seen, What};
 use crate::cgroup::{Memory, SLICE, Scope};
 use crate::machine::Machine;
+use crate::network::Network;
 use crate::runtime::{Did, Spec, Stop};
+use crate::stories::ANY;
 use crate::story::{Bystander, Kind, Program, Story, When, Whence};
 use crate::sys::random_hex;
+use crate::victim::Totals;
 
 /// Longest wait for one line of a player.
 const PATIENCE: Duration = Duration::from_secs(70);
@@ -46,6 +49,9 @@ pub struct Role {
 pub struct Played {
     pub did: Vec<Did>,
     pub seen: Vec<Seen>,
+    /// What the clients of a load saw, and what the kubelet's probes did.
+    pub load: Option<Box<Totals>>,
+    pub probes: Option<Box<Totals>>,
 }
 
 impl Players {
@@ -124,10 +130,11 @@ impl Players {
 
     fn act(&self, role: &Role) -> anyhow::Result<Played> {
         let story = role.story;
+        let network = story.network_namespace.then(Network::create).transpose()?;
         let mut runtime = Player::<Did>::start(
             self.program("stand-in-runtime")
                 .arg("run")
-                .arg(serde_json::to_string(&self.spec(role)?)?),
+                .arg(serde_json::to_string(&self.spec(role, network.as_ref())?)?),
         )?;
         let mut did = Vec::new();
         let started = runtime.until(&mut did, |d| matches!(d, Did::Started { .. }))?;
@@ -139,8 +146,9 @@ impl Players {
         };
         let mut seen = Vec::new();
         let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;
+        let load = self.load(role, address.as_deref())?;
         // Requests are read by then, and the observer has met everybody.
-        sleep(Duration::from_millis(200));
+        sleep(Duration::from_millis(if load.is_some() { 600 } else { 200 }));
         if story.stop != Stop::Wait {
             runtime.order("stop")?;
         }
@@ -155,6 +163,13 @@ impl Players {
             sleep(Duration::from_millis(500));
             self.signal(role, name, pid, signal)?;
         }
+        let [load, probes] = match (load, story.bystander) {
+            (Some(load), Bystander::Load { goes_on_ms, .. }) => {
+                sleep(Duration::from_millis(goes_on_ms));
+                load.end()?
+            }
+            _ => [None, None],
+        };
         did.extend(runtime.rest()?);
         if let Some(client) = &mut client {
             if story.bystander == Bystander::KeepsCalling {
@@ -163,10 +178,10 @@ impl Players {
             client.close();
             seen.extend(client.rest()?);
         }
-        Ok(Played { did, seen })
+        Ok(Played { did, seen, load, probes })
     }
 
-    fn spec(&self, role: &Role) -> anyhow::Result<Spec> {
+    fn spec(&self, role: &Role, network: Option<&Network>) -> anyhow::Result<Spec> {
         let story = role.story;
         let victim = self
             .programs
@@ -175,7 +190,14 @@ impl Players {
             .context("the players' directory is not UTF-8")?
             .to_owned();
         let command = match story.program {
-            Program::Victim(args) => [victim].into_iter().chain(args.iter().map(|&a| a.to_owned())).collect(),
+            Program::Victim(args) => {
+                let place = |arg: &str| match network {
+                    Some(network) if arg == ANY => network.address().to_string(),
+                    _ => arg.to_owned(),
+                };
+                let command = [victim].into_iter().chain(args.iter().map(|&a| place(a))).collect();
+                network.map_or_else(|| Vec::clone(&command), |network| network.command(command.clone()))
+            }
             Program::Shell(script) => {
                 vec![
                     "/bin/sh".into(),
@@ -207,6 +229,7 @@ impl Players {
         let address = || address.context("the server did not say its address");
         let (args, first, known): (Vec<String>, usize, What) = match role.story.bystander {
             Bystander::Nobody
+            | Bystander::Load { .. }
             | Bystander::Signals {
                 when: When::WithinGrace, ..
             } => return Ok(None),
@@ -239,6 +262,37 @@ impl Players {
             );
         }
         Ok(Some(client))
+    }
+
+    fn load(&self, role: &Role, address: Option<&str>) -> anyhow::Result<Option<Load>> {
+        let Bystander::Load { keep_alive, probed, .. } = role.story.bystander else {
+            return Ok(None);
+        };
+        let address = address.context("the server did not say its address")?;
+        let start = |options: &[&str]| {
+            let mut victim = self.program("victim");
+            Player::start(victim.args(["load", address, "--until-stdin-closes"]).args(options))
+        };
+        let mut options = vec!["--clients=10"];
+        options.extend(keep_alive.then_some("--keep-alive"));
+        let home = probed
+            .then(|| {
+                Scope::create(
+                    &self.machine.mounts,
+                    &format!("epitaph-{}.slice/kubelet.service", random_hex(4)?),
+                    None,
+                )
+            })
+            .transpose()?;
+        Ok(Some(Load {
+            clients: start(&options)?,
+            kubelet: home
+                .map(|home| {
+                    let cgroup = format!("--cgroup={}", home.v2.display());
+                    Ok::<_, anyhow::Error>((start(&["--clients=1", "--pause-ms=50", "--path=/ready", &cgroup])?, home))
+                })
+                .transpose()?,
+        }))
     }
 
     fn signal(&self, role: &Role, name: &str, pid: u32, signal: i32) -> anyhow::Result<()> {
@@ -285,6 +339,28 @@ impl Players {
             Memory::V1(mount) => Some(mount),
             _ => None,
         }
+    }
+}
+
+/// Clients under way.
+struct Load {
+    clients: Player<Totals>,
+    /// With its cgroup.
+    kubelet: Option<(Player<Totals>, Scope)>,
+}
+
+impl Load {
+    /// Sends them elsewhere: what they saw.
+    fn end(mut self) -> anyhow::Result<[Option<Box<Totals>>; 2]> {
+        self.clients.close();
+        let clients = self.clients.rest()?.pop().map(Box::new);
+        let Some((mut kubelet, home)) = self.kubelet else {
+            return Ok([clients, None]);
+        };
+        kubelet.close();
+        let probes = kubelet.rest()?.pop().map(Box::new);
+        home.remove()?;
+        Ok([clients, probes])
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Story {
     /// Bytes.
     pub memory_limit: Option<u64>,
     pub leaves_core: bool,
+    /// The server is in a network namespace of its own, behind a pair of veth; `ANY` in its arguments is its address there.
+    pub network_namespace: bool,
     pub stop: Stop,
     pub bystander: Bystander,
     pub expected: Expected,
@@ -56,6 +58,14 @@ pub enum Bystander {
     },
     /// A request every 50 ms, from before the stop until after the end.
     KeepsCalling,
+    /// Ten clients of `victim http`, as `victim load` plays them, from before the stop on.
+    Load {
+        keep_alive: bool,
+        /// So long after the stop signal they are sent elsewhere, as a proxy would that heard of it only then.
+        goes_on_ms: u64,
+        /// A kubelet probes it all the while, from a cgroup of its own.
+        probed: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +116,8 @@ pub enum Need {
     Ipv6,
     /// A core that stays in the story's own directory.
     CoreFile,
+    /// `ip`, to make network namespaces with.
+    NetworkNamespace,
 }
 
 impl Story {
@@ -122,6 +134,9 @@ impl Story {
         }
         if matches!(self.program, Program::Victim(args) if args.iter().any(|a| a.starts_with('['))) {
             needs.push(Need::Ipv6);
+        }
+        if self.network_namespace {
+            needs.push(Need::NetworkNamespace);
         }
         if self.leaves_core {
             needs.push(Need::CoreFile);
@@ -145,6 +160,7 @@ pub(crate) const fn stopped(
         pid_namespace: true,
         memory_limit: None,
         leaves_core: false,
+        network_namespace: false,
         stop: by_signal(nix::libc::SIGTERM),
         bystander: Bystander::Nobody,
         expected,

@@ -17,6 +17,12 @@ pub fn boot_now() -> u64 {
     })
 }
 
+/// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, nanoseconds.
+pub fn wall_offset() -> i64 {
+    let nanos = |clock| clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec());
+    nanos(ClockId::CLOCK_REALTIME) - nanos(ClockId::CLOCK_BOOTTIME)
+}
+
 /// `bytes` random bytes as lower-case hex.
 ///
 /// # Errors

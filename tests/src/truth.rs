@@ -129,12 +129,16 @@ impl Played {
                 _,
             ) => count(What::AnsweredAndKept) == n && count(What::Eof) == n,
             (Bystander::Client { count: n, .. }, _) => count(What::Answered) == n,
+            (Bystander::Load { probed, .. }, traffic) => {
+                self.load.as_ref().is_some_and(|load| load.is_as_told(traffic))
+                    && probed == self.probes.as_ref().is_some_and(|probes| probes.is_as_told("refused"))
+            }
             (Bystander::Nobody | Bystander::Signals { .. }, _) => self.seen.is_empty(),
         };
         if !good {
             differs.push(format!(
-                "clients of a server whose traffic is `{}` saw {:?}",
-                story.expected.traffic, self.seen
+                "clients of a server whose traffic is `{}` saw {:?}, {:?}, a kubelet {:?}",
+                story.expected.traffic, self.seen, self.load, self.probes
             ));
         }
     }

@@ -42,6 +42,10 @@ static ARMED_COUNT: Array<u64> = Array::with_max_entries(armed_count::SLOTS, 0);
 #[map]
 static CLOSED_PORTS: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
 
+/// cgroup v2 ids of the kubelet.
+#[map]
+static KUBELETS: HashMap<u64, u32> = HashMap::with_max_entries(64, 0);
+
 /// Room for a record of `kind`, its header written; None (and counted) where there is none.
 #[inline(always)]
 pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
@@ -144,6 +148,11 @@ pub fn arm(cgroup: u64) {
         Err(-17) => {}
         Err(_) => lost(Kind::Tcp),
     }
+}
+
+#[inline(always)]
+pub fn is_kubelet(cgroup: u64) -> bool {
+    KUBELETS.get_ptr(cgroup).is_some()
 }
 
 #[inline(always)]

@@ -54,6 +54,9 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
             }
             record(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
+        if old == SYN_SENT {
+            connect_ended(sk, tcp, cgroup, new);
+        }
         // With an error it was the other side that ended it, its packet handled in the time of whoever ends here.
         if old == ESTABLISHED && (new == FIN_WAIT1 || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) == 0) {
             foreign(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
@@ -65,6 +68,36 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
         {
             refused_client(sk, tcp, netns);
         }
+    }
+}
+
+/// Who was it that could not reach a pod which is going, or could: only the kubelet's own are told where they succeed.
+#[inline(always)]
+unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
+    unsafe {
+        let by_kubelet = maps::is_kubelet(cgroup);
+        if by_kubelet || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) != 0 {
+            client(sk, tcp, cgroup, tcp_op::STATE, (SYN_SENT, new), by_kubelet);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), by_kubelet: bool) {
+    unsafe {
+        let Some(mut entry) = blank(op, cgroup, netns(sk)) else {
+            return;
+        };
+        let record = entry.as_mut_ptr();
+        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        (*record).old_state = old;
+        (*record).new_state = new;
+        (*record).local_port = local_port(tcp);
+        (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
+        (*record).error = Direct::get(sk, Field::SockErr);
+        let kubelet = if by_kubelet { tcp_flags::KUBELET } else { 0 };
+        (*record).flags = tcp_flags::FULL_SOCKET | tcp_flags::CLIENT | kubelet;
+        entry.submit(0);
     }
 }
 
@@ -135,18 +168,22 @@ unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
     }
 }
 
-/// A packet that met no socket. Only a SYN is a refused connection: what else arrives belongs to a connection whose end was told.
+/// A packet that met no socket. A SYN is a refused connection. What else arrives belongs to a connection that has ended, or to
+/// one whose handshake was under way when the listener closed: its client believes in it. A FIN asks for nothing any more.
 #[inline(always)]
 unsafe fn refused_syn(skb: Ptr, reason: u32) {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
+    const FIN: u8 = 0x01;
     unsafe {
         let head: Ptr = Direct::get(skb, Field::SkbHead);
         let ip = head.add(Direct::get::<u16>(skb, Field::SkbNetworkHeader) as usize);
         let tcp = head.add(Direct::get::<u16>(skb, Field::SkbTransportHeader) as usize);
-        if Probed::read::<u8>(tcp.add(13)) & (SYN | ACK) != SYN {
+        let bits = Probed::read::<u8>(tcp.add(13));
+        if bits & FIN != 0 {
             return;
         }
+        let not_syn = if bits & (SYN | ACK) == SYN { 0 } else { tcp_flags::NOT_SYN };
         let device: Ptr = Direct::get(skb, Field::SkbDev);
         if device.is_null() {
             return;
@@ -172,7 +209,7 @@ unsafe fn refused_syn(skb: Ptr, reason: u32) {
         }
         (*record).local_port = port;
         (*record).remote_port = u16::from_be(Probed::read(tcp));
-        (*record).flags = tcp_flags::NO_SOCKET;
+        (*record).flags = tcp_flags::NO_SOCKET | not_syn;
         (*record).reason = reason;
         entry.submit(0);
     }
@@ -225,8 +262,13 @@ unsafe fn of_armed(sk: Ptr, op: u8) {
             return;
         }
         let cgroup = socket_cgroup(sk);
+        let state = Direct::get(sk, Field::SockState);
         if maps::is_armed(cgroup) {
-            record(sk, tcp, cgroup, op, (0, Direct::get(sk, Field::SockState)), 0);
+            record(sk, tcp, cgroup, op, (0, state), 0);
+        }
+        // An RST, and no ICMP message, is what ends this connect.
+        if op == tcp_op::RESET_RECEIVED && state == SYN_SENT {
+            client(sk, tcp, cgroup, op, (0, state), maps::is_kubelet(cgroup));
         }
     }
 }
@@ -256,6 +298,9 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
             (*record).bytes_received = Direct::get(tcp, Field::TcpBytesReceived);
             (*record).last_sent = Direct::get(tcp, Field::TcpLastSent);
             (*record).last_received = Direct::get(tcp, Field::TcpLastReceived);
+        }
+        if has(Field::SockSocket) && Probed::get::<u64>(sk, Field::SockSocket) == 0 {
+            flags |= tcp_flags::UNHELD;
         }
         (*record).flags = flags;
         entry.submit(0);

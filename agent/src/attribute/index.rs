@@ -128,7 +128,8 @@ impl Index {
             },
             Event::CgroupMkdir(made) if made.path.is_none() => self.ask_cgroup(made.cgroup, &mut questions),
             Event::Tcp(tcp) => {
-                if let Some(cgroup) = tcp.cgroup {
+                // Whose a client is decides nothing.
+                if let Some(cgroup) = tcp.cgroup.filter(|_| tcp.client.is_none()) {
                     self.ask_cgroup(cgroup, &mut questions);
                 }
             }

@@ -4,6 +4,8 @@ use clap::Args;
 
 use super::explain;
 use crate::attribute::Subject;
+use crate::kubernetes::PodTermination;
+use crate::pod::{PodIdentity, Workload};
 use crate::termination::{StopSignalIgnored, Termination};
 
 /// Values of one flag are alternatives, and so are `--container` and `--unit` (nothing is both); everything else narrows.
@@ -19,6 +21,15 @@ pub struct Filter {
     /// Subjects in this cgroup or below; path from the hierarchy's root, or as it is below /sys/fs/cgroup
     #[arg(long, value_name = "PATH", value_parser = cgroup_prefix)]
     pub cgroup: Vec<String>,
+    /// Pods in this namespace; * and ? match; may be repeated
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = name_pattern)]
+    pub namespace: Vec<String>,
+    /// Pods with this name; * and ? match
+    #[arg(long, value_name = "NAME", value_parser = name_pattern)]
+    pub pod: Vec<String>,
+    /// Pods of this workload, as NAME or KIND/NAME; * and ? match
+    #[arg(long, value_name = "[KIND/]NAME", value_parser = name_pattern)]
+    pub workload: Vec<String>,
     /// Terminations with this verdict; `epitaph explain` lists them
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
@@ -30,14 +41,42 @@ pub struct Filter {
 impl Filter {
     pub fn matches(&self, t: &Termination) -> bool {
         self.matches_subject(&t.subject, t.cgroup_path.as_deref())
-            && (self.verdict.is_empty() || self.verdict.iter().any(|v| v == t.verdict.headline))
+            && self.matches_identity(t.kubernetes.as_ref().map(|context| &*context.pod))
+            && self.matches_verdict(t.verdict.headline)
             && (!self.unclean || t.verdict.unclean)
     }
 
     /// An early warning passes where the termination that it announces could: `path` is the subject's cgroup where known.
     pub fn matches_early(&self, e: &StopSignalIgnored, path: Option<&str>) -> bool {
         self.matches_subject(&e.subject, path)
-            && (self.verdict.is_empty() || self.verdict.iter().any(|v| v == "ignored-stop-signal"))
+            && self.matches_identity(e.kubernetes.as_ref().map(|context| &*context.pod))
+            && self.matches_verdict("ignored-stop-signal")
+    }
+
+    /// A pod passes with any of its containers, and by its own verdict or one of theirs.
+    pub fn matches_pod(&self, p: &PodTermination) -> bool {
+        let of_container = |t: &Termination| {
+            self.matches_subject(&t.subject, t.cgroup_path.as_deref()) && self.matches_verdict(t.verdict.headline)
+        };
+        let by_subject = !self.container.is_empty() || !self.unit.is_empty() || !self.cgroup.is_empty();
+        self.matches_identity(Some(&p.pod))
+            && (p.containers.iter().any(of_container) || (!by_subject && self.matches_verdict(p.verdict.headline)))
+            && (!self.unclean || p.verdict.unclean)
+    }
+
+    fn matches_verdict(&self, headline: &str) -> bool {
+        self.verdict.is_empty() || self.verdict.iter().any(|v| v == headline)
+    }
+
+    /// What is no pod's, or a pod's that nobody knows, is in no namespace that was asked for.
+    fn matches_identity(&self, pod: Option<&PodIdentity>) -> bool {
+        let Some(pod) = pod else {
+            return self.namespace.is_empty() && self.pod.is_empty() && self.workload.is_empty();
+        };
+        let any = |patterns: &[String], name: &str| patterns.is_empty() || patterns.iter().any(|p| matches(p, name));
+        any(&self.namespace, &pod.namespace)
+            && any(&self.pod, &pod.name)
+            && (self.workload.is_empty() || self.workload.iter().any(|pattern| workload_matches(pattern, &pod.workload)))
     }
 
     /// A subject whose path is not known is in no cgroup that was asked for.
@@ -73,6 +112,13 @@ fn unit_pattern(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+fn name_pattern(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("nothing has an empty name; write a name, or '*' for all".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 fn cgroup_prefix(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("an empty path; write one such as /system.slice, or / for all".to_owned());
@@ -99,6 +145,20 @@ fn below_the_mount(path: &str) -> &str {
 fn unit_matches(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
         || (!pattern.contains('.') && glob(format!("{pattern}.service").as_bytes(), name.as_bytes()))
+}
+
+/// kubectl's habit: `deployment/web`, in any case.
+fn workload_matches(pattern: &str, workload: &Workload) -> bool {
+    match pattern.split_once('/') {
+        Some((kind, name)) => {
+            matches(&kind.to_ascii_lowercase(), &workload.kind.to_ascii_lowercase()) && matches(name, &workload.name)
+        }
+        None => matches(pattern, &workload.name),
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    glob(pattern.as_bytes(), name.as_bytes())
 }
 
 /// `path` is `prefix` or below it: whole components, so `/a` does not contain `/ab`.
@@ -140,6 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::render::fixtures::pods;
     use crate::render::sample;
 
     fn filter(set: impl FnOnce(&mut Filter)) -> Filter {
@@ -257,6 +318,53 @@ mod tests {
         assert!(!filter(|f| f.verdict = vec!["crashed".into()]).matches_early(&early, None));
         assert!(!filter(|f| f.cgroup = vec!["/a".into()]).matches_early(&early, None));
         assert!(filter(|f| f.cgroup = vec!["/a".into()]).matches_early(&early, Some("/a/b")));
+    }
+
+    #[test]
+    fn pods_by_namespace_name_and_workload() {
+        let pod = pods::pod(1);
+        let restarted = pods::restarted(1);
+        type Set = fn(&mut Filter);
+        let cases: [(Set, bool); 10] = [
+            (|f| f.namespace = vec!["shop".into()], true),
+            (|f| f.namespace = vec!["sho?".into()], true),
+            (|f| f.namespace = vec!["bank".into()], false),
+            (|f| f.pod = vec!["cart-*".into()], true),
+            (|f| f.pod = vec!["cart".into()], false),
+            (|f| f.workload = vec!["cart".into()], true),
+            (|f| f.workload = vec!["deployment/cart".into()], true),
+            (|f| f.workload = vec!["job/cart".into(), "Deployment/c*".into()], true),
+            (|f| f.workload = vec!["job/cart".into()], false),
+            (|f| (f.namespace, f.pod) = (vec!["shop".into()], vec!["x".into()]), false),
+        ];
+        for (n, (set, yes)) in cases.into_iter().enumerate() {
+            assert_eq!(filter(set).matches_pod(&pod), yes, "pod, case {n}");
+            assert_eq!(filter(set).matches(&restarted), yes, "container, case {n}");
+            assert_eq!(
+                filter(set).matches_early(&pods::early(&restarted), None),
+                yes,
+                "warning, case {n}"
+            );
+            assert!(!filter(set).matches(&sample::ignored()), "no pod's, case {n}");
+        }
+    }
+
+    #[test]
+    fn a_pod_passes_with_any_of_its_containers() {
+        let pod = pods::pod(1);
+        assert!(Filter::default().matches_pod(&pod));
+        let clean = filter(|f| f.verdict = vec!["clean".into()]);
+        assert!(clean.matches_pod(&pod), "its sidecar ended so");
+        assert!(!filter(|f| f.verdict = vec!["crashed".into()]).matches_pod(&pod));
+        assert!(filter(|f| f.container = vec![format!("{:064x}", 2)]).matches_pod(&pod));
+        assert!(!filter(|f| f.container = vec!["ff".into()]).matches_pod(&pod));
+        assert!(!filter(|f| f.unit = vec!["*".into()]).matches_pod(&pod));
+        let empty = PodTermination {
+            containers: vec![],
+            ..pod
+        };
+        assert!(filter(|f| f.unclean = true).matches_pod(&empty));
+        assert!(!filter(|f| f.cgroup = vec!["/".into()]).matches_pod(&empty));
     }
 
     fn glob_by_definition(p: &[u8], t: &[u8]) -> bool {

@@ -230,6 +230,8 @@ impl Config {
             ("limits.facts", limits.facts),
             ("limits.connections", limits.connections),
             ("limits.pending", limits.pending),
+            ("limits.pods", limits.pods),
+            ("limits.held", limits.held),
             ("limits.index_live", limits.index_live),
             ("limits.index_dead", limits.index_dead),
             ("limits.export_queue", limits.export_queue),

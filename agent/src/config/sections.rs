@@ -249,7 +249,7 @@ impl Default for Host {
 }
 
 /// The Kubernetes API.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
     pub mode: KubernetesMode,
@@ -259,6 +259,22 @@ pub struct Kubernetes {
     /// `spec.nodeName` of the pods that are ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
+    /// Warning Events on pods that ended badly and on their workloads.
+    pub events: bool,
+    /// systemd units whose connections are the kubelet's own probes and hooks.
+    pub kubelet_units: Vec<String>,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Self {
+        Kubernetes {
+            mode: KubernetesMode::default(),
+            kubeconfig: None,
+            node_name: None,
+            events: true,
+            kubelet_units: correlate::KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -293,6 +309,8 @@ pub struct Limits {
     pub facts: usize,
     pub connections: usize,
     pub pending: usize,
+    pub pods: usize,
+    pub held: usize,
     pub index_live: usize,
     pub index_dead: usize,
     #[serde(with = "human_duration")]
@@ -303,6 +321,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Finished terminations waiting for the collector.
     pub export_queue: usize,
+    /// Workloads with series of their own on /metrics.
+    pub workloads: usize,
 }
 
 impl Default for Limits {
@@ -313,6 +333,8 @@ impl Default for Limits {
             facts,
             connections,
             pending,
+            pods,
+            held,
             index_live,
             index_dead,
             reorder,
@@ -325,12 +347,15 @@ impl Default for Limits {
             facts,
             connections,
             pending,
+            pods,
+            held,
             index_live,
             index_dead,
             reorder,
             linger,
             idle,
             export_queue: 2_048,
+            workloads: 400,
         }
     }
 }
@@ -344,6 +369,8 @@ impl Limits {
             facts: self.facts,
             connections: self.connections,
             pending: self.pending,
+            pods: self.pods,
+            held: self.held,
             index_live: self.index_live,
             index_dead: self.index_dead,
             reorder: self.reorder,

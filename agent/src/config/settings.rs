@@ -101,6 +101,12 @@ pub const ALL: &[Setting] = &[
     Setting { key: "kubernetes.node_name", env: &["EPITAPH_NODE_NAME", "NODE_NAME"], flag: Some("--node-name"),
         about: "this node as the API names it; by the downward API (spec.nodeName) in a pod",
         set: |c, v| put_some(&mut c.kubernetes.node_name, v) },
+    Setting { key: "kubernetes.events", env: &["EPITAPH_KUBERNETES_EVENTS"], flag: None,
+        about: "`epitaph agent` posts a Warning Event on each pod that ended badly, and on its workload",
+        set: |c, v| put_bool(&mut c.kubernetes.events, v) },
+    Setting { key: "kubernetes.kubelet_units", env: &["EPITAPH_KUBELET_UNITS"], flag: None,
+        about: "systemd units, `name,name`, whose connections are the kubelet's own probes and hooks, and no client's; a list in the file",
+        set: |c, v| { c.kubernetes.kubelet_units = units(v)?; Ok(()) } },
     Setting { key: "observer.election", env: &["EPITAPH_OBSERVER_ELECTION"], flag: None,
         about: "an observer is active only while it holds the Lease; without, every one is, and two tell everything twice",
         set: |c, v| put_bool(&mut c.observer.election, v) },
@@ -140,6 +146,12 @@ pub const ALL: &[Setting] = &[
     Setting { key: "limits.pending", env: &["EPITAPH_LIMITS_PENDING"], flag: None,
         about: "events that wait for their cgroup's name",
         set: |c, v| put(&mut c.limits.pending, v) },
+    Setting { key: "limits.pods", env: &["EPITAPH_LIMITS_PODS"], flag: None,
+        about: "pods of this node known at once",
+        set: |c, v| put(&mut c.limits.pods, v) },
+    Setting { key: "limits.held", env: &["EPITAPH_LIMITS_HELD"], flag: None,
+        about: "ends of pods' containers that wait for the Kubernetes API's word",
+        set: |c, v| put(&mut c.limits.held, v) },
     Setting { key: "limits.index_live", env: &["EPITAPH_LIMITS_INDEX_LIVE"], flag: None,
         about: "living cgroups, and living processes, known",
         set: |c, v| put(&mut c.limits.index_live, v) },
@@ -158,6 +170,9 @@ pub const ALL: &[Setting] = &[
     Setting { key: "limits.export_queue", env: &["EPITAPH_LIMITS_EXPORT_QUEUE"], flag: None,
         about: "terminations waiting for the collector; the oldest is counted out",
         set: |c, v| put(&mut c.limits.export_queue, v) },
+    Setting { key: "limits.workloads", env: &["EPITAPH_LIMITS_WORKLOADS"], flag: None,
+        about: "workloads with series of their own on /metrics; a new one beyond that is counted as `other`",
+        set: |c, v| put(&mut c.limits.workloads, v) },
     Setting { key: "log.filter", env: &["EPITAPH_LOG", "RUST_LOG"], flag: Some("--log"),
         about: "which messages are logged, such as `info,epitaph::source=debug`",
         set: |c, v| put(&mut c.log.filter, v) },
@@ -266,6 +281,22 @@ fn put_exporter(to: &mut bool, text: &str) -> Result<(), String> {
         _ => return Err("not an exporter that is spoken here: write otlp or none".to_owned()),
     };
     Ok(())
+}
+
+fn units(text: &str) -> Result<Vec<String>, String> {
+    let units: Vec<String> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|unit| !unit.is_empty())
+        .map(str::to_owned)
+        .collect();
+    match units
+        .iter()
+        .find(|unit| !unit.ends_with(".service") && !unit.ends_with(".scope"))
+    {
+        Some(unit) => Err(format!("`{unit}` is neither a .service nor a .scope")),
+        None => Ok(units),
+    }
 }
 
 /// W3C baggage form: `name=value,name=value`, values percent-encoded.

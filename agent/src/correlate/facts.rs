@@ -24,9 +24,13 @@ impl Correlator {
             Event::ProcessExit(exit) => self.index.attribute(&exit.task),
             Event::ProcessExec(exec) => self.index.attribute(&exec.task),
             Event::OomVictim(oom) => self.oom_place(oom),
-            Event::Tcp(tcp) => match tcp.cgroup {
-                Some(cgroup) => self.index.attribute_cgroup(cgroup),
-                None => return false,
+            Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
+                (Some(by), _) => {
+                    self.drops.facts += u64::from(!self.clients.add(at, tcp, by, self.limits.connections));
+                    return true;
+                }
+                (None, Some(cgroup)) => self.index.attribute_cgroup(cgroup),
+                (None, None) => return false,
             },
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) => return true,
         };
@@ -50,6 +54,7 @@ impl Correlator {
             }
             Event::ProcessExit(exit) => {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
+                self.pods.exit(at, own, exit);
                 if let Some(state) = self.subjects.get_mut(&own) {
                     state.ended(at, exit, cap, late);
                 }
@@ -145,6 +150,7 @@ impl Correlator {
         }
         let essential = essential || state.candidates.is_empty();
         state.arm(target.cgroup);
+        let main = state.main();
         let fact = SignalFact {
             at,
             last: at,
@@ -152,6 +158,11 @@ impl Correlator {
             sender: role::sender(&self.index, own, signal),
             signal: *signal,
         };
+        self.seen_in(own, target.start);
+        let is_mains = main.is_none_or(|main| main.id.is(target));
+        if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
+            self.pods.stopped(at, own);
+        }
         self.warn(own, &fact, out);
         let cap = self.limits.facts;
         self.keep(own, |state| state.timeline().signal(fact, essential, cap));
@@ -224,7 +235,12 @@ impl Correlator {
         } else if outside || exec.task.is_ns_init() {
             let mut candidate = Candidate::of(&exec.task, at, outside);
             candidate.came_in(came);
+            state.arm(exec.task.cgroup);
             state.learn(candidate);
+        }
+        self.seen_in(own, exec.task.start);
+        if outside {
+            self.pods.exec(at, own, exec);
         }
         self.reschedule(own);
     }
@@ -244,13 +260,15 @@ impl Correlator {
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
         let cap = self.limits.connections;
+        let clients = std::mem::take(&mut self.clients);
         self.keep_socket(own, |state| {
             if let Some(cgroup) = tcp.cgroup {
                 state.arm(cgroup);
             }
             let over = state.finished.is_some() && state.candidates.is_empty();
-            over || state.timeline().sockets.add(at, tcp, cap)
+            over || state.timeline().sockets.add(at, tcp, &clients, cap)
         });
+        self.clients = clients;
     }
 
     fn oom_place(&self, oom: &OomVictim) -> Attribution {
@@ -282,8 +300,13 @@ impl Correlator {
             if let Some(state) = self.subjects.get_mut(&own)
                 && (outside || candidate.is_ns_init())
             {
+                fact.cgroups
+                    .iter()
+                    .filter(|(cgroup, _)| cgroup.hierarchy == 0)
+                    .for_each(|(cgroup, _)| state.arm(*cgroup));
                 state.learn(candidate);
             }
+            self.seen_in(own, fact.start);
             self.reschedule(own);
         }
         let tgid = fact.tgid;

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use crate::attribute::Index;
 use crate::event::{Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
-use crate::termination::{Basis, Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey, Traffic};
+use crate::termination::{Basis, Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey};
 use crate::verdict::judge::{Fatal, OOM_CHILD_REACH, Open};
 use crate::verdict::{Verdict, judge};
 
+use super::clients::Clients;
 use super::sight::{LATE_REACH, Sight};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
-use super::traffic;
+use super::traffic::Window;
 
 /// A stop signal older than this at the end had nothing to do with it, unless the runtime's SIGKILL followed.
 const STOP_REACH: Duration = Duration::from_secs(3600);
@@ -25,6 +26,8 @@ pub(super) struct Context<'a> {
     pub boot_id: &'a str,
     pub index: &'a Index,
     pub sight: &'a Sight,
+    pub clients: &'a Clients,
+    pub kubelet_known: bool,
     /// Evidence after the end counts for this long.
     pub linger: Duration,
 }
@@ -86,12 +89,14 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         && timeline.sockets.over_cap() == 0
         // The kernel knows a socket by its cgroup v2 only.
         && own.hierarchy == 0
-        && watched(stop.as_ref(), fatal.as_ref(), main.as_ref());
-    let traffic: Traffic = if timeline.sockets.is_empty() {
-        traffic::nothing(observed)
-    } else {
-        timeline.sockets.told(begin, until, observed)
-    };
+        && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
+    let traffic = timeline.sockets.told(&Window {
+        since: state.requested.map_or(begin, |at| at.min(begin)),
+        until,
+        observed,
+        clients: context.clients,
+        kubelet_known: context.kubelet_known,
+    });
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
     let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64

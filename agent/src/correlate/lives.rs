@@ -81,6 +81,8 @@ impl Correlator {
             boot_id: &self.boot_id,
             index: &self.index,
             sight: &self.sight,
+            clients: &self.clients,
+            kubelet_known: !self.kubelets.is_empty(),
             linger: self.limits.linger,
         };
         if let Some(termination) = finish::termination(&context, own, &state, open, self.now) {
@@ -203,7 +205,7 @@ impl Correlator {
             // The judgement says so, unless it finds a step: then this does.
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
-        } else if !state.is_stopping() {
+        } else if !state.is_stopping() && state.requested.is_none() {
             out.extend(state.cgroups.drain(..).map(Output::Forget));
             state.cgroups.push(own);
         }
@@ -217,7 +219,7 @@ impl Correlator {
         state.touched = None;
         if let Some(timeline) = &mut state.timeline {
             timeline.expire(before);
-            if timeline.is_empty() {
+            if timeline.is_empty() && state.requested.is_none() {
                 state.timeline = None;
                 out.extend(state.cgroups.drain(..).map(Output::Forget));
                 state.cgroups.push(own);

@@ -6,9 +6,12 @@
 //!
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
+mod clients;
 mod facts;
 mod finish;
 mod lives;
+mod pods;
+mod requests;
 mod role;
 mod sight;
 mod subject;
@@ -21,10 +24,13 @@ mod tests;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::attribute::{Attribution, Index, Map, Question};
+use crate::attribute::{Attribution, Index, Map, Question, Subject};
 use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
 use crate::termination::{DropReason, Output};
 
+use clients::Clients;
+pub use clients::KUBELET_UNITS;
+use pods::Pods;
 use sight::Sight;
 use subject::State;
 
@@ -41,6 +47,9 @@ pub struct Limits {
     pub connections: usize,
     /// Events that wait for their cgroup's name.
     pub pending: usize,
+    /// Pods known at once, and ends of their containers that wait for the API's word.
+    pub pods: usize,
+    pub held: usize,
     /// Living cgroups and processes in the index (each), and dead ones.
     pub index_live: usize,
     pub index_dead: usize,
@@ -60,6 +69,8 @@ impl Default for Limits {
             facts: 256,
             connections: 4_096,
             pending: 1_024,
+            pods: 4_096,
+            held: 4_096,
             index_live: 65_536,
             index_dead: 8_192,
             reorder: Duration::from_millis(200),
@@ -78,6 +89,8 @@ const KERNEL_KILLS: usize = 64;
 /// Subjects that are over, remembered for this long: a little longer than the index answers for their cgroups.
 const KEEP_GONE: Duration = Duration::from_secs(150);
 const GONE: usize = 1_024;
+/// Cgroups of the kubelet's told apart: one, or a few below a unit that holds more.
+const KUBELETS: usize = 64;
 
 /// See the module.
 pub struct Correlator {
@@ -95,9 +108,17 @@ pub struct Correlator {
     armed: BTreeSet<(Boot, CgroupId)>,
     pending: VecDeque<(Boot, Boot, Event)>,
     kernel_kills: VecDeque<Task>,
+    clients: Clients,
+    /// Units whose sockets are the kubelet's, and their cgroups that exist.
+    kubelet_units: Vec<String>,
+    kubelets: BTreeSet<CgroupId>,
     /// Subjects that are over: their late events (a client that goes on trying) begin nothing new.
     gone: VecDeque<(Boot, CgroupId)>,
     swept: Boot,
+    /// The second layer: what Kubernetes wanted.
+    pods: Pods,
+    /// What the second layer has said in between.
+    said: Vec<Output>,
     drops: Drops,
 }
 
@@ -122,9 +143,28 @@ impl Correlator {
             armed: BTreeSet::new(),
             pending: VecDeque::new(),
             kernel_kills: VecDeque::new(),
+            clients: Clients::default(),
+            kubelet_units: KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
+            kubelets: BTreeSet::new(),
             gone: VecDeque::new(),
             swept: Boot(0),
+            pods: Pods::new(limits),
+            said: Vec::new(),
             drops: Drops::default(),
+        }
+    }
+
+    /// Other units than [`KUBELET_UNITS`].
+    #[must_use]
+    pub fn with_kubelet_units(self, kubelet_units: Vec<String>) -> Correlator {
+        Correlator { kubelet_units, ..self }
+    }
+
+    /// Whether what this cgroup's processes connect to is the kubelet's doing: its probes and hooks.
+    pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
+        match self.index.attribute_cgroup(cgroup) {
+            Attribution::Subject(Subject::Unit { name }, _) => self.kubelet_units.iter().any(|unit| **unit == *name),
+            _ => false,
         }
     }
 
@@ -157,15 +197,23 @@ impl Correlator {
             Input::Cgroup(fact) => self.cgroup(&fact, &mut out),
             Input::Process(fact) => self.process(&fact, &mut out),
             Input::Lost { kind, since, count } => self.sight.lost(kind, since, self.now, count),
-            Input::Clock(_) | Input::Pods(_) | Input::Pod(_) | Input::PodGone(_) | Input::PodHint(_) | Input::ApiClock(_) => {}
+            Input::Clock(offset) => self.pods.clock(offset),
+            Input::Pods(state) => self.pods_state(state),
+            Input::Pod(fact) => self.pod(fact),
+            Input::PodGone(gone) => self.pod_gone(gone),
+            Input::PodHint(hint) => self.pods.hint(self.now, hint),
+            Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Tick => self.report_drops(&mut out),
             Input::End => {
                 self.end(&mut out);
+                out = self.second_layer(self.now, out);
+                self.pods.end(self.now, &self.boot_id, &mut out);
                 self.report_drops(&mut out);
+                return out;
             }
         }
         self.run_timers(until, &mut out);
-        out
+        self.second_layer(until, out)
     }
 
     /// Whose is what, as far as it was told.
@@ -190,7 +238,10 @@ impl Correlator {
             + self.armed.len()
             + self.pending.len()
             + self.kernel_kills.len()
-            + self.gone.len();
+            + self.clients.kept()
+            + self.kubelets.len()
+            + self.gone.len()
+            + self.pods.kept();
         self.subjects.values().map(of).sum::<usize>() + lists
     }
 
@@ -198,15 +249,20 @@ impl Correlator {
         if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
             // Another boot: its clock begins again, and nothing of the old one lives.
             self.end(out);
+            *out = self.second_layer(self.now, std::mem::take(out));
+            self.pods.end(self.now, &self.boot_id, out);
             let drops = std::mem::take(&mut self.drops);
+            let kubelet_units = std::mem::take(&mut self.kubelet_units);
             *self = Correlator {
                 drops,
+                kubelet_units,
                 ..Correlator::new(self.limits)
             };
         }
         self.index.start(observation.hybrid);
         self.sight.start(self.now, observation.since);
         self.now = self.now.max(observation.since);
+        self.pods.clock(observation.wall_offset);
         self.boot_id = observation.boot_id;
     }
 
@@ -229,10 +285,12 @@ impl Correlator {
                     self.know(own, subject);
                 }
                 self.index.remove(self.now, removed.cgroup);
+                self.kubelets.remove(&removed.cgroup);
                 if let Some(state) = self.subjects.get_mut(&removed.cgroup) {
                     state.removed = Some(at);
                     self.reschedule(removed.cgroup);
                 }
+                self.pods.removed(at, removed.cgroup, self.now);
             }
             _ => {
                 if !self.fact(at, &event, out) {
@@ -245,6 +303,9 @@ impl Correlator {
     fn cgroup(&mut self, fact: &CgroupFact, out: &mut Vec<Output>) {
         self.index.insert(self.now, fact);
         let cgroup = fact.cgroup;
+        if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
+            self.kubelets.insert(cgroup);
+        }
         self.retry(|event| cgroup_of(event) == Some(cgroup), out);
     }
 
@@ -284,6 +345,7 @@ impl Correlator {
         ];
         let dropped = counts.into_iter().filter(|(_, count)| *count > 0);
         out.extend(dropped.map(|(reason, count)| Output::Dropped { reason, count }));
+        self.pods.drops(out);
     }
 }
 

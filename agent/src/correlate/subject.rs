@@ -34,6 +34,8 @@ pub(super) struct State {
     /// For whom and when the early warning was said.
     pub warned: Option<(ProcessId, Boot)>,
     pub cgroups: Vec<CgroupId>,
+    /// When its pod's deletion was heard of: its sockets are watched from then on.
+    pub requested: Option<Boot>,
     /// Its place among the timers, as far as it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
@@ -77,6 +79,7 @@ impl State {
             finished: None,
             warned: None,
             cgroups: vec![own],
+            requested: None,
             due: None,
             touched: None,
             armed: None,

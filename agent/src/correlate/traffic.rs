@@ -3,7 +3,8 @@
 //! Rules, one connection (remote address, local address) counting once:
 //! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one.
 //! - *reset*: an RST from an existing socket; or one without a socket for a connection that the end had closed before
-//!   (data that came too late). A connection that was cut and then reset counts as reset.
+//!   (data that came too late), or whose handshake the close overtook. One that was cut and then reset counts as reset.
+//! - *queued*, of these: closed by the close of its listener, before any process held it.
 //! - *cut*: ESTABLISHED → FIN_WAIT1 by the end of a process, or by close(2) where the client's last bytes had got no answer:
 //!   the client sees the same FIN. Idle where the server had sent something and spoke last: keep-alive connections are that.
 //! - Only clients' connections count as reset or cut: those seen accepted, or on the port of a listener that closed. What the
@@ -11,12 +12,28 @@
 //! - A connection on a socket that was handed over (it belongs to another cgroup) is none of these: that the end closed it tells
 //!   that there are such, of which nothing else is seen. The traffic is not observed then.
 //! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
+//! - *rejected*: a connect from this node to an address and a port of the subject's that ended with an error and without an RST.
+//! - What the kubelet connected is apart from all of these, where its sockets are known.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::event::{Boot, Tcp, TcpCounts, TcpOp, TcpState};
+use crate::event::{Boot, Client, Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, ListenerClosed, RefusedSource, Traffic};
+
+use super::clients::{Clients, Connect};
+
+/// What of the sockets' facts belongs to a death, and what else it is told with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window<'a> {
+    /// Both included: from the pod's request, else the stop signal, else the end; until clients have had their say.
+    pub since: Boot,
+    pub until: Boot,
+    /// The probes saw all of it.
+    pub observed: bool,
+    pub clients: &'a Clients,
+    pub kubelet_known: bool,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
@@ -26,16 +43,21 @@ pub(super) struct Sockets {
     /// accepts any number of them.
     accepted: Vec<Boot>,
     accepted_over: u64,
+    /// The same of the kubelet's.
+    kubelet_accepted: Count,
+    /// Addresses at which it was reached, and ports.
+    served: Vec<SocketAddr>,
     /// First and last end of a connection on a socket that belongs to another cgroup.
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap of which something else was known.
     over_cap: u64,
 }
 
+/// Both ends of a connection, as its server sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Pair {
-    remote: SocketAddr,
-    local: SocketAddr,
+pub(super) struct Pair {
+    pub remote: SocketAddr,
+    pub local: SocketAddr,
 }
 
 /// When each thing happened to a connection, first time.
@@ -45,7 +67,11 @@ struct Connection {
     refused_by_server: Option<Boot>,
     refused_by_client: Option<Boot>,
     reset: Option<Boot>,
+    queued: Option<Boot>,
+    /// An RST without a socket, for something else than a SYN.
+    late: Option<Boot>,
     cut: Option<(Boot, Use)>,
+    by_kubelet: bool,
     last: Boot,
 }
 
@@ -57,7 +83,7 @@ impl Connection {
 
     /// A connection that stood, and ended.
     fn is_end_of_one(&self) -> bool {
-        self.reset.is_some() || self.cut.is_some()
+        self.reset.is_some() || self.queued.is_some() || self.late.is_some() || self.cut.is_some()
     }
 }
 
@@ -71,7 +97,7 @@ enum Use {
 
 impl Sockets {
     /// False: over the cap.
-    pub fn add(&mut self, at: Boot, tcp: &Tcp, cap: usize) -> bool {
+    pub fn add(&mut self, at: Boot, tcp: &Tcp, clients: &Clients, cap: usize) -> bool {
         if tcp.foreign {
             let (first, last) = self.foreign.unwrap_or((at, at));
             self.foreign = Some((first.min(at), last.max(at)));
@@ -104,7 +130,16 @@ impl Sockets {
                 // It hung up in its own time, having answered.
                 Use::Idle | Use::Other => return true,
             },
+            // With an error it was the client who gave up waiting.
+            (
+                TcpOp::State {
+                    old: TcpState::Established | TcpState::CloseWait,
+                    new: TcpState::Close,
+                },
+                true,
+            ) if tcp.unheld && tcp.sk_err == 0 => Fact::Queued,
             (TcpOp::ResetSent { .. }, true) => Fact::Reset,
+            (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of its own cgroup these are the subject's doing as a client.
             (TcpOp::ResetReceived | TcpOp::Error { errno: ECONNREFUSED }, false) => Fact::RefusedByClient,
@@ -130,11 +165,19 @@ impl Sockets {
         }
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
+        connection.by_kubelet |= clients.is_kubelets(&pair, at);
         match set {
-            Fact::Accepted => first(&mut connection.accepted, at),
+            Fact::Accepted => {
+                first(&mut connection.accepted, at);
+                if self.served.len() < LISTENERS && !self.served.contains(&tcp.local) {
+                    self.served.push(tcp.local);
+                }
+            }
             Fact::RefusedByServer => first(&mut connection.refused_by_server, at),
             Fact::RefusedByClient => first(&mut connection.refused_by_client, at),
             Fact::Reset => first(&mut connection.reset, at),
+            Fact::Queued => first(&mut connection.queued, at),
+            Fact::Late => first(&mut connection.late, at),
             Fact::Cut(used) => {
                 if connection.cut.is_none_or(|(known, _)| known > at) {
                     connection.cut = Some((at, used));
@@ -144,11 +187,14 @@ impl Sockets {
         true
     }
 
-    /// What belongs to a death: from `begin` to `end`, both included. `observed` where the probes saw all of it.
-    pub fn told(&self, begin: Boot, end: Boot, observed: bool) -> Traffic {
-        let within = |at: Option<Boot>| at.filter(|&at| begin <= at && at <= end);
-        let foreign = self.foreign.is_some_and(|(first, last)| first <= end && begin <= last);
-        let mut traffic = nothing(observed && !foreign);
+    /// What belongs to a death.
+    pub fn told(&self, window: &Window<'_>) -> Traffic {
+        let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);
+        let foreign = self
+            .foreign
+            .is_some_and(|(first, last)| first <= window.until && window.since <= last);
+        let mut traffic = nothing(window.since, window.observed && !foreign);
+        traffic.kubelet.known = window.kubelet_known;
         traffic.listeners = self
             .listeners
             .iter()
@@ -160,40 +206,88 @@ impl Sockets {
             count(&mut traffic.accepted, within(Some(at)));
         }
         traffic.accepted.count += self.accepted_over;
+        if within(Some(self.kubelet_accepted.last)).is_some() {
+            traffic.kubelet.accepted = self.kubelet_accepted;
+        }
         for (pair, connection) in &self.connections {
-            count(&mut traffic.accepted, within(connection.accepted));
-            let cut = connection.cut.filter(|&(at, _)| within(Some(at)).is_some());
-            let by_server = within(connection.refused_by_server);
-            // A pair that was a connection cannot have been refused: its RST came for late data.
-            let existed = connection.accepted.is_some() || connection.cut.is_some();
-            let late = if existed { by_server } else { None };
-            let is_clients = connection.accepted.is_some() || self.has_listened(pair.local.port());
-            if !is_clients && connection.is_end_of_one() {
-                continue;
-            }
-            if let Some(at) = earlier(within(connection.reset), late) {
-                count(&mut traffic.reset, Some(at));
-                continue;
-            }
-            match cut {
-                Some((at, Use::Idle)) => count(&mut traffic.idle_closed, Some(at)),
-                Some((at, used)) => {
-                    count(&mut traffic.cut, Some(at));
-                    traffic.cut_unanswered += u64::from(used == Use::Unanswered);
-                }
-                None if existed => {}
-                None => {
-                    let by_client = within(connection.refused_by_client);
-                    count(&mut traffic.refused, earlier(by_server, by_client));
-                    traffic.refused_source = match (by_server, by_client, traffic.refused_source) {
-                        (Some(_), ..) | (_, _, RefusedSource::ServerReset) => RefusedSource::ServerReset,
-                        (None, Some(_), _) => RefusedSource::ClientError,
-                        (None, None, source) => source,
-                    };
-                }
+            let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
+            // Its connect, seen by another node or namespace than the kernel could tie to the closed port.
+            traffic.kubelet.known |= by_kubelet;
+            let to = if by_kubelet {
+                &mut traffic.kubelet.accepted
+            } else {
+                &mut traffic.accepted
+            };
+            count(to, within(connection.accepted));
+            let end = self.end(pair, connection, within);
+            match (end, by_kubelet) {
+                (Some((End::Refused(_), at)), true) => count(&mut traffic.kubelet.refused, Some(at)),
+                (Some((End::Reset { .. } | End::Cut(_), at)), true) => count(&mut traffic.kubelet.broken, Some(at)),
+                (Some((end, at)), false) => end.count(&mut traffic, at),
+                (Some((End::Idle, _)), true) | (None, _) => {}
             }
         }
+        for (pair, connect) in window.clients.failed(window.since) {
+            self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic);
+        }
         traffic
+    }
+
+    /// What became of a connection within the time that counts.
+    fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
+        let by_server = within(connection.refused_by_server);
+        // A pair that was a connection cannot have been refused: its RST came for late data.
+        let existed = connection.accepted.is_some() || connection.is_end_of_one();
+        let is_clients = connection.accepted.is_some() || self.has_listened(pair.local.port());
+        if !is_clients && connection.is_end_of_one() {
+            return None;
+        }
+        let queued = within(connection.queued);
+        let late = earlier(within(connection.late), by_server.filter(|_| existed));
+        if let Some(at) = earlier(earlier(within(connection.reset), queued), late) {
+            return Some((
+                End::Reset {
+                    queued: queued.is_some(),
+                },
+                at,
+            ));
+        }
+        if let Some((at, used)) = connection.cut.filter(|&(at, _)| within(Some(at)).is_some()) {
+            return Some(match used {
+                Use::Idle => (End::Idle, at),
+                used => (End::Cut(used), at),
+            });
+        }
+        // The kernel knows a closed port by its number and network namespace: a client there may have meant another machine's.
+        let (to, from) = (pair.local.ip(), pair.remote.ip());
+        let is_here = to.is_loopback() || to == from || self.serves_at(to);
+        let by_client = within(connection.refused_by_client).filter(|_| is_here);
+        let source = match by_server {
+            Some(_) => RefusedSource::ServerReset,
+            None => RefusedSource::ClientError,
+        };
+        let refused = earlier(by_server, by_client).filter(|_| !existed)?;
+        Some((End::Refused(source), refused))
+    }
+
+    /// A connect of this node's that failed: to this subject, where it went to an address at which that was reached.
+    fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) {
+        let to = pair.local.ip();
+        let is_port = self.has_listened(pair.local.port()) || self.served.contains(&pair.local);
+        // What the server's side told already.
+        if at.is_none() || self.connections.contains_key(pair) || !is_port || to.is_loopback() || !self.serves_at(to) {
+            return;
+        }
+        match (connect.by, connect.reset) {
+            (Client::Kubelet, _) => count(&mut traffic.kubelet.refused, at),
+            (Client::Other, true) => End::Refused(RefusedSource::ClientError).count(traffic, connect.at),
+            (Client::Other, false) if connect.errno != ETIMEDOUT => count(&mut traffic.rejected, at),
+            (Client::Other, false) => {}
+        }
+    }
+
+    fn serves_at(&self, address: IpAddr) -> bool {
+        self.served.iter().any(|served| served.ip() == address)
     }
 
     fn has_listened(&self, port: u16) -> bool {
@@ -206,6 +300,7 @@ impl Sockets {
         self.connections.retain(|_, connection| connection.last > before);
         self.accepted.retain(|at| *at > before);
         self.accepted_over = 0;
+        self.kubelet_accepted = Count::default();
         self.foreign = self.foreign.filter(|&(_, last)| last > before);
         if let Some((first, _)) = &mut self.foreign {
             *first = (*first).max(before);
@@ -218,10 +313,20 @@ impl Sockets {
 
     /// Keeps of the connections that were only accepted no more than when; of too many of those, only how many.
     fn make_room(&mut self, cap: usize) {
-        let accepted = &mut self.accepted;
-        self.connections.retain(|_, connection| {
+        let Sockets {
+            accepted,
+            kubelet_accepted,
+            connections,
+            ..
+        } = self;
+        connections.retain(|_, connection| {
             let only = connection.is_only_accepted();
-            accepted.extend(only.then_some(connection.accepted).flatten());
+            let at = connection.accepted.filter(|_| only);
+            if connection.by_kubelet {
+                count(kubelet_accepted, at);
+            } else {
+                accepted.extend(at);
+            }
             !only
         });
         if self.accepted.len() > cap {
@@ -259,9 +364,10 @@ impl Sockets {
 }
 
 /// Nothing happened.
-pub(super) fn nothing(observed: bool) -> Traffic {
+fn nothing(since: Boot, observed: bool) -> Traffic {
     Traffic {
         observed,
+        since,
         ..Traffic::default()
     }
 }
@@ -271,10 +377,45 @@ enum Fact {
     RefusedByServer,
     RefusedByClient,
     Reset,
+    Queued,
+    Late,
     Cut(Use),
 }
 
+/// How a client's connection ended.
+enum End {
+    Refused(RefusedSource),
+    Reset { queued: bool },
+    Cut(Use),
+    Idle,
+}
+
+impl End {
+    fn count(self, traffic: &mut Traffic, at: Boot) {
+        let to = match self {
+            End::Refused(source) => {
+                // The server's own word goes before a client's, whichever comes first.
+                if traffic.refused_source != RefusedSource::ServerReset {
+                    traffic.refused_source = source;
+                }
+                &mut traffic.refused
+            }
+            End::Reset { queued } => {
+                traffic.reset_queued += u64::from(queued);
+                &mut traffic.reset
+            }
+            End::Cut(used) => {
+                traffic.cut_unanswered += u64::from(used == Use::Unanswered);
+                &mut traffic.cut
+            }
+            End::Idle => &mut traffic.idle_closed,
+        };
+        count(to, Some(at));
+    }
+}
+
 const ECONNREFUSED: u32 = 111;
+const ETIMEDOUT: u32 = 110;
 const LISTENERS: usize = 64;
 
 fn in_use(counts: Option<TcpCounts>) -> Use {

@@ -233,7 +233,17 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
         TcpOp::ResetReceived => (3, 0, 0, 0),
         TcpOp::Error { .. } => (4, 0, 0, 0),
     };
-    let flags = [false, !t.has_socket, t.by_exit, t.counts.is_some(), t.foreign];
+    let flags = [
+        false,
+        !t.has_socket,
+        t.by_exit,
+        t.counts.is_some(),
+        t.foreign,
+        t.unheld,
+        t.not_syn,
+        t.client.is_some(),
+        t.client == Some(Client::Kubelet),
+    ];
     let counts = t.counts.unwrap_or(TcpCounts {
         bytes_sent: 0,
         bytes_received: 0,
@@ -410,11 +420,21 @@ fn tcp_event() -> impl Strategy<Value = Event> {
         any::<[u32; 3]>(),
         end(),
         end(),
-        any::<[bool; 3]>(),
+        any::<[bool; 5]>(),
+        prop::option::of(prop_oneof![Just(Client::Kubelet), Just(Client::Other)]),
         prop::option::of(counts),
     )
         .prop_map(
-            |(op, cgroup, [netns, sk_err, tgid], local, remote, [has_socket, by_exit, foreign], counts)| {
+            |(
+                op,
+                cgroup,
+                [netns, sk_err, tgid],
+                local,
+                remote,
+                [has_socket, by_exit, foreign, unheld, not_syn],
+                client,
+                counts,
+            )| {
                 let op = if matches!(op, TcpOp::Error { .. }) {
                     TcpOp::Error { errno: sk_err }
                 } else {
@@ -427,6 +447,9 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     local,
                     remote,
                     has_socket,
+                    unheld,
+                    not_syn,
+                    client,
                     by_exit,
                     foreign,
                     sk_err,

@@ -4,21 +4,26 @@
 //! no clock step touches. Text that a process chose is escaped as in [`crate::event::Comm`].
 
 mod objects;
+mod pods;
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
 use crate::event::{Boot, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset};
+use crate::render::id;
 use crate::render::text::escape;
 use crate::termination::{
     Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, StopSignalIgnored, Termination,
     Traffic,
 };
+use crate::verdict::{Advice, Evidence, Verdict};
 
 use objects::*;
 pub use objects::{ChildOomObject, EarlyObject, ObservingObject, ProbeObject, TerminationObject};
+pub use pods::{PodTerminationObject, pod_termination};
 
 /// One object as its line, newline included.
 pub fn line(object: &impl Serialize) -> String {
@@ -27,9 +32,12 @@ pub fn line(object: &impl Serialize) -> String {
     line
 }
 
-/// `trace_id` is that of [`crate::render::id`], hex.
-pub fn termination(t: &Termination, observation: &Observation, trace_id: &str) -> TerminationObject {
-    let clock = observation.wall_offset;
+/// A death that has a trace of its own.
+pub fn termination(t: &Termination, observation: &Observation) -> TerminationObject {
+    in_trace(t, observation.wall_offset, id::of(t))
+}
+
+fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationObject {
     let v = &t.verdict;
     TerminationObject {
         r#type: "termination",
@@ -42,7 +50,8 @@ pub fn termination(t: &Termination, observation: &Observation, trace_id: &str) -
         cgroup: t.cgroup_path.as_deref().map(escape),
         cgroup_id: t.key.cgroup.id,
         boot_id: t.key.boot_id.clone(),
-        trace_id: trace_id.to_owned(),
+        trace_id: trace.to_string(),
+        kubernetes: t.kubernetes.as_ref().map(|context| pods::context(context, clock)),
         verdict: v.headline,
         cause: v.cause,
         exit: v.exit,
@@ -59,21 +68,12 @@ pub fn termination(t: &Termination, observation: &Observation, trace_id: &str) -
         other_exits: t.other_exits,
         connections: connections(&t.traffic, clock),
         gaps: gaps(&t.gaps),
-        evidence: v
-            .evidence
-            .iter()
-            .map(|e| EvidenceObject {
-                source: e.source.name(),
-                time: time(clock, e.at),
-                boot_ns: e.at,
-                after_begin_ms: after_ms(e.at, t.begin),
-                text: escape(&e.text),
-            })
-            .collect(),
+        advice: advice(v),
+        evidence: evidence(v, t.begin, clock),
     }
 }
 
-pub fn early(e: &StopSignalIgnored, observation: &Observation, trace_id: &str) -> EarlyObject {
+pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
     let clock = observation.wall_offset;
     EarlyObject {
         r#type: "stop-signal-ignored",
@@ -81,7 +81,8 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation, trace_id: &str) -
         boot_ns: e.at,
         subject: subject(&e.subject),
         cgroup_id: e.key.cgroup.id,
-        trace_id: trace_id.to_owned(),
+        trace_id: id::of_early(e).to_string(),
+        kubernetes: e.kubernetes.as_ref().map(|context| pods::context(context, clock)),
         signal: e.signal.to_string(),
         sender: actor(&e.sender),
         disposition: disposition(e.disposition),
@@ -280,16 +281,20 @@ fn kill(k: &Kill, clock: WallOffset) -> KillObject {
 }
 
 fn status(exit: &MainExit, clock: WallOffset) -> StatusObject {
-    let (code, signal, core_dumped): (_, Option<Signal>, _) = match exit.status {
-        ExitStatus::Exited(code) => (Some(code), None, false),
-        ExitStatus::Signaled { signal, core_dumped } => (None, Some(signal), core_dumped),
-    };
+    let (code, signal, core_dumped) = code_or_signal(exit.status);
     StatusObject {
         time: time(clock, exit.at),
         boot_ns: exit.at,
         code,
         signal: signal.map(|s| s.to_string()),
         core_dumped,
+    }
+}
+
+fn code_or_signal(status: ExitStatus) -> (Option<u8>, Option<Signal>, bool) {
+    match status {
+        ExitStatus::Exited(code) => (Some(code), None, false),
+        ExitStatus::Signaled { signal, core_dumped } => (None, Some(signal), core_dumped),
     }
 }
 
@@ -307,7 +312,10 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
     let moment = |c: Count, at: Boot| (c.count > 0).then(|| time(clock, at));
     ConnectionsObject {
         observed: t.observed,
+        since: (t.since != Boot(0)).then(|| time(clock, t.since)),
         accepted: t.accepted.count,
+        accepted_first: moment(t.accepted, t.accepted.first),
+        accepted_last: moment(t.accepted, t.accepted.last),
         refused: t.refused.count,
         refused_first: moment(t.refused, t.refused.first),
         refused_last: moment(t.refused, t.refused.last),
@@ -317,9 +325,16 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
             RefusedSource::None => None,
         },
         reset: t.reset.count,
+        reset_queued: t.reset_queued,
         cut: t.cut.count,
         cut_unanswered: t.cut_unanswered,
         idle_closed: t.idle_closed.count,
+        rejected: t.rejected.count,
+        kubelet: t.kubelet.known.then_some(KubeletObject {
+            accepted: t.kubelet.accepted.count,
+            refused: t.kubelet.refused.count,
+            broken: t.kubelet.broken.count,
+        }),
         listeners_closed: t
             .listeners
             .iter()
@@ -331,6 +346,26 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
             })
             .collect(),
     }
+}
+
+fn advice(v: &Verdict) -> Vec<AdviceObject> {
+    let one = |advice: &Advice| AdviceObject {
+        kind: advice.kind.name(),
+        seconds: advice.seconds,
+        text: escape(&advice.text),
+    };
+    v.advice.iter().map(one).collect()
+}
+
+fn evidence(v: &Verdict, begin: Boot, clock: WallOffset) -> Vec<EvidenceObject> {
+    let one = |e: &Evidence| EvidenceObject {
+        source: e.source.name(),
+        time: time(clock, e.at),
+        boot_ns: e.at,
+        after_begin_ms: after_ms(e.at, begin),
+        text: escape(&e.text),
+    };
+    v.evidence.iter().map(one).collect()
 }
 
 fn gaps(g: &Gaps) -> GapsObject {

@@ -7,8 +7,8 @@ use epitaph::attribute::{PodUid, Subject};
 use epitaph::event::{Boot, ExitStatus};
 use epitaph::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported, Request};
 use epitaph::pod::{ContainerKind, PodIdentity, PodOptions, PreStop, Service, Workload};
-use epitaph::termination::Termination;
-use epitaph::verdict::{Cause, Exit};
+use epitaph::termination::{Count, KubeletTraffic, StopSignalIgnored, Termination};
+use epitaph::verdict::{Advice, AdviceKind, Cause, Exit};
 
 use super::{clean, ignored, ms, observation};
 
@@ -149,7 +149,29 @@ pub fn pod(cgroup: u64) -> PodTermination {
     let mut app = in_pod(ignored(cgroup), app);
     app.verdict.cause = Cause::Deleted;
     app.verdict.sentence = format!("container `app`: {}", app.verdict.sentence);
+    app.verdict.advice = vec![Advice {
+        kind: AdviceKind::AcceptWhileDraining,
+        seconds: None,
+        text: "14 connections were refused in the 3.2 s after the listener closed".into(),
+    }];
+    app.traffic.since = before(2_100);
+    app.traffic.reset_queued = 1;
+    app.traffic.rejected = Count {
+        count: 2,
+        first: ms(500),
+        last: ms(900),
+    };
+    app.traffic.kubelet = KubeletTraffic {
+        known: true,
+        refused: Count {
+            count: 3,
+            first: ms(1_000),
+            last: ms(21_000),
+        },
+        ..KubeletTraffic::default()
+    };
     let mut proxy = in_pod(later(clean(cgroup + 1), 30_010), proxy);
+    proxy.traffic.kubelet.known = true;
     proxy.verdict.cause = Cause::Deleted;
     proxy.verdict.sentence = format!("container `proxy`: {}", proxy.verdict.sentence);
     PodTermination {
@@ -227,4 +249,64 @@ pub fn evicted(cgroup: u64, hook: PreStop) -> PodTermination {
         verdict: t.verdict.clone(),
         containers: vec![t],
     }
+}
+
+/// The warning before a death of a pod's container that never heard its stop signal.
+pub fn early(t: &Termination) -> StopSignalIgnored {
+    let stop = t.stop.clone().expect("a stop signal");
+    StopSignalIgnored {
+        key: t.key.clone(),
+        subject: t.subject.clone(),
+        main: t.main,
+        at: stop.at,
+        signal: stop.signal,
+        sender: stop.sender,
+        disposition: stop.disposition,
+        grace_left: t.kubernetes.as_ref().and_then(|context| context.grace),
+        kubernetes: t.kubernetes.clone(),
+        sentence: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler; SIGKILL follows in 30.0 s".into(),
+    }
+}
+
+/// Every text in it comes from outside.
+pub fn hostile(text: &str) -> PodTermination {
+    let mut p = pod(1);
+    let mut identity = Arc::unwrap_or_clone(p.pod);
+    identity.namespace = text.into();
+    identity.name = text.into();
+    identity.node = text.into();
+    identity.workload.kind = text.into();
+    identity.workload.name = text.into();
+    identity.service.name = text.into();
+    let identity = Arc::new(identity);
+    let asked = Asked {
+        cause: Cause::Deleted,
+        evidence: text.into(),
+    };
+    let reported = Reported {
+        exit_code: 1,
+        reason: Some(text.into()),
+    };
+    for t in &mut p.containers {
+        let mut context = Arc::unwrap_or_clone(t.kubernetes.take().expect("a pod's"));
+        context.pod = identity.clone();
+        context.container = Some(text.into());
+        context.image = Some(text.into());
+        context.asked = Some(asked.clone());
+        context.reported = Some(reported.clone());
+        context.incomplete = Some(text.into());
+        if let Some(run) = &mut context.pre_stop {
+            run.hook = PreStop::Exec { program: text.into() };
+            run.failed = Some(text.into());
+        }
+        t.kubernetes = Some(Arc::new(context));
+    }
+    p.verdict.sentence = text.into();
+    p.verdict.remedy = Some(text.into());
+    p.verdict.advice[0].text = text.into();
+    p.verdict.evidence[0].text = text.into();
+    p.asked = Some(asked);
+    p.unseen = vec![(text.into(), Some(reported))];
+    p.pod = identity;
+    p
 }

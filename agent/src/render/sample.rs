@@ -7,8 +7,6 @@ use crate::event::*;
 use crate::termination::*;
 use crate::verdict::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict};
 
-pub const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-
 /// 2026-01-02T03:04:05Z at boot.
 pub fn observation() -> Observation {
     Observation {

@@ -8,9 +8,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::attribute::Subject;
 use crate::event::{Boot, Observation, ProbeState};
+use crate::kubernetes::{PodContext, PodTermination, Reported};
+use crate::pod::PodIdentity;
 use crate::render::json::after_ms;
 use crate::termination::{Gaps, OomKill, StopSignalIgnored, Termination};
-use crate::verdict::Severity;
+use crate::verdict::{Severity, Verdict};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
@@ -25,37 +27,50 @@ pub fn termination(t: &Termination, observation: &Observation, style: Style) -> 
     let v = &t.verdict;
     let paint = Paint(style);
     let mut out = format!(
-        "{} {}  {}{}\n",
+        "{} {}  {}\n",
         paint.dim(&clock(observation, t.end)),
-        paint.bold(&escape(&t.subject.to_string())),
-        paint.severity(v.severity, v.headline),
-        if v.unclean {
-            format!("  {}", paint.severity(v.severity, "UNCLEAN"))
-        } else {
-            String::new()
-        },
+        paint.bold(&name(&t.subject, t.kubernetes.as_deref())),
+        headline(v, &paint),
     );
-    let _ = writeln!(out, "  {}", escape(&v.sentence));
-    if let Some(remedy) = &v.remedy {
-        let _ = writeln!(out, "  {} {}", paint.bold("remedy:"), escape(remedy));
+    words(v, t.begin, &paint, &mut out);
+    if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
+        let _ = writeln!(out, "    {}", paint.severity(Severity::Warning, &gaps));
     }
-    let offsets: Vec<String> = v
-        .evidence
-        .iter()
-        .map(|e| format!("{:+.1} ms", after_ms(e.at, t.begin)))
-        .collect();
-    let width = offsets.iter().map(String::len).max().unwrap_or(0);
-    for (e, offset) in v.evidence.iter().zip(&offsets) {
+    out
+}
+
+/// A pod and, in a line each, its containers.
+pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Style) -> String {
+    let paint = Paint(style);
+    let workload = match p.pod.workload.kind.as_str() {
+        "Pod" => String::new(),
+        kind => format!(" ({} {})", escape(kind), escape(&p.pod.workload.name)),
+    };
+    let mut out = format!(
+        "{} {}{workload}  {}\n",
+        paint.dim(&clock(observation, p.end)),
+        paint.bold(&pod_name(&p.pod)),
+        headline(&p.verdict, &paint),
+    );
+    words(&p.verdict, p.begin, &paint, &mut out);
+    for t in &p.containers {
         let _ = writeln!(
             out,
-            "    {}  {}  {}",
-            paint.dim(&format!("{offset:>width$}")),
-            e.source.name(),
-            escape(&e.text)
+            "    {}  {}",
+            paint.bold(&in_pod(&t.subject, t.kubernetes.as_deref())),
+            headline(&t.verdict, &paint)
         );
+        if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
+            let _ = writeln!(out, "      {}", paint.severity(Severity::Warning, &gaps));
+        }
     }
-    if let Some(gaps) = gaps(&t.gaps) {
-        let _ = writeln!(out, "    {}", paint.severity(Severity::Warning, &gaps));
+    for (name, end) in &p.unseen {
+        let _ = writeln!(
+            out,
+            "    {}  no probe saw its end; the API {}",
+            paint.bold(&format!("container {}", escape(name))),
+            said(end.as_ref())
+        );
     }
     out
 }
@@ -66,7 +81,7 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation, style: Style) -> 
     format!(
         "{} {}  {}\n  {}\n",
         paint.dim(&clock(observation, e.at)),
-        paint.bold(&escape(&e.subject.to_string())),
+        paint.bold(&name(&e.subject, e.kubernetes.as_deref())),
         paint.severity(Severity::Warning, "stop signal ignored"),
         escape(&e.sentence)
     )
@@ -106,8 +121,68 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], sty
     out
 }
 
+fn headline(v: &Verdict, paint: &Paint) -> String {
+    let mut out = paint.severity(v.severity, v.headline);
+    if v.unclean {
+        let _ = write!(out, "  {}", paint.severity(v.severity, "UNCLEAN"));
+    }
+    out
+}
+
+/// Sentence, remedy, advice, evidence.
+fn words(v: &Verdict, begin: Boot, paint: &Paint, out: &mut String) {
+    let _ = writeln!(out, "  {}", escape(&v.sentence));
+    if let Some(remedy) = &v.remedy {
+        let _ = writeln!(out, "  {} {}", paint.bold("remedy:"), escape(remedy));
+    }
+    for advice in &v.advice {
+        let _ = writeln!(out, "  {} {}", paint.bold("advice:"), escape(&advice.text));
+    }
+    let offsets: Vec<String> = v
+        .evidence
+        .iter()
+        .map(|e| format!("{:+.1} ms", after_ms(e.at, begin)))
+        .collect();
+    let width = offsets.iter().map(String::len).max().unwrap_or(0);
+    for (e, offset) in v.evidence.iter().zip(&offsets) {
+        let _ = writeln!(
+            out,
+            "    {}  {}  {}",
+            paint.dim(&format!("{offset:>width$}")),
+            e.source.name(),
+            escape(&e.text)
+        );
+    }
+}
+
+fn name(subject: &Subject, context: Option<&PodContext>) -> String {
+    match context {
+        Some(known) => format!("{} {}", pod_name(&known.pod), in_pod(subject, context)),
+        None => escape(&subject.to_string()),
+    }
+}
+
+fn pod_name(pod: &PodIdentity) -> String {
+    format!("pod {}/{}", escape(&pod.namespace), escape(&pod.name))
+}
+
+fn in_pod(subject: &Subject, context: Option<&PodContext>) -> String {
+    match context.and_then(|context| context.container.as_deref()) {
+        Some(name) => format!("container {}", escape(name)),
+        None => escape(&subject.to_string()),
+    }
+}
+
+fn said(end: Option<&Reported>) -> String {
+    let Some(Reported { exit_code, reason }) = end else {
+        return "says nothing of it".to_owned();
+    };
+    let reason = reason.as_deref().map(|reason| format!(", {}", escape(reason)));
+    format!("says exit code {exit_code}{}", reason.unwrap_or_default())
+}
+
 /// What may be missing from the evidence, None where nothing is.
-fn gaps(gaps: &Gaps) -> Option<String> {
+fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     let Gaps {
         lost,
         over_cap,
@@ -125,6 +200,7 @@ fn gaps(gaps: &Gaps) -> Option<String> {
     if !inactive_probes.is_empty() {
         parts.push(format!("not observed: {}", escape(&inactive_probes.join(", "))));
     }
+    parts.extend(context.and_then(|context| context.incomplete.as_deref()).map(escape));
     (!parts.is_empty()).then(|| format!("gaps: {}", parts.join("; ")))
 }
 
@@ -182,7 +258,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::render::sample;
+    use crate::render::{fixtures, sample};
 
     fn check(t: &Termination, expected: Expect) {
         expected.assert_eq(&termination(t, &sample::observation(), Style::Plain));
@@ -213,6 +289,40 @@ mod tests {
                 gaps: it ran before observation began; 3 signal_generate records lost; not observed: tcp_send_reset
         "#]],
         );
+    }
+
+    #[test]
+    fn a_pod_and_its_containers() {
+        let pod = fixtures::pods::pod(1);
+        expect![[r#"
+            2023-11-14T23:37:10.260Z pod shop/cart-7d9f8b6c5-x2x4z (Deployment cart)  ignored-stop-signal  UNCLEAN
+              container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+              remedy: exec the server from the shell, so that it is PID 1
+              advice: 14 connections were refused in the 3.2 s after the listener closed
+                 +2100.0 ms  signal_generate  SIGTERM from containerd-shim: ignored
+                +32100.0 ms  signal_generate  SIGKILL from containerd-shim
+                container app  ignored-stop-signal  UNCLEAN
+                container proxy  clean
+                  gaps: the API was away for 4.0 s
+                container init  no probe saw its end; the API says exit code 0, Completed
+        "#]].assert_eq(&pod_termination(&pod, &fixtures::observation(), Style::Plain));
+    }
+
+    #[test]
+    fn a_container_whose_pod_goes_on() {
+        let t = fixtures::pods::restarted(1);
+        let early = fixtures::pods::early(&t);
+        let observation = fixtures::observation();
+        expect![[r#"
+            2023-11-14T23:36:40.000Z pod shop/cart-7d9f8b6c5-x2x4z container app  stop signal ignored
+              container `app`: SIGTERM reached PID 1 `sh`, which has no handler; SIGKILL follows in 30.0 s
+            2023-11-14T23:37:10.002Z pod shop/cart-7d9f8b6c5-x2x4z container app  ignored-stop-signal  UNCLEAN
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+              remedy: exec the server from the shell, so that it is PID 1
+                    +0.0 ms  signal_generate  SIGTERM from containerd-shim: ignored
+                +30000.0 ms  signal_generate  SIGKILL from containerd-shim
+        "#]]
+        .assert_eq(&(super::early(&early, &observation, Style::Plain) + &termination(&t, &observation, Style::Plain)));
     }
 
     #[test]
@@ -264,7 +374,12 @@ mod tests {
             let observation = Observation { host: text.clone(), kernel: text.clone(), ..observation };
             let mut warning = sample::early();
             warning.subject = t.subject.clone();
-            warning.sentence = text;
+            warning.sentence = text.clone();
+            let pod = fixtures::pods::hostile(&text);
+            let told = pod_termination(&pod, &fixtures::observation(), Style::Plain);
+            prop_assert!(!told.contains(|c: char| c.is_control() && c != '\n'), "{:?}", told);
+            let lines = pod_termination(&fixtures::pods::hostile("x"), &fixtures::observation(), Style::Plain).lines().count();
+            prop_assert_eq!(told.lines().count(), lines);
             let (_, oom) = sample::child_oom();
             let rest = observing(&observation, &probes, Style::Plain)
                 + &early(&warning, &observation, Style::Plain)

@@ -37,7 +37,7 @@ impl Export {
 
     fn with(
         config: &Config,
-        metrics: impl FnOnce(Resource, Option<(Push, Duration)>) -> Result<Metrics, OTelSdkError>,
+        metrics: impl FnOnce(Resource, Option<(Push, Duration)>, usize) -> Result<Metrics, OTelSdkError>,
     ) -> Result<Export, RuntimeError> {
         let traces = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
             Some(settings) => Some(otlp::start(settings).map_err(wrong)?),
@@ -47,7 +47,8 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
-        let metrics = metrics(own_resource(config), push).map_err(RuntimeError::os("start the metrics"))?;
+        let metrics =
+            metrics(own_resource(config), push, config.limits.workloads).map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
             metrics.follow_export(sink.clone());
         }

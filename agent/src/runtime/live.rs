@@ -16,7 +16,7 @@ use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Sockets};
 
 /// How often the core is told the time and the loss counters are read: well under the core's linger, so that a loss is
 /// known before the death that it touches is judged.
@@ -51,7 +51,7 @@ pub struct Live {
 struct Chores {
     made: Vec<CgroupId>,
     gone: Vec<CgroupId>,
-    over: Vec<CgroupId>,
+    sockets: Vec<Sockets>,
 }
 
 impl Live {
@@ -130,19 +130,19 @@ impl Live {
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
         // Any input can be the one at which a death is due, and its sockets need no watching any more.
-        let mut over = Vec::new();
+        let mut sockets = Vec::new();
         for (kind, count) in self.kernel.lost() {
-            over.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
+            sockets.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
         }
         let offset = clock::wall_offset();
         if u128::from(offset.0.abs_diff(self.wall_offset.0)) > CLOCK_STEP.as_nanos() {
             self.wall_offset = offset;
-            over.extend(self.pipeline.feed(now, Input::Clock(offset))?);
+            sockets.extend(self.pipeline.feed(now, Input::Clock(offset))?);
         }
-        over.extend(self.pipeline.tick(now)?);
+        sockets.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
         self.pipeline.sinks().alive(now)?;
-        self.disarm(over);
+        self.arm(sockets);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
             self.sweep();
@@ -153,8 +153,8 @@ impl Live {
     /// What the kernel said before it comes first: the API's word is always the later one.
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
         self.drain()?;
-        let over = self.pipeline.feed(clock::now(), input)?;
-        self.disarm(over);
+        let sockets = self.pipeline.feed(clock::now(), input)?;
+        self.arm(sockets);
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl Live {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
-        self.disarm(idle);
+        self.arm(idle.into_iter().map(Sockets::Forget).collect());
     }
 
     /// A batch of records; how many.
@@ -197,16 +197,21 @@ impl Live {
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            let told = self.kernel.watch(cgroup, 0);
+            let told = self.kernel.watch(cgroup, 0).and_then(|()| self.kernel.kubelet(cgroup, false));
             not_told(&mut self.pipeline, told);
         }
-        self.disarm(chores.over);
+        self.arm(chores.sockets);
         Ok(count)
     }
 
-    fn disarm(&mut self, over: Vec<CgroupId>) {
-        for cgroup in over.into_iter().filter(|c| c.hierarchy == 0) {
-            let told = self.kernel.disarm(cgroup);
+    fn arm(&mut self, sockets: Vec<Sockets>) {
+        for what in sockets {
+            // The probes see no sockets of other hierarchies.
+            let told = match what {
+                Sockets::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
+                Sockets::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
+                Sockets::Watch(_) | Sockets::Forget(_) => continue,
+            };
             not_told(&mut self.pipeline, told);
         }
     }
@@ -245,7 +250,7 @@ fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut
             pipeline.sinks().dropped("undecodable", 1);
             // As at a replay: the deaths that it may have touched say so.
             if let Some(lost) = lost_in(bytes, clock::now()) {
-                chores.over.extend(pipeline.feed(clock::now(), lost)?);
+                chores.sockets.extend(pipeline.feed(clock::now(), lost)?);
             }
             return Ok(());
         }
@@ -258,9 +263,9 @@ fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut
     let input = Input::Kernel { at, event };
     let now = clock::now();
     for question in pipeline.core().questions(&input) {
-        chores.over.extend(pipeline.feed(now, procfs.answer(&question))?);
+        chores.sockets.extend(pipeline.feed(now, procfs.answer(&question))?);
     }
-    chores.over.extend(pipeline.feed_record(now, bytes, input)?);
+    chores.sockets.extend(pipeline.feed_record(now, bytes, input)?);
     Ok(())
 }
 
@@ -273,7 +278,10 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return,
     };
-    let told = kernel.watch(cgroup, bits);
+    let mut told = kernel.watch(cgroup, bits);
+    if pipeline.core().is_kubelet(cgroup) {
+        told = told.and(kernel.kubelet(cgroup, true));
+    }
     not_told(pipeline, told);
 }
 

@@ -25,10 +25,10 @@ use crate::config::{self, Config, Env, Listen};
 use crate::correlate::Correlator;
 use crate::event::ProbeState;
 use crate::recording::Writer;
-use crate::render::id;
 use crate::render::span::Options;
 use crate::render::text::Style;
 use crate::sink::http::{Health, Server};
+use crate::sink::kubernetes_events;
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
 use crate::source::kernel::{Kernel, LoadError};
@@ -133,10 +133,10 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
         let output = Background::whole(std::io::stdout()).map_err(no_output)?;
-        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter, trace_id);
+        let terminal = terminal::Sink::new(output, show.stream_form(), show.filter);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.
-        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, Correlator::new(config.limits.core()), sinks));
+        let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
         tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
     })
@@ -182,13 +182,18 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
 
     let kernel = Kernel::load(&config.kernel.options())?;
-    let observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
+        // A pod's own host name is the pod's.
+        observation.host.clone_from(node);
+    }
     let recorder = file
         .map(|file| Writer::new(BufWriter::new(file.begin()), &observation))
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
-    if show.is_none() {
+    let is_agent = show.is_none();
+    if is_agent {
         let active = kernel
             .probes()
             .iter()
@@ -214,12 +219,22 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         Some(show) => {
             let form = if live_view { show.live_form() } else { show.stream_form() };
             let output = Background::live(std::io::stdout(), FLUSH).map_err(no_output)?;
-            Some(terminal::Sink::new(output, form, show.filter, trace_id))
+            Some(terminal::Sink::new(output, form, show.filter))
         }
         None => None,
     };
     let mut sinks = sinks(&config, &export, terminal);
     sinks.health = health.clone();
+    // A person who watches must not write to the cluster.
+    let events = pods.as_ref().filter(|_| is_agent && config.kubernetes.events).map(|pods| {
+        let settings = kubernetes_events::Settings::of_node(&pods.node);
+        kubernetes_events::start(pods.client(), settings, clock::now)
+    });
+    let posting = events.map(|(sink, worker)| {
+        export.metrics.follow_events(sink.stats().clone());
+        sinks.events = Some(sink);
+        worker
+    });
     let serving = server.map(|server| {
         let mut stop = stop.clone();
         tokio::spawn(server.serve(export.metrics.clone(), health, clock::now, async move {
@@ -227,18 +242,27 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         }))
     });
 
-    let pipeline = Pipeline::new(Correlator::new(config.limits.core()), observation.clone(), recorder, sinks);
+    let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
     };
     drop(screen);
     tracing::debug!("ending: what waits is sent");
-    tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
+    let posted = async {
+        if let Some(posting) = posting {
+            posting.shutdown(FLUSH).await;
+        }
+    };
+    tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
     }
     observed
+}
+
+fn core(config: &Config) -> Correlator {
+    Correlator::new(config.limits.core()).with_kubelet_units(config.kubernetes.kubelet_units.clone())
 }
 
 fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>) -> Sinks {
@@ -247,6 +271,7 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         health: Arc::default(),
         terminal,
         traces: export.traces(),
+        events: None,
         spans: Options {
             service_name: config.export.service_name.clone(),
             cluster_name: config.export.cluster_name.clone(),
@@ -255,10 +280,6 @@ fn sinks(config: &Config, export: &Export, terminal: Option<terminal::Sink<Backg
         },
         reader_gone: false,
     }
-}
-
-fn trace_id(key: &crate::termination::TerminationKey, main: Option<crate::event::Pid>) -> String {
-    id::trace_id(key, main).to_string()
 }
 
 fn no_output(error: std::io::Error) -> RuntimeError {

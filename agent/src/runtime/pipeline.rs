@@ -14,6 +14,13 @@ use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
 
+/// What the kernel is to do with a cgroup's sockets from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    Watch(CgroupId),
+    Forget(CgroupId),
+}
+
 /// The core between one source and the sinks. Live and replay differ only in who calls it.
 pub struct Pipeline {
     core: Correlator,
@@ -43,8 +50,8 @@ impl Pipeline {
         &mut self.sinks
     }
 
-    /// Takes an input that is not a kernel record. Answers the cgroups that are over.
-    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
+    /// Takes an input that is not a kernel record. Answers whose sockets are to be watched, and whose no more, in this order.
+    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.input(now, &input).map_err(not_recorded)?;
         }
@@ -52,7 +59,7 @@ impl Pipeline {
     }
 
     /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
-    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
+    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Sockets>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(now, bytes).map_err(not_recorded)?;
         }
@@ -60,20 +67,20 @@ impl Pipeline {
     }
 
     /// Time went by. Written down only where the core had something to say about it: replay then says it in the same place.
-    pub fn tick(&mut self, now: Boot) -> Result<Vec<CgroupId>, RuntimeError> {
+    pub fn tick(&mut self, now: Boot) -> Result<Vec<Sockets>, RuntimeError> {
         self.before(&Input::Tick)?;
         let outputs = self.core.handle(now, Input::Tick);
         if let Some(recorder) = self.recorder.as_mut().filter(|_| !outputs.is_empty()) {
             recorder.input(now, &Input::Tick).map_err(not_recorded)?;
         }
-        self.send(outputs)
+        self.send(now, outputs)
     }
 
     /// Takes an input that is written down already.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<CgroupId>, RuntimeError> {
+    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
         self.before(&input)?;
         let outputs = self.core.handle(now, input);
-        self.send(outputs)
+        self.send(now, outputs)
     }
 
     /// What the sinks are to know of an input itself.
@@ -93,26 +100,31 @@ impl Pipeline {
         match input {
             Input::Pods(state) => self.sinks.pods(state),
             Input::Clock(offset) => self.observation.wall_offset = *offset,
+            Input::ApiClock(clock) => self.sinks.api_clock(clock),
             Input::Lost { kind, count, .. } => self.sinks.lost(*kind, *count)?,
             _ => {}
         }
         Ok(())
     }
 
-    fn send(&mut self, outputs: Vec<Output>) -> Result<Vec<CgroupId>, RuntimeError> {
-        let mut over = Vec::new();
+    fn send(&mut self, now: Boot, outputs: Vec<Output>) -> Result<Vec<Sockets>, RuntimeError> {
+        let mut sockets = Vec::new();
         for output in outputs {
             let path = match &output {
                 Output::Forget(cgroup) => {
-                    over.push(*cgroup);
+                    sockets.push(Sockets::Forget(*cgroup));
+                    continue;
+                }
+                Output::Watch(cgroup) => {
+                    sockets.push(Sockets::Watch(*cgroup));
                     continue;
                 }
                 Output::Early(early) => self.core.index().path(early.key.cgroup),
                 _ => None,
             };
-            self.sinks.send(&output, &self.observation, path)?;
+            self.sinks.send(now, &output, &self.observation, path)?;
         }
-        Ok(over)
+        Ok(sockets)
     }
 
     /// Writes what the recorder still holds.

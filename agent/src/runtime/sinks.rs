@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::cli::SysExit;
 use crate::event::{Boot, Kind, Observation, ProbeState};
-use crate::pod::PodsState;
-use crate::render::span::{self, Options};
+use crate::pod::{ApiClock, PodsState};
+use crate::render::span::{self, Options, Trace};
 use crate::sink::http::Health;
+use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
@@ -20,6 +21,7 @@ pub struct Sinks {
     pub health: Arc<Health>,
     pub terminal: Option<terminal::Sink<Background>>,
     pub traces: Option<otlp::Sink>,
+    pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
     /// Nobody reads our output any more: the end of the work.
     pub reader_gone: bool,
@@ -27,13 +29,20 @@ pub struct Sinks {
 
 impl Sinks {
     /// What the core says. `path` is the cgroup's, of a subject that is not over.
-    pub fn send(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> Result<(), RuntimeError> {
+    pub fn send(
+        &mut self,
+        now: Boot,
+        output: &Output,
+        observation: &Observation,
+        path: Option<&str>,
+    ) -> Result<(), RuntimeError> {
         self.metrics.output(output);
-        if let (Some(traces), Output::Terminated(termination)) = (&self.traces, output)
-            && self.spans.wants(&termination.verdict)
-        {
+        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(output, observation)) {
             // A full queue counts its oldest out; the count is on /metrics.
-            traces.offer(span::trace(termination, observation, &self.spans));
+            traces.offer(trace);
+        }
+        if let Some(events) = &self.events {
+            events.offer(output, observation, now);
         }
         self.show(|terminal| terminal.output(output, observation, path))
     }
@@ -52,9 +61,14 @@ impl Sinks {
         self.show(|terminal| terminal.lost(count))
     }
 
+    /// How the Kubernetes API stands to us.
     pub fn pods(&self, state: &PodsState) {
         self.metrics.pods(state);
         self.health.pods(state.clone());
+    }
+
+    pub fn api_clock(&self, clock: &ApiClock) {
+        self.metrics.api_clock(clock);
     }
 
     pub fn dropped(&self, reason: &'static str, count: u64) {
@@ -64,6 +78,7 @@ impl Sinks {
     /// The loop went round.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
+        self.metrics.alive(now);
         if let Some(terminal) = &self.terminal {
             self.metrics.dropped("terminal_queue_full", terminal.out().dropped());
         }
@@ -77,6 +92,15 @@ impl Sinks {
     /// The last words; what was queued for the terminal is written when the sinks are dropped.
     pub fn finish(&mut self) -> Result<(), RuntimeError> {
         self.show(terminal::Sink::finish)
+    }
+
+    fn trace(&self, output: &Output, observation: &Observation) -> Option<Trace> {
+        let wants = |verdict| self.spans.wants(verdict);
+        match output {
+            Output::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
+            Output::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
+            _ => None,
+        }
     }
 
     fn show(

@@ -258,7 +258,7 @@ mod tests {
 
     fn metrics() -> Arc<Metrics> {
         let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
-        Arc::new(Metrics::new(Resource::builder_empty().build(), push).unwrap())
+        Arc::new(Metrics::new(Resource::builder_empty().build(), push, 10).unwrap())
     }
 
     /// Status line's code, content type, body.

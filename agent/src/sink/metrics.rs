@@ -5,8 +5,9 @@
 
 pub mod observer;
 pub mod push;
+mod table;
+mod workloads;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,252 +16,20 @@ use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, MeterProvider as 
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
 use prometheus::{Encoder as _, TextEncoder};
 
 use crate::attribute::{Runtime, Subject};
-use crate::event::{Kind, ProbeState};
-use crate::pod::PodsState;
+use crate::event::{Boot, Kind, ProbeState};
+use crate::pod::{ApiClock, PodsState};
 use crate::render::json::runtime_name;
-use crate::sink::otlp;
+use crate::sink::{kubernetes_events, otlp};
 use crate::termination::{DropReason, Output, Termination};
 use crate::verdict;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-/// An instrument.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// OpenTelemetry's name; [`Row::prometheus`] gives the one at `/metrics`.
-    pub name: &'static str,
-    pub shape: Shape,
-    /// UCUM.
-    pub unit: &'static str,
-    /// Each label and its values, for people.
-    pub labels: &'static [(&'static str, &'static str)],
-    pub about: &'static str,
-}
-
-const SUBJECT: (&str, &str) = ("subject", "container, unit");
-
-pub const TERMINATIONS: Row = Row {
-    name: "epitaph.terminations",
-    shape: Shape::Counter,
-    unit: "{termination}",
-    labels: &[
-        ("verdict", "the headlines of docs/verdicts.md"),
-        ("unclean", "true, false"),
-        SUBJECT,
-        ("runtime", "containerd, cri-o, docker, podman, unnamed; systemd for units"),
-    ],
-    about: "Deaths by verdict. All at 0 from the start: alert on this one",
-};
-pub const BY_CAUSE: Row = Row {
-    name: "epitaph.terminations.by_cause",
-    shape: Shape::Counter,
-    unit: "{termination}",
-    labels: &[
-        ("cause", "see docs/verdicts.md"),
-        ("exit", "see docs/verdicts.md"),
-        ("traffic", "quiet, refused, reset, cut, unknown"),
-    ],
-    about: "The same deaths by the three axes; a combination appears with its first death",
-};
-pub const STOP_DURATION: Row = Row {
-    name: "epitaph.stop.duration",
-    shape: Shape::Histogram,
-    unit: "s",
-    labels: &[SUBJECT],
-    about: "From the stop signal to the end of the main process",
-};
-pub const REFUSAL_DURATION: Row = Row {
-    name: "epitaph.refusal.duration",
-    shape: Shape::Histogram,
-    unit: "s",
-    labels: &[SUBJECT],
-    about: "From the close of the listener to the last refused connection: the preStop sleep that was missing",
-};
-pub const CONNECTIONS: Row = Row {
-    name: "epitaph.connections",
-    shape: Shape::Counter,
-    unit: "{connection}",
-    labels: &[("outcome", "accepted, refused, reset, cut, idle_closed")],
-    about: "Connections of dying subjects, from the stop signal on",
-};
-pub const IGNORED: Row = Row {
-    name: "epitaph.stop_signals.ignored",
-    shape: Shape::Counter,
-    unit: "{signal}",
-    labels: &[SUBJECT],
-    about: "Stop signals that the kernel dropped, counted at once, before the kill",
-};
-pub const CHILD_OOM: Row = Row {
-    name: "epitaph.oom.child_kills",
-    shape: Shape::Counter,
-    unit: "{process}",
-    labels: &[SUBJECT],
-    about: "OOM kills of processes that were not the main one, while the subject went on",
-};
-pub const LOST: Row = Row {
-    name: "epitaph.records.lost",
-    shape: Shape::Counter,
-    unit: "{record}",
-    labels: &[("kind", "the kinds of kernel records")],
-    about: "Records that found no room in the ring buffer; the deaths that they may have touched say so",
-};
-pub const DROPPED: Row = Row {
-    name: "epitaph.dropped",
-    shape: Shape::Counter,
-    unit: "{item}",
-    labels: &[(
-        "reason",
-        "timeline_cap, fact_cap, index_cap, unattributed, undecodable, probe_map, terminal_queue_full; with Kubernetes \
-         pod_unreadable, pod_cap, hint_queue_full, bad_annotation",
-    )],
-    about: "What the agent itself did not keep",
-};
-pub const PROBE: Row = Row {
-    name: "epitaph.probe.state",
-    shape: Shape::Gauge,
-    unit: "",
-    labels: &[("probe", "its tracepoint"), ("state", "active, unsupported, failed")],
-    about: "1 for the state that the probe is in, 0 for the others; /readyz has the reason",
-};
-pub const EXPORT_SPANS: Row = Row {
-    name: "epitaph.export.spans",
-    shape: Shape::Counter,
-    unit: "{span}",
-    labels: &[("outcome", "exported, queue_full, rejected, shutdown")],
-    about: "Spans that the collector took, and those that it never got, by reason",
-};
-pub const EXPORT_RETRIES: Row = Row {
-    name: "epitaph.export.retries",
-    shape: Shape::Counter,
-    unit: "{request}",
-    labels: &[],
-    about: "Export requests that failed and were made again",
-};
-pub const KUBERNETES_SYNCED: Row = Row {
-    name: "epitaph.kubernetes.synced",
-    shape: Shape::Gauge,
-    unit: "",
-    labels: &[],
-    about: "1 while the pods of this node are known and watched, 0 while the API server is away or refuses; /readyz has the \
-            reason. Not there without Kubernetes",
-};
-pub const KUBERNETES_REQUESTS: Row = Row {
-    name: "epitaph.kubernetes.requests",
-    shape: Shape::Counter,
-    unit: "{request}",
-    labels: &[
-        ("resource", "pods, replicaset, job, namespace, events, clock"),
-        ("outcome", "ok, forbidden, failed"),
-    ],
-    about: "What the API server was asked for; a watch counts once, when it begins. Not there without Kubernetes",
-};
-pub const BUILD: Row = Row {
-    name: "epitaph.build.info",
-    shape: Shape::Gauge,
-    unit: "",
-    labels: &[("version", "of the agent"), ("records", "version of the probes' records")],
-    about: "Always 1",
-};
-
-pub const TABLE: &[Row] = &[
-    TERMINATIONS,
-    BY_CAUSE,
-    STOP_DURATION,
-    REFUSAL_DURATION,
-    CONNECTIONS,
-    IGNORED,
-    CHILD_OOM,
-    LOST,
-    DROPPED,
-    PROBE,
-    EXPORT_SPANS,
-    EXPORT_RETRIES,
-    KUBERNETES_SYNCED,
-    KUBERNETES_REQUESTS,
-    BUILD,
-];
-
-/// Seconds; the usual graces (10 s, 30 s) are bounds of their own.
-const BUCKETS: [f64; 15] = [
-    0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
-];
-
-impl Row {
-    /// Name at `/metrics`.
-    pub fn prometheus(&self) -> String {
-        let mut name = self.name.replace('.', "_");
-        if self.unit == "s" {
-            name += "_seconds";
-        }
-        if self.shape == Shape::Counter {
-            name += "_total";
-        }
-        name
-    }
-
-    fn counter(&self, meter: &Meter) -> Counter<u64> {
-        meter
-            .u64_counter(self.name)
-            .with_unit(self.unit)
-            .with_description(self.about)
-            .build()
-    }
-    fn gauge(&self, meter: &Meter) -> Gauge<u64> {
-        meter
-            .u64_gauge(self.name)
-            .with_unit(self.unit)
-            .with_description(self.about)
-            .build()
-    }
-    fn histogram(&self, meter: &Meter) -> Histogram<f64> {
-        let builder = meter
-            .f64_histogram(self.name)
-            .with_unit(self.unit)
-            .with_description(self.about);
-        builder.with_boundaries(BUCKETS.to_vec()).build()
-    }
-}
-
-/// The table of `docs/metrics.md`.
-pub fn markdown() -> String {
-    let observer = [EXPORT_SPANS, EXPORT_RETRIES, BUILD];
-    let observer = observer.iter().chain(observer::TABLE);
-    format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
-}
-
-fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
-    let mut out = String::from("| at /metrics | OTLP | kind | labels | meaning |\n|---|---|---|---|---|\n");
-    for row in rows {
-        let kind = match row.shape {
-            Shape::Counter => "counter",
-            Shape::Gauge => "gauge",
-            Shape::Histogram => "histogram",
-        };
-        let labels: Vec<String> = row
-            .labels
-            .iter()
-            .map(|(name, values)| format!("`{name}` ({values})"))
-            .collect();
-        let _ = writeln!(
-            out,
-            "| `{}` | `{}` | {kind} | {} | {} |",
-            row.prometheus(),
-            row.name,
-            labels.join("; "),
-            row.about
-        );
-    }
-    out
-}
+use table::*;
+pub use table::{Row, Shape, TABLE, markdown};
+use workloads::{What, Workloads};
 
 /// The instruments, and where they are read.
 pub struct Metrics {
@@ -277,16 +46,23 @@ pub struct Metrics {
     lost: Counter<u64>,
     dropped: Counter<u64>,
     probe: Gauge<u64>,
-    synced: Gauge<u64>,
+    kubernetes: Gauge<u64>,
+    clock: Gauge<f64>,
+    opted_out: Counter<u64>,
+    workloads: Workloads,
 }
 
 impl Metrics {
-    /// `push`: an exporter and its interval, which runs in a thread of its own.
+    /// `push`: an exporter and its interval, which runs in a thread of its own. `workloads`: how many have series of their own.
     ///
     /// # Errors
     /// The SDK's own, which no input of ours causes.
-    pub fn new<E: PushMetricExporter>(resource: Resource, push: Option<(E, Duration)>) -> Result<Metrics, OTelSdkError> {
-        let metrics = Metrics::empty(resource, push)?;
+    pub fn new<E: PushMetricExporter>(
+        resource: Resource,
+        push: Option<(E, Duration)>,
+        workloads: usize,
+    ) -> Result<Metrics, OTelSdkError> {
+        let metrics = Metrics::empty(resource, push, workloads)?;
         metrics.start_at_zero();
         Ok(metrics)
     }
@@ -295,13 +71,24 @@ impl Metrics {
     ///
     /// # Errors
     /// As [`Metrics::new`].
-    pub fn empty<E: PushMetricExporter>(resource: Resource, push: Option<(E, Duration)>) -> Result<Metrics, OTelSdkError> {
+    pub fn empty<E: PushMetricExporter>(
+        resource: Resource,
+        push: Option<(E, Duration)>,
+        workloads: usize,
+    ) -> Result<Metrics, OTelSdkError> {
         let registry = prometheus::Registry::new();
         let reader = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
             .scope_info_enabled(false)
             .build()?;
-        let mut builder = SdkMeterProvider::builder().with_resource(resource).with_reader(reader);
+        let mut builder = SdkMeterProvider::builder()
+            .with_resource(resource)
+            .with_reader(reader)
+            .with_view(move |instrument: &Instrument| {
+                let bounded = instrument.name().starts_with("epitaph.workload.");
+                let stream = Stream::builder().with_cardinality_limit(workloads::series(workloads));
+                bounded.then(|| stream.build().ok()).flatten()
+            });
         if let Some((exporter, interval)) = push {
             builder = builder.with_reader(PeriodicReader::builder(exporter).with_interval(interval).build());
         }
@@ -318,7 +105,10 @@ impl Metrics {
             lost: LOST.counter(&meter),
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
-            synced: KUBERNETES_SYNCED.gauge(&meter),
+            kubernetes: KUBERNETES_STATE.gauge(&meter),
+            opted_out: OPTED_OUT.counter(&meter),
+            clock: KUBERNETES_CLOCK.gauge_f64(&meter),
+            workloads: Workloads::new(workloads, &meter),
             provider,
             registry,
             meter,
@@ -357,15 +147,17 @@ impl Metrics {
         for kind in Kind::ALL {
             self.lost(kind, 0);
         }
+        self.opted_out.add(0, &[]);
         for reason in [
             DropReason::TimelineCap,
             DropReason::FactCap,
             DropReason::IndexCap,
             DropReason::Unattributed,
+            DropReason::PodCap,
         ] {
             self.dropped(reason.name(), 0);
         }
-        for reason in ["undecodable", "probe_map", "terminal_queue_full"] {
+        for reason in ["undecodable", "probe_map", "terminal_queue_full", workloads::OVER_CAP] {
             self.dropped(reason, 0);
         }
     }
@@ -373,14 +165,53 @@ impl Metrics {
     /// Counts what the core said.
     pub fn output(&self, output: &Output) {
         match output {
-            Output::Terminated(t) => self.termination(t),
-            Output::Early(e) => self.ignored.add(1, &[KeyValue::new("subject", subject(&e.subject).0)]),
+            Output::Terminated(t) => {
+                self.termination(t);
+                if let Some(context) = &t.kubernetes {
+                    let over = self
+                        .workloads
+                        .ended(&context.pod.workload, What::Container, &t.verdict, [&t.traffic]);
+                    self.dropped(workloads::OVER_CAP, over);
+                }
+            }
+            Output::PodTerminated(pod) => {
+                pod.containers.iter().for_each(|t| self.termination(t));
+                let traffic = pod.containers.iter().map(|t| &t.traffic);
+                let over = self.workloads.ended(&pod.pod.workload, What::Pod, &pod.verdict, traffic);
+                self.dropped(workloads::OVER_CAP, over);
+            }
+            Output::Early(e) => {
+                self.ignored.add(1, &[KeyValue::new("subject", subject(&e.subject).0)]);
+                if let Some(context) = &e.kubernetes {
+                    self.workloads.ignored(&context.pod.workload);
+                }
+            }
             Output::ChildOomKilled { subject: of, .. } => {
                 self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0)]);
             }
             Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
-            Output::PodTerminated(pod) => pod.containers.iter().for_each(|t| self.termination(t)),
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) => {}
+            Output::Workload(workload) => self.workloads.runs(workload),
+            Output::WorkloadGone(workload) => self.workloads.gone(workload),
+            Output::OptedOut { count } => self.opted_out.add(*count, &[]),
+            Output::Forget(_) | Output::Watch(_) => {}
+        }
+    }
+
+    /// Time went by.
+    pub fn alive(&self, now: Boot) {
+        self.workloads.alive(now);
+    }
+
+    pub fn pods(&self, state: &PodsState) {
+        let synced = matches!(state, PodsState::Synced);
+        for (name, is) in [("synced", synced), ("away", !synced)] {
+            self.kubernetes.record(u64::from(is), &[KeyValue::new("state", name)]);
+        }
+    }
+
+    pub fn api_clock(&self, clock: &ApiClock) {
+        for (name, nanos) in [("least", clock.earliest), ("most", clock.latest)] {
+            self.clock.record(nanos as f64 / 1e9, &[KeyValue::new("bound", name)]);
         }
     }
 
@@ -406,10 +237,6 @@ impl Metrics {
         }
     }
 
-    pub fn pods(&self, state: &PodsState) {
-        self.synced.record(u64::from(*state == PodsState::Synced), &[]);
-    }
-
     /// Reads the totals of requests to the API server at every collection: resource, outcome, count.
     pub fn follow_requests(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
         self.meter
@@ -422,6 +249,20 @@ impl Metrics {
                         count,
                         &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
                     );
+                }
+            })
+            .build();
+    }
+
+    /// Reads the totals of Kubernetes Events at every collection.
+    pub fn follow_events(&self, stats: Arc<kubernetes_events::Stats>) {
+        self.meter
+            .u64_observable_counter(KUBERNETES_EVENTS.name)
+            .with_unit(KUBERNETES_EVENTS.unit)
+            .with_description(KUBERNETES_EVENTS.about)
+            .with_callback(move |observer| {
+                for outcome in kubernetes_events::OUTCOMES {
+                    observer.observe(stats.get(outcome), &[KeyValue::new("outcome", outcome.name())]);
                 }
             })
             .build();

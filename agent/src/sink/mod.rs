@@ -1,6 +1,7 @@
 //! Where terminations go.
 
 pub mod http;
+pub mod kubernetes_events;
 pub mod metrics;
 pub mod otlp;
 pub mod own_spans;

@@ -1,10 +1,15 @@
 //! What could be set better, by measurement. Pure, and apart from the verdict: a clean end can have advice, too.
 
+mod clients;
 mod grace;
 
 use serde::Serialize;
 
+use super::Exit;
 use super::judge::Case;
+
+pub(super) use clients::cover;
+pub(super) use grace::{whole_seconds, with_reserve};
 
 /// One setting that was measured to be wrong or tight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,8 +51,9 @@ impl AdviceKind {
 }
 
 /// In order of kind, at most one of each.
-pub(super) fn list(case: &Case<'_>) -> Vec<Advice> {
-    let mut list: Vec<Advice> = grace::advice(case).into_iter().collect();
+pub(super) fn list(case: &Case<'_>, exit: Exit) -> Vec<Advice> {
+    let mut list: Vec<Advice> = grace::advice(case, exit).into_iter().collect();
+    list.extend(clients::advice(case));
     list.sort_by_key(|advice| advice.kind);
     list
 }

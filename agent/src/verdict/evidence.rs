@@ -1,10 +1,12 @@
 //! What a verdict rests on, as lines: which probe saw what, when.
 
+mod kubernetes;
+
 use super::Evidence;
 use super::judge::Case;
-use super::sentence::{actor, many, target};
+use super::sentence::{actor, many, seconds, target};
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult, TargetState};
-use crate::termination::{Count, Role};
+use crate::termination::{Count, RefusedSource, Role};
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     let mut list = Vec::new();
@@ -86,11 +88,37 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             });
         }
     };
-    count(case.traffic.accepted, "accepted after the stop signal");
-    count(case.traffic.refused, "refused");
-    count(case.traffic.reset, "reset");
-    count(case.traffic.cut, "cut");
-    count(case.traffic.idle_closed, "closed idle");
+    let traffic = case.traffic;
+    let before_stop = case.stop.is_some_and(|stop| traffic.since < stop.at);
+    let accepted = match before_stop {
+        true => format!(
+            "accepted since its pod was to go, the last {} later",
+            seconds(traffic.accepted.last.since(traffic.since))
+        ),
+        false => "accepted after the stop signal".to_owned(),
+    };
+    count(traffic.accepted, &accepted);
+    let by_clients = match traffic.refused_source {
+        RefusedSource::ClientError => ", known from clients on this machine only: no reset of its own was seen",
+        RefusedSource::ServerReset | RefusedSource::None => "",
+    };
+    // Nobody's probes without a kubelet.
+    let with_probes = match case.kubernetes {
+        Some(_) if !traffic.kubelet.known => "; the kubelet's own may be among them, for its cgroup is not known",
+        _ => "",
+    };
+    count(traffic.refused, &format!("refused{by_clients}{with_probes}"));
+    let queued = match traffic.reset_queued {
+        0 => String::new(),
+        n => format!(", {n} in the accept queue when the listener closed"),
+    };
+    count(traffic.reset, &format!("reset{queued}{with_probes}"));
+    count(traffic.cut, &format!("cut{with_probes}"));
+    count(traffic.idle_closed, "closed idle");
+    count(traffic.rejected, "rejected on the way, by ICMP and not by itself");
+    count(traffic.kubelet.refused, "of the kubelet's own refused: not a client's");
+    count(traffic.kubelet.broken, "of the kubelet's own reset or cut: not a client's");
+    kubernetes::add(case, &mut list);
     list
 }
 

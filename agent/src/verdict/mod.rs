@@ -7,6 +7,8 @@ mod pod;
 mod sentence;
 mod spent;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use serde::Serialize;
 
@@ -15,7 +17,7 @@ use crate::event::{Boot, Kind};
 pub use advice::{Advice, AdviceKind};
 pub use judge::judge;
 pub use pod::pod;
-pub use sentence::{ignored, seconds};
+pub use sentence::{ignored, in_container, seconds};
 
 /// Why it had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

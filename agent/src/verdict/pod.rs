@@ -1,7 +1,7 @@
 //! Many containers, one verdict.
 
 use super::table::row;
-use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice};
+use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{Asked, Reported};
 use crate::termination::Termination;
 
@@ -15,6 +15,10 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
         .map(|of| of.verdict.traffic)
         .max_by_key(|axis| weight(*axis));
     let unclean = members.iter().filter(|member| member.verdict.unclean).count();
+    let clean = members
+        .iter()
+        .filter(|member| member.verdict.exit == Exit::Clean && !member.verdict.unclean)
+        .count();
     let total = members.len();
     // The first of equals: they are in the order of their ends.
     let speaker = members
@@ -31,8 +35,8 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
     let others: Vec<String> = members
         .iter()
         .enumerate()
-        .filter(|(other, member)| *other != place && member.verdict.unclean)
-        .map(|(_, member)| format!("container `{}`: {}", member.name, member.verdict.headline))
+        .filter(|(other, _)| *other != place)
+        .filter_map(|(_, member)| member.aside())
         .collect();
     let mut evidence: Vec<Evidence> = members
         .iter()
@@ -51,7 +55,7 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
     Verdict {
         cause: asked.map_or(verdict.cause, |asked| asked.cause),
         traffic: traffic.unwrap_or(TrafficAxis::Unknown),
-        sentence: sentence(member, unclean, total, &others),
+        sentence: sentence(member, (clean, unclean, total), &others),
         advice: advice::join(members.iter().flat_map(|member| &member.verdict.advice)),
         evidence,
         ..verdict.clone()
@@ -61,6 +65,10 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
 struct Member {
     name: String,
     verdict: Verdict,
+    /// What the API says of one that was not seen.
+    hearsay: Option<String>,
+    /// Its end came before the pod's, and as it should, by all that is said.
+    done: bool,
 }
 
 impl Member {
@@ -69,6 +77,8 @@ impl Member {
         Member {
             name: name.unwrap_or_else(|| of.subject.to_string()),
             verdict: of.verdict.clone(),
+            hearsay: None,
+            done: false,
         }
     }
 
@@ -80,7 +90,7 @@ impl Member {
                 reason: Some(reason),
             }) => format!("the API says {reason}, exit code {exit_code}"),
             Some(Reported { exit_code, reason: None }) => format!("the API says exit code {exit_code}"),
-            None => "nor does the API say how it ended".to_owned(),
+            None => "the API does not say how it ended".to_owned(),
         };
         let exit = match reported {
             Some(reported) if reported.never_started() => Exit::RuntimeFailed,
@@ -102,15 +112,29 @@ impl Member {
                 remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row.remedy)),
                 ..Verdict::pending()
             },
+            hearsay: Some(says),
+            done: reported.is_some_and(|reported| reported.exit_code == 0),
         }
     }
 
     fn precedence(&self) -> u8 {
+        if self.done {
+            return 0;
+        }
         row(self.verdict.exit, self.verdict.traffic).precedence
+    }
+
+    /// What is left to say of one that does not speak for the pod.
+    fn aside(&self) -> Option<String> {
+        match &self.hearsay {
+            Some(says) => Some(format!("container `{}` was not seen: {says}", self.name)),
+            None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
+            None => None,
+        }
     }
 }
 
-fn sentence(member: &Member, unclean: usize, total: usize, others: &[String]) -> String {
+fn sentence(member: &Member, (clean, unclean, total): (usize, usize, usize), others: &[String]) -> String {
     let own = &member.verdict.sentence;
     if total == 1 {
         return own.clone();
@@ -118,8 +142,7 @@ fn sentence(member: &Member, unclean: usize, total: usize, others: &[String]) ->
     let prefix = format!("container `{}`: ", member.name);
     let rest = own.strip_prefix(&prefix).unwrap_or(own);
     let how_many = match unclean {
-        0 if member.verdict.severity == Severity::Info => format!("all {total} clean"),
-        0 => format!("none of {total} known to be unclean"),
+        0 => format!("{clean} of {total} clean"),
         _ => format!("{unclean} of {total} unclean"),
     };
     let mut text = format!("container `{}` ({how_many}): {rest}", member.name);

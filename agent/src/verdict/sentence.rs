@@ -1,16 +1,30 @@
-//! The plain sentence with the measured times, and the remedy with its numbers.
+//! The plain sentence with the measured times; [`remedy`] has what to do about it.
+
+mod kubernetes;
+mod remedy;
 
 use std::time::Duration;
 
 use super::judge::{Blocked, Case, Crash, Finding, Missing, Open, Why};
-use super::table::row;
+use super::spent::Spent;
 use super::{Exit, TrafficAxis};
+pub(super) use remedy::remedy;
+
 use crate::attribute::Attribution;
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal};
-use crate::termination::{Actor, MainProcess, OomKill, Role};
+use crate::kubernetes::PodContext;
+use crate::termination::{Actor, MainProcess, OomKill, RefusedSource, Role};
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
-    let mut text = upper(how_it_ended(case, finding));
+    let how = how_it_ended(case, finding);
+    let mut text = match case.kubernetes {
+        Some(context) => in_container(context, &how),
+        None => upper(how),
+    };
+    for clause in kubernetes::clauses(case, finding) {
+        text.push_str("; ");
+        text.push_str(&clause);
+    }
     for clause in clients(case, finding.exit, traffic) {
         text.push_str("; ");
         text.push_str(&clause);
@@ -26,6 +40,11 @@ pub fn ignored(main: Option<&MainProcess>, signal: Signal, disposition: Disposit
         target(main),
         dropped(disposition, is_init)
     ))
+}
+
+/// The same of a container whose pod is known.
+pub fn in_container(context: &PodContext, sentence: &str) -> String {
+    format!("{}: {sentence}", context.name())
 }
 
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
@@ -52,7 +71,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::DefaultAction => default_action(case, &who),
         Why::Nonzero => match case.stop {
             Some(_) => format!("{asked}{}and it exited with {}, {took} later", ran_handler(case), code(case)),
-            None => format!("{who} ended by itself with {}", code(case)),
+            None => format!("{who} ended by itself with {}{}", code(case), young(case)),
         },
         Why::Ignored => format!("{asked}; {killed}"),
         Why::Blocked(how) => {
@@ -66,7 +85,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             };
             format!("{}, {how}; {killed}", reached(case))
         }
-        Why::AfterGrace => {
+        Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
             let handled = match case.stop.and_then(|stop| Some((stop, stop.handler_entered?))) {
                 Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
                     format!("its handler was entered {} later", seconds(at.since(stop.at)))
@@ -110,6 +129,16 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::NamespaceEnded => format!("{who} was killed with its pid namespace, whose first process had ended"),
         Why::Crashed(how) => crashed(case, *how, &who),
+        Why::Expected => match case.stop {
+            Some(_) => format!(
+                "{asked}{}and it ended with {}, {took} later, as expected",
+                ran_handler(case),
+                code(case)
+            ),
+            None => format!("{who} ended by itself with {}, as expected", code(case)),
+        },
+        Why::Stuck => kubernetes::stuck(case, &who),
+        Why::NeverStarted => kubernetes::never_started(case),
         Why::Unknown(missing) => unknown(case, missing, &who),
     }
 }
@@ -223,11 +252,12 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         Crash::Itself => "ended itself by",
         Crash::Limit => "ran into a limit of its own and was ended by",
     };
-    format!("{who} {how} {signal}{}{while_stopping}", core(case))
+    format!("{who} {how} {signal}{}{while_stopping}{}", core(case), young(case))
 }
 
 fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
-    let status = case.exit.map_or(String::new(), |exit| {
+    let unseen = || format!("how {who} ended is not known: ");
+    let status = case.exit.map_or_else(unseen, |exit| {
         format!("{who} {}, but why is not known: ", super::evidence::status(exit.status))
     });
     let reason = match missing {
@@ -269,13 +299,25 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("its end cut {}{unanswered}", many(traffic.cut.count, "connection")));
     }
     if traffic.reset.count > 0 {
-        clauses.push(format!("{} reset", were(traffic.reset.count)));
+        let queued = match traffic.reset_queued {
+            0 => String::new(),
+            n if n == traffic.reset.count => ", in its accept queue when the listener closed".to_owned(),
+            n => format!(", {n} of them in its accept queue when the listener closed"),
+        };
+        clauses.push(format!("{} reset{queued}", were(traffic.reset.count)));
     }
     if traffic.refused.count > 0 {
         let window = refusal_window(case).map_or(String::new(), |window| {
             format!(" in the {} after the listener closed", seconds(window))
         });
-        clauses.push(format!("{} refused{window}", were(traffic.refused.count)));
+        let source = match traffic.refused_source {
+            RefusedSource::ClientError => " (known from clients on this machine only)",
+            RefusedSource::ServerReset | RefusedSource::None => "",
+        };
+        clauses.push(format!("{} refused{window}{source}", were(traffic.refused.count)));
+    }
+    if traffic.rejected.count > 0 {
+        clauses.push(format!("{} rejected on the way to it", were(traffic.rejected.count)));
     }
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
         clauses.push("its sockets were not observed".to_owned());
@@ -283,63 +325,15 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     clauses
 }
 
+/// What the preStop took: a sleep that covers more replaces it.
+fn hook(case: &Case<'_>) -> Duration {
+    Spent::of(case).and_then(|spent| spent.hook).unwrap_or_default()
+}
+
 /// From the first listener's end to the last refusal.
 fn refusal_window(case: &Case<'_>) -> Option<Duration> {
     let closed = case.traffic.listeners.iter().map(|listener| listener.at).min()?;
     Some(case.traffic.refused.last.since(closed))
-}
-
-pub(super) fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
-    let grace = case.stop.zip(case.kill).map(|(stop, kill)| kill.at.since(stop.at));
-    match (&finding.why, finding.exit) {
-        (Why::Ignored, _) => {
-            let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
-            let lost = grace.map_or(String::new(), |grace| {
-                format!(": it would have saved the {} of waiting", seconds(grace))
-            });
-            Some(format!(
-                "handle {signal} in {}, `exec` the program in place of a shell, or run it under a small init such as tini{lost}",
-                target(case.main)
-            ))
-        }
-        (Why::AfterGrace, _) => {
-            let grace = seconds(grace.unwrap_or_default());
-            Some(format!(
-                "it needs more than the {grace} it was given: raise the grace, or finish the shutdown sooner"
-            ))
-        }
-        (Why::Blocked(Blocked::Frozen), _) => Some("thaw the cgroup before stopping it".to_owned()),
-        (Why::Blocked(Blocked::Stopped), _) => Some("continue the process (SIGCONT) before stopping it".to_owned()),
-        (Why::Blocked(Blocked::Traced), _) => Some("detach the debugger before stopping it".to_owned()),
-        (Why::Blocked(Blocked::HandlerNeverEntered | Blocked::NothingEntered), _) => {
-            Some("look for what kept it from running: a disk or network mount that hangs, or no CPU time".to_owned())
-        }
-        (_, Exit::Clean) => clients_remedy(case, axis),
-        (Why::KilledByOther, _) => case.fatal.map(|fatal| {
-            format!(
-                "find out why {} does that; stop it by the runtime's own command",
-                actor(&fatal.sender)
-            )
-        }),
-        (_, exit) => Some(lower(row(exit, axis).remedy)),
-    }
-}
-
-fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
-    let traffic = case.traffic;
-    match axis {
-        TrafficAxis::Quiet | TrafficAxis::Unknown => None,
-        TrafficAxis::Refused => Some(match refusal_window(case) {
-            Some(window) => format!(
-                "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided them",
-                were(traffic.refused.count),
-                seconds(window),
-                window.as_millis().div_ceil(1000).max(1)
-            ),
-            None => lower(row(Exit::Clean, axis).remedy),
-        }),
-        TrafficAxis::Reset | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
-    }
 }
 
 /// "PID 1 `sh`" where it is its namespace's first, else "`nginx` (pid 77)".
@@ -371,6 +365,17 @@ fn code(case: &Case<'_>) -> String {
         Some(ExitStatus::Exited(code)) => format!("code {code}"),
         Some(ExitStatus::Signaled { signal, .. }) => signal.to_string(),
         None => "an end that was not seen".to_owned(),
+    }
+}
+
+/// Of a container that did not live for a second: it never came up, and the kubelet will try again.
+fn young(case: &Case<'_>) -> String {
+    let lived = case.main.zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
+    match lived {
+        Some(lived) if case.kubernetes.is_some() && case.stop.is_none() && lived < Duration::from_secs(1) => {
+            format!(", {} after its start", seconds(lived))
+        }
+        _ => String::new(),
     }
 }
 

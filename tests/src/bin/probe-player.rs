@@ -79,6 +79,11 @@ fn main() -> anyhow::Result<()> {
             }
         }
         "serve" => serve(args.next()),
+        "connect" => args.try_for_each(|to| {
+            // Either way it is the kernel's word that counts.
+            let said = TcpStream::connect(to).map_or_else(|error| error.kind().to_string(), |_| "connected".to_owned());
+            Ok(say(&said)?)
+        }),
         other => anyhow::bail!("no role {other}"),
     }
 }

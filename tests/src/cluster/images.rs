@@ -10,12 +10,16 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::cluster::Tools;
+
 /// What holds a pod's namespaces; never stopped but by SIGKILL.
 pub const PAUSE: &str = "localhost/pause:test";
 /// busybox under all its names; runs `sh`.
 pub const BUSYBOX: &str = "localhost/busybox:test";
 /// `/victim`, with busybox beside it for hooks and probes.
 pub const VICTIM: &str = "localhost/victim:test";
+/// The same, with SIGQUIT for its STOPSIGNAL.
+pub const VICTIM_STOPPED_BY_QUIT: &str = "localhost/victim-quit:test";
 /// The agent, `/epitaph`, and the libraries it needs: no shell, as it is shipped.
 pub const EPITAPH: &str = "localhost/epitaph:test";
 /// `/go-server`, an HTTP server that handles no signal.
@@ -44,29 +48,31 @@ enum Entry {
 }
 
 /// Every image that a node needs before its first pod, and the stories besides, made in `dir`. `players` holds this package's
-/// programs and `epitaph`; `go_server` is a program of the tools.
+/// programs and `epitaph`.
 ///
 /// # Errors
 /// A program is missing, or a file cannot be written.
-pub fn all(players: &Path, go_server: &Path, dir: &Path) -> anyhow::Result<Vec<Image>> {
+pub fn all(tools: &Tools, players: &Path, dir: &Path) -> anyhow::Result<Vec<Image>> {
     fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     let scratch = dir.join("stripped");
     fs::create_dir_all(&scratch).with_context(|| format!("create {}", scratch.display()))?;
     let stripped = |name: &str| strip(&players.join(name), &scratch.join(name));
+    let victim = Recipe::new(VICTIM)
+        .busybox(&tools.node("busybox"))?
+        .program(&stripped("victim")?, "/victim")?
+        .entrypoint(&["/victim"]);
     let recipes = [
         Recipe::new(PAUSE)
             .program(&stripped("pause")?, "/pause")?
             .entrypoint(&["/pause"]),
-        Recipe::new(BUSYBOX).busybox()?.entrypoint(&["sh"]),
-        Recipe::new(VICTIM)
-            .busybox()?
-            .program(&stripped("victim")?, "/victim")?
-            .entrypoint(&["/victim"]),
+        Recipe::new(BUSYBOX).busybox(&tools.node("busybox"))?.entrypoint(&["sh"]),
+        victim.clone().named(VICTIM_STOPPED_BY_QUIT).stop_signal("SIGQUIT"),
+        victim,
         Recipe::new(EPITAPH)
             .program(&stripped("epitaph")?, "/epitaph")?
             .entrypoint(&["/epitaph"]),
         Recipe::new(GO_SERVER)
-            .program(go_server, "/go-server")?
+            .program(&tools.program("go-server"), "/go-server")?
             .entrypoint(&["/go-server"]),
     ];
     recipes.iter().map(|recipe| recipe.write(dir)).collect()
@@ -116,20 +122,15 @@ impl Recipe {
         Ok(self)
     }
 
-    /// This machine's busybox, under the name of every applet.
+    /// The static `busybox`, under the name of every applet.
     ///
     /// # Errors
-    /// There is none, or it needs libraries.
-    pub fn busybox(mut self) -> anyhow::Result<Recipe> {
-        let busybox = Path::new("/bin/busybox");
+    /// It cannot be run here.
+    pub fn busybox(mut self, busybox: &Path) -> anyhow::Result<Recipe> {
         let list = Command::new(busybox)
             .arg("--list")
             .output()
-            .context("run /bin/busybox (busybox-static)")?;
-        ensure!(
-            libraries(busybox)?.is_empty(),
-            "/bin/busybox is not static: install busybox-static"
-        );
+            .with_context(|| format!("run {}", busybox.display()))?;
         for applet in String::from_utf8_lossy(&list.stdout)
             .lines()
             .filter(|applet| *applet != "busybox")

@@ -18,7 +18,7 @@ use crate::cluster::credentials::write_private;
 use crate::cluster::images::{self, Image};
 use crate::cluster::node::{Node, NodeConfig};
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{Cluster, FEATURE_GATES, Known, MOST_NODES, NODES, Tools, node_name};
+use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, Tools, node_name};
 use crate::http::free_port;
 use crate::jaeger::{self, Jaeger};
 use crate::sys::boot_now;
@@ -49,7 +49,7 @@ pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn
     let cluster = Cluster::open(directory)?.context("the cluster that was just written down is gone")?;
     if nodes > 0 {
         let images = directory.join("images");
-        let images = timed(say, "images", || images::all(players, &tools.program("go-server"), &images))?;
+        let images = timed(say, "images", || images::all(tools, players, &images))?;
         scope(|threads| {
             let start = |index| {
                 threads.spawn({
@@ -133,8 +133,16 @@ pub fn status(directory: &Path) -> anyhow::Result<(String, bool)> {
     Ok((text, all))
 }
 
-/// One at a time: held until it is dropped.
+/// One at a time: held until it is dropped. Refuses a directory that holds something else: it would be removed in the end.
 fn alone(directory: &Path) -> anyhow::Result<File> {
+    let marks = ["cluster.json", "processes", NODES, "credentials"];
+    let ours = marks.iter().any(|mark| directory.join(mark).exists());
+    let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
+    ensure!(
+        ours || empty,
+        "{} holds something that is no cluster: it is left alone",
+        directory.display()
+    );
     let path = directory.with_extension("lock");
     let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
     file.lock().with_context(|| format!("lock {}", path.display()))?;
@@ -199,6 +207,7 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
     let directory = cluster.node_directory(&name);
     let begin = boot_now();
     let since = || (boot_now() - begin) as f64 / 1e9;
+    let kubectl = cluster.control_plane()?.kubectl();
     let known = Node::open(&directory, Lifetime::Detached).ok();
     let ended = known.is_some();
     let node = match known.and_then(|mut node| node.runs().then_some(node)) {
@@ -207,6 +216,8 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
             if ended {
                 say(&format!("{name} had ended: it is made anew"));
             }
+            // Else what the API server still says of an earlier one would pass for this one's word.
+            kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
             clear(&directory)?;
             let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
             let node = node.with_context(|| format!("start {name}"))?;
@@ -214,10 +225,9 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
             node
         }
     };
-    let kubectl = cluster.control_plane()?.kubectl();
     let object = format!("node/{name}");
-    kubectl.run(&["wait", "--for=create", &object, "--timeout=300s"])?;
-    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=300s"])?;
+    kubectl.run(&["wait", "--for=create", &object, "--timeout=600s"])?;
+    kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=600s"])?;
     say(&format!("{name}: Ready after {:.1} s", since()));
     let imported = import(&node, images, &directory)?;
     say(&format!(
@@ -240,7 +250,6 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
         memory_mib: MEMORY_MIB,
         feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
         kubelet: Value::Null,
-        proxy_min_sync: None,
         name,
         index,
     })
@@ -248,7 +257,7 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
 
 /// Brings what the node does not have yet into its containerd; how many that were.
 fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usize> {
-    let file = directory.join("images.json");
+    let file = directory.join(IMAGES);
     let mut known: BTreeMap<String, String> = match fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", file.display()))?,
         Err(_) => BTreeMap::new(),
@@ -330,4 +339,35 @@ fn timed<T>(say: &dyn Fn(&str), what: &str, step: impl FnOnce() -> anyhow::Resul
     let done = step().with_context(|| format!("bring up: {what}"))?;
     say(&format!("{what}: ready after {:.1} s", (boot_now() - begin) as f64 / 1e9));
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_something_else_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("precious");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("letter"), "dear").unwrap();
+        let error = down(&directory, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("left alone"), "{error}");
+        assert!(directory.join("letter").exists());
+    }
+
+    #[test]
+    fn what_was_written_down_is_ended_though_the_rest_cannot_be_read() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("state");
+        fs::create_dir_all(directory.join("processes")).unwrap();
+        fs::write(directory.join("cluster.json"), "{").unwrap();
+        let mut command = std::process::Command::new("sleep");
+        command.arg("1000");
+        let records = directory.join("processes");
+        let mut etcd = Process::start("etcd", command, &parent.path().join("log"), &records, Lifetime::Caller).unwrap();
+        down(&directory, &|_| {}).unwrap();
+        assert!(!etcd.runs());
+        assert!(!directory.exists());
+    }
 }

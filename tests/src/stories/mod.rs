@@ -3,6 +3,7 @@
 mod dropped;
 mod ends;
 mod kills;
+mod load;
 mod traffic;
 
 use std::time::Duration;
@@ -15,9 +16,15 @@ use crate::victim::SIGRTMIN_3;
 
 /// All of them, in the order in which they are told.
 pub fn stories() -> impl Iterator<Item = &'static Story> {
-    [ends::STORIES, dropped::STORIES, kills::STORIES, traffic::STORIES]
-        .into_iter()
-        .flatten()
+    [
+        ends::STORIES,
+        dropped::STORIES,
+        kills::STORIES,
+        traffic::STORIES,
+        load::STORIES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 const CLEAN: Expected = Expected {
@@ -68,7 +75,8 @@ const fn suffered(verdict: &'static str, traffic: &'static str, sentence: &'stat
 }
 
 const MEMORY_LIMIT: u64 = 24 << 20;
-const ANY: &str = "127.0.0.1:0";
+/// In a network namespace of its own, the address there.
+pub(crate) const ANY: &str = "127.0.0.1:0";
 const GRACE_FOR_SERVERS: Stop = Stop::Signal {
     signal: SIGTERM,
     grace: Duration::from_secs(4),

@@ -1,6 +1,8 @@
 //! The processes that die in the stories, one behaviour per name. Each really does what it says: it installs the handler,
 //! blocks the signal, faults, allocates. It says `ready` on stdout once its signals are as the story wants them.
 
+mod http;
+pub mod load;
 mod memory;
 mod serve;
 
@@ -14,6 +16,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 
 use crate::sys;
+pub use load::{Failure, Totals, What};
 
 /// systemd's own stop signal for a container: glibc's SIGRTMIN is 34.
 pub const SIGRTMIN_3: i32 = 37;
@@ -49,6 +52,26 @@ fn behave(args: &[&str]) -> Result<i32> {
             ready("")?;
             next(&mut handled)?;
             sleep(FOREVER);
+            Ok(0)
+        }
+        ["handle-for", seconds, code] => {
+            let mut handled = handle()?;
+            ready("")?;
+            next(&mut handled)?;
+            sleep(Duration::from_secs(parse(seconds)? as u64));
+            parse(code)
+        }
+        // What a preStop hook or a probe runs.
+        ["hook", seconds, code] => {
+            sleep(Duration::from_secs(parse(seconds)? as u64));
+            parse(code)
+        }
+        // So many MiB; then as `handle 0`.
+        ["fill", file, mebibytes] => {
+            let mut handled = handle()?;
+            std::fs::write(file, vec![1; (parse(mebibytes)? as usize) << 20])?;
+            ready("")?;
+            next(&mut handled)?;
             Ok(0)
         }
         ["reraise"] => {
@@ -114,6 +137,8 @@ fn behave(args: &[&str]) -> Result<i32> {
         }
         ["allocate-at-once"] => memory::allocate(),
         ["child-allocates"] => child_allocates(),
+        ["http", mode, address, options @ ..] => http::serve(mode, address, options),
+        ["load", address, options @ ..] => load::load(address, options),
         ["serve", mode, address] => serve::serve(mode, address),
         _ => Err(Error::other("no such behaviour")),
     }
@@ -137,6 +162,24 @@ fn next(handled: &mut PipeReader) -> Result<i32> {
     let mut signal = [0];
     handled.read_exact(&mut signal)?;
     Ok(i32::from(signal[0]))
+}
+
+/// The value of `--name=VALUE` among the options.
+fn option<T: std::str::FromStr>(options: &[&str], name: &str, default: T) -> Result<T> {
+    let value = options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
+    let Some(value) = value else { return Ok(default) };
+    value
+        .parse()
+        .map_err(|_| Error::other(format!("{name}={value} has no such value")))
+}
+
+/// An option that is not known is a mistake, not a default.
+fn known(options: &[&str], names: &[&str]) -> Result<()> {
+    let name = |option: &&str| option.split('=').next().unwrap_or_default().to_owned();
+    match options.iter().map(name).find(|name| !names.contains(&name.as_str())) {
+        Some(unknown) => Err(Error::other(format!("no option `{unknown}`, but {}", names.join(", ")))),
+        None => Ok(()),
+    }
 }
 
 fn parse(code: &str) -> Result<i32> {

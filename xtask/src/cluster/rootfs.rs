@@ -20,8 +20,15 @@ use crate::{
 };
 
 const SUITE: &str = "trixie";
-/// What mmdebstrap, mke2fs and the initrd need of the machine that builds.
-const TOOLS: [&str; 4] = ["mmdebstrap", "e2fsprogs", "cpio", "xz-utils"];
+/// What makes the disk and the initrd, and what runs the machines and talks to them.
+const TOOLS: [&str; 6] = [
+    "mmdebstrap",
+    "e2fsprogs",
+    "cpio",
+    "xz-utils",
+    "qemu-system-x86",
+    "openssh-client",
+];
 const PACKAGES: [&str; 22] = [
     "systemd",
     "systemd-sysv",
@@ -79,6 +86,8 @@ pub struct Rootfs {
     pub disk: PathBuf,
     pub kernel: PathBuf,
     pub initrd: PathBuf,
+    /// Static, for images. Not the host's: Debian 12's falls over its own name resolution.
+    pub busybox: PathBuf,
 }
 
 /// Builds the disk with `programs` in `/usr/local/bin`, once for its content. The path of each must change with its content.
@@ -91,7 +100,9 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
         disk: dir.join("rootfs.raw"),
         kernel: dir.join("vmlinuz"),
         initrd: dir.join("initrd"),
+        busybox: dir.join("busybox"),
     };
+    debian::ensure(&TOOLS, "the cluster's nodes")?;
     if dir.is_dir() {
         return Ok(parts);
     }
@@ -99,19 +110,26 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
         shell::is_root(),
         "a Debian root for the nodes is made by root: run this task as root"
     );
-    debian::ensure(&TOOLS, "the nodes' disk")?;
     // Under another name until it is whole.
     let partial = dir.with_extension(std::process::id().to_string());
-    let root = partial.join("root");
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    if let Err(error) = make(programs, &partial) {
+        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+        return Err(error);
+    }
+    fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))?;
+    Ok(parts)
+}
+
+fn make(programs: &[PathBuf], partial: &Path) -> Result<()> {
+    let root = partial.join("root");
     bootstrap(&root)?;
     add_programs(&root, programs)?;
     take_kernel(&root, &partial.join("vmlinuz"))?;
-    make_initrd(&root, &partial)?;
+    fs::copy(root.join("bin/busybox"), partial.join("busybox")).context("taking busybox from the nodes' root")?;
+    make_initrd(&root, partial)?;
     make_disk(&root, &partial.join("rootfs.raw"))?;
-    fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
-    fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))?;
-    Ok(parts)
+    fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))
 }
 
 fn key(programs: &[PathBuf]) -> String {
@@ -122,6 +140,7 @@ fn key(programs: &[PathBuf]) -> String {
     }
     content.part("init", INIT.as_bytes());
     content.part("size", &DISK_MIB.to_le_bytes());
+    content.part("files", b"rootfs.raw vmlinuz initrd busybox");
     // Their directory bears the key of their content; reading 200 MB at every call would take seconds.
     for program in programs {
         content.part("program", program.as_os_str().as_encoded_bytes());
@@ -180,7 +199,7 @@ fn make_initrd(root: &Path, dir: &Path) -> Result<()> {
     for sub in ["bin", "proc", "sys", "dev", "root", "node", "modules"] {
         fs::create_dir_all(tree.join(sub)).with_context(|| format!("making the initrd's {sub}"))?;
     }
-    fs::copy(root.join("bin/busybox"), tree.join("bin/busybox")).context("copying busybox into the initrd")?;
+    fs::copy(dir.join("busybox"), tree.join("bin/busybox")).context("copying busybox into the initrd")?;
     for applet in ["sh", "mount", "umount", "cat", "cp", "sleep", "insmod", "switch_root"] {
         symlink("busybox", tree.join("bin").join(applet))?;
     }

@@ -35,6 +35,7 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
         links.insert("node/rootfs.raw".into(), parts.disk);
         links.insert("node/vmlinuz".into(), parts.kernel);
         links.insert("node/initrd".into(), parts.initrd);
+        links.insert("node/busybox".into(), parts.busybox);
     }
     linked(&links)
 }

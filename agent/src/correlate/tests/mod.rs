@@ -3,6 +3,7 @@
 mod doubt;
 mod hosts;
 mod kills;
+mod pods;
 mod processes;
 mod properties;
 mod script;

@@ -135,7 +135,7 @@ proptest! {
 }
 
 /// Few cgroups and process ids, so that they meet.
-fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
+pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
     let [_, _, verb, a, b, c, d, e, f, g, h, i] = *bytes;
     let at = Boot(now.0.saturating_sub(u64::from(i) * 2_000_000));
     let cgroup = |n: u8| CgroupId::v2(100 + u64::from(n % 24));
@@ -229,6 +229,13 @@ fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             local: ([10, 0, 0, 1], u16::from(d)).into(),
             remote: ([10, 0, 0, 2], u16::from(e)).into(),
             has_socket: f % 2 == 0,
+            unheld: f % 5 == 0,
+            not_syn: f % 11 == 0,
+            client: match f % 13 {
+                0 => Some(Client::Kubelet),
+                1 => Some(Client::Other),
+                _ => None,
+            },
             by_exit: f % 3 == 0,
             foreign: f % 7 == 0,
             sk_err: 111,

@@ -3,15 +3,17 @@
 //! One fact per line, `+SECONDS verb …`. Standing cast: `systemd` (PID 1), `shim` and its child `runc` (in containerd.service),
 //! `bash` (a shell of the host's). `proc NAME key=value…` adds to it: `in=CGROUP pid=N ns=PID level=N start=+S comm=TEXT
 //! parent=NAME`. Cgroups: `mkdir NAME` makes a container, `mkdir NAME.service` a unit,
-//! `mkdir NAME.service/NAME` a container below one.
+//! `mkdir NAME.service/NAME` a container below one, `mkdir POD:NAME` one of a pod (see `pods/cast.rs`, also for what the API says).
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use super::pods::cast::Cast;
 use crate::correlate::{Correlator, Limits};
 use crate::event::*;
+use crate::pod::{ApiClock, PodsState};
 use crate::termination::Output;
 
 pub(super) struct Script {
@@ -28,14 +30,18 @@ pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
 struct Parser {
     cgroups: HashMap<String, CgroupId>,
     tasks: HashMap<String, Task>,
+    parents: HashMap<Pid, Task>,
     inputs: Vec<(Boot, Input)>,
+    api: Cast,
 }
 
 pub(super) fn parse(script: &str) -> Script {
     let mut parser = Parser {
         cgroups: HashMap::new(),
         tasks: HashMap::new(),
+        parents: HashMap::new(),
         inputs: Vec::new(),
+        api: Cast::default(),
     };
     // Unless the script says when the observation began, it did long before.
     if !script.lines().any(|line| line.split_whitespace().nth(1) == Some("start")) {
@@ -50,9 +56,7 @@ pub(super) fn parse(script: &str) -> Script {
         ("runc", 60, 50, CONTAINERD),
         ("bash", 70, 69, HOST),
     ] {
-        parser
-            .tasks
-            .insert(name.to_owned(), task(pid, ppid, cgroup, Boot(pid.into()), name));
+        parser.cast(name, task(pid, ppid, cgroup, Boot(pid.into()), name));
     }
     for line in script
         .lines()
@@ -95,11 +99,14 @@ impl Parser {
         if words[0] == "proc" {
             return self.proc(&words[1..]);
         }
+        if words[0] == "pod" {
+            return self.api.declare(&words[1..]);
+        }
         let at = time(words[0]);
         let rest = &words[2..];
         let event = match words[1] {
             "start" => return self.begin(at),
-            "mkdir" => self.mkdir(rest[0]),
+            "mkdir" => self.mkdir(rest[0], rest.get(1).and_then(|word| word.strip_prefix("as="))),
             "rmdir" => Event::CgroupRmdir(CgroupRmdir {
                 cgroup: self.cgroups[rest[0]],
             }),
@@ -132,6 +139,29 @@ impl Parser {
                 let name = rest[0].to_owned();
                 return self.inputs.push((at, Input::Probe { name, state }));
             }
+            "api" => {
+                let state = match rest[0] {
+                    "synced" => PodsState::Synced,
+                    _ => PodsState::Away {
+                        reason: rest.get(1).map(|reason| (*reason).to_owned()),
+                    },
+                };
+                return self.inputs.push((at, Input::Pods(state)));
+            }
+            "pod" => {
+                let mut api = std::mem::take(&mut self.api);
+                let input = api.version(at, rest, |name| self.cgroup(name));
+                self.api = api;
+                return self.inputs.push((at, input));
+            }
+            "gone" => return self.inputs.push((at, self.api.gone(at, rest))),
+            "hint" => return self.inputs.push((at, self.api.hint(at, rest))),
+            // The API server's clock minus ours, milliseconds, at least and at most.
+            "skew" => {
+                let nanos = |word: &str| word.parse::<i64>().expect("milliseconds") * 1_000_000;
+                let (earliest, latest) = (nanos(rest[0]), nanos(rest[1]));
+                return self.inputs.push((at, Input::ApiClock(ApiClock { earliest, latest })));
+            }
             "tick" => return self.inputs.push((at, Input::Tick)),
             "end" => return self.inputs.push((at, Input::End)),
             name => self.signal(name, rest),
@@ -163,16 +193,23 @@ impl Parser {
         if process.ns_pid == 0 {
             process.ns_pid = process.tgid.0;
         }
-        self.tasks.insert(words[0].to_owned(), process);
+        self.cast(words[0], process);
     }
 
-    fn mkdir(&mut self, name: &str) -> Event {
+    fn cast(&mut self, name: &str, task: Task) {
+        self.tasks.insert(name.to_owned(), task);
+        self.parents.insert(task.tgid, task);
+    }
+
+    fn mkdir(&mut self, name: &str, like: Option<&str>) -> Event {
         let cgroup = self.cgroup(name);
-        let path = match (name.strip_suffix(".service"), name.split_once('/')) {
+        let shown = like.map_or(cgroup, |like| self.cgroup(like));
+        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, shown));
+        let path = pod.unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
             (Some(_), _) => format!("/system.slice/{name}"),
             (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
             (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
-        };
+        });
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,
             parent: CgroupId::v2(2),
@@ -182,11 +219,7 @@ impl Parser {
 
     fn exec(&self, words: &[&str]) -> Event {
         let task = self.task(words[0]);
-        let parent = self
-            .tasks
-            .values()
-            .find(|parent| parent.tgid == task.ppid)
-            .expect("its parent");
+        let parent = self.parents.get(&task.ppid).expect("its parent");
         Event::ProcessExec(ProcessExec {
             task,
             parent_cgroup: parent.cgroup,
@@ -196,6 +229,9 @@ impl Parser {
 
     fn found(&mut self, at: Boot, name: &str) {
         let task = self.task(name);
+        let of_pod = self.cgroups.iter().find(|(_, cgroup)| **cgroup == task.cgroup);
+        let of_pod = of_pod.and_then(|(name, cgroup)| Some(self.api.path(name.split_once(':')?.0, *cgroup)));
+        let docker = || format!("/system.slice/docker-{:0<64x}.scope", task.cgroup.id);
         let fact = ProcessFact {
             tgid: task.tgid,
             ppid: task.ppid,
@@ -203,7 +239,7 @@ impl Parser {
             ns_level: task.ns_level,
             ns_pid: task.ns_pid,
             comm: task.comm.to_string(),
-            cgroups: vec![(task.cgroup, format!("/system.slice/docker-{:0<64x}.scope", task.cgroup.id))],
+            cgroups: vec![(task.cgroup, of_pod.unwrap_or_else(docker))],
         };
         self.inputs.push((at, Input::Process(fact)));
     }
@@ -213,7 +249,7 @@ impl Parser {
         let (sender, target) = (self.task(words[0]), self.task(words[2]));
         let words = &words[3..];
         let has = |word: &str| words.contains(&word);
-        let parent = self.tasks.values().find(|parent| parent.tgid == sender.ppid);
+        let parent = self.parents.get(&sender.ppid);
         Event::SignalGenerate(SignalGenerate {
             sender,
             sender_parent_comm: parent.map_or(Comm::default(), |parent| parent.comm),
@@ -248,7 +284,8 @@ impl Parser {
         })
     }
 
-    /// `tcp CGROUP closed|accepted|refused|client-refused|reset|late|cut|half-closed LOCAL_PORT REMOTE_PORT
+    /// `tcp CGROUP closed|accepted|refused|refused-late|client-refused|queued|reset|cut|half-closed LOCAL_PORT REMOTE_PORT
+    /// [server=IP] [client=IP] [errno=N] [kubelet]; connected|connect-failed|connect-reset are of the client's own socket
     /// [by-exit] [foreign] [sent=N] [received=N] [last-sent=N] [last-received=N]`
     fn tcp(&mut self, words: &[&str]) -> Event {
         let value = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
@@ -258,6 +295,12 @@ impl Parser {
         let state = |old, new| TcpOp::State { old, new };
         let (op, has_socket, by_exit) = match words[1] {
             "closed" => (state(Listen, Close), true, false),
+            "queued" => (state(Established, Close), true, false),
+            "refused-late" => (TcpOp::ResetSent { reason: 0 }, false, false),
+            // Of the client's own socket; the ports are in the server's order all the same.
+            "connected" => (state(SynSent, Established), true, false),
+            "connect-failed" => (state(SynSent, Close), true, false),
+            "connect-reset" => (TcpOp::ResetReceived, true, false),
             "accepted" => (state(SynRecv, Established), true, false),
             "refused" => (TcpOp::ResetSent { reason: 0 }, false, false),
             "client-refused" => (TcpOp::ResetReceived, false, false),
@@ -268,22 +311,36 @@ impl Parser {
             "half-closed" => (state(CloseWait, LastAck), true, true),
             verb => panic!("unknown tcp verb {verb}"),
         };
-        let counts = words.iter().any(|word| word.contains('=')).then(|| TcpCounts {
-            bytes_sent: number("sent"),
-            bytes_received: number("received"),
-            last_sent: number("last-sent") as u32,
-            last_received: number("last-received") as u32,
+        let counts = words
+            .iter()
+            .any(|word| word.contains("sent=") || word.contains("received="))
+            .then(|| TcpCounts {
+                bytes_sent: number("sent"),
+                bytes_received: number("received"),
+                last_sent: number("last-sent") as u32,
+                last_received: number("last-received") as u32,
+            });
+        let client = words[1].starts_with("connect").then(|| match words.contains(&"kubelet") {
+            true => Client::Kubelet,
+            false => Client::Other,
         });
+        let ip = |key: &str, default| value(key).map_or(default, |ip| ip.parse().expect("an address"));
+        let server = SocketAddr::from((ip("server", Ipv4Addr::new(10, 0, 0, 1)), port(2)));
+        let peer = SocketAddr::from((ip("client", Ipv4Addr::new(10, 0, 0, 2)), port(3)));
+        let (local, remote) = if client.is_some() { (peer, server) } else { (server, peer) };
         Event::Tcp(Tcp {
             op,
             cgroup: Some(self.cgroup(words[0])),
             netns: 1,
-            local: SocketAddr::from(([10, 0, 0, 1], port(2))),
-            remote: SocketAddr::from(([10, 0, 0, 2], port(3))),
+            local,
+            remote,
             has_socket,
+            unheld: words[1] == "queued",
+            not_syn: words[1] == "refused-late",
+            client,
             by_exit: by_exit || words.contains(&"by-exit"),
             foreign: words.contains(&"foreign"),
-            sk_err: 0,
+            sk_err: number("errno") as u32,
             tgid: Pid(1),
             counts,
         })
@@ -313,7 +370,7 @@ fn task(pid: u32, ppid: u32, cgroup: CgroupId, start: Boot, comm: &str) -> Task 
     }
 }
 
-fn time(word: &str) -> Boot {
+pub(super) fn time(word: &str) -> Boot {
     let (sign, seconds) = word.split_at(1);
     let seconds = Duration::from_secs_f64(seconds.parse().expect("seconds"));
     if sign == "-" {
@@ -372,7 +429,12 @@ pub(super) fn show(outputs: &[Output], evidence: bool) -> String {
                 }
                 Ok(())
             }
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) | Output::PodTerminated(_) => Ok(()),
+            Output::Forget(_)
+            | Output::OptedOut { .. }
+            | Output::Watch(_)
+            | Output::Workload(_)
+            | Output::WorkloadGone(_)
+            | Output::PodTerminated(_) => Ok(()),
             Output::Dropped { reason, count } => writeln!(text, "dropped {}: {count}", reason.name()),
         }
         .expect("a string");

@@ -42,14 +42,15 @@ fn refused_as_only_the_client_shows_it() {
         +1 TERM runc -> main handler
         +1.001 enter main TERM
         +1.1 tcp app closed 80
-        +1.5 tcp app client-refused 80 5001
-        +1.5002 tcp app client-error 80 5001
+        +1.5 tcp app client-refused 80 5001 client=10.0.0.1
+        +1.5002 tcp app client-error 80 5001 client=10.0.0.1
+        +1.6 tcp app client-error 80 5002 server=10.9.9.9
         +2 exit main 0
         ",
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (known from clients on this machine only)
               fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
         "#]],
     );
@@ -373,6 +374,170 @@ fn a_socket_handed_over_is_not_quiet() {
         expect![[r#"
             clean: Stopped/Clean/Quiet
               SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn the_accept_queue_at_the_close_is_told_apart() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app accepted 80 5001
+        +1.6 tcp app accepted 80 5002
+        +2 tcp app closed 80
+        +2 tcp app queued 80 5001
+        +2 tcp app reset 80 5001
+        +2.01 tcp app reset 80 5002
+        +2.02 tcp app refused-late 80 5003
+        +2.05 exit main 0
+        ",
+        ),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 3 connections were reset, 1 of them in its accept queue when the listener closed
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.500 tcp: 2 connections accepted after the stop signal
+              +2.000 tcp: listener 10.0.0.1:80 closed by close
+              +2.000 tcp: 3 connections reset, 1 in the accept queue when the listener closed
+              +2.050 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_that_gave_up_in_the_queue_was_not_reset() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app accepted 80 5001
+        +1.9 tcp app queued 80 5001 errno=104
+        +2 tcp app closed 80
+        +2.05 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later
+        "#]],
+    );
+}
+
+const KUBELET: &str = "
+    +0 mkdir kubelet.service
+    ";
+
+#[test]
+fn the_kubelets_probes_are_no_clients() {
+    check_evidence(
+        &container(&format!(
+            "{KUBELET}
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp kubelet.service connected 80 6001 kubelet
+        +1.1 tcp app accepted 80 6001
+        +1.2 tcp app closed 80
+        +1.3 tcp app refused 80 6002
+        +1.3 tcp kubelet.service connect-reset 80 6002 kubelet
+        +1.3 tcp kubelet.service connect-failed 80 6002 kubelet errno=111
+        +2 exit main 0
+        +2.001 tcp app cut 80 6001 sent=0 received=50 last-sent=0 last-received=20
+        "
+        )),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.200 tcp: listener 10.0.0.1:80 closed by close
+              +1.300 tcp: 1 connection of the kubelet's own refused: not a client's
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.001 tcp: 1 connection of the kubelet's own reset or cut: not a client's
+        "#]],
+    );
+}
+
+#[test]
+fn a_port_that_the_kubelet_had_long_before_is_a_clients() {
+    check(
+        &container(
+            "
+        +1 tcp other connected 80 5001 kubelet
+        +90 TERM runc -> main handler
+        +90.001 enter main TERM
+        +90.1 tcp app closed 80
+        +90.2 tcp app refused 80 5001
+        +91 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed
+              fix: 1 connection was refused in the 0.1 s after the listener closed: a preStop sleep of 1 s would have avoided them
+        "#]],
+    );
+}
+
+#[test]
+fn what_icmp_rejects_was_not_refused_by_it() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp other connect-failed 80 5002 errno=113
+        +1.6 tcp other connect-failed 80 5003 errno=110
+        +1.7 tcp other connect-failed 81 5004 errno=113
+        +1.8 tcp other connect-failed 80 5005 errno=113 server=10.9.9.9
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was rejected on the way to it
+              fix: look for the network policy, proxy rule or missing route that rejected them before it was gone
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: 1 connection accepted after the stop signal
+              +1.200 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 1 connection rejected on the way, by ICMP and not by itself
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp other connect-reset 80 5002
+        +1.5 tcp other connect-failed 80 5002 errno=111
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (known from clients on this machine only)
+              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: 1 connection accepted after the stop signal
+              +1.200 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 1 connection refused, known from clients on this machine only: no reset of its own was seen
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
 }

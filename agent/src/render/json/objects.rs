@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::pods::ContextObject;
 use crate::event::Boot;
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
 
@@ -20,6 +21,8 @@ pub struct TerminationObject {
     pub(super) cgroup_id: u64,
     pub(super) boot_id: String,
     pub(super) trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kubernetes: Option<ContextObject>,
     pub(super) verdict: &'static str,
     pub(super) cause: Cause,
     pub(super) exit: Exit,
@@ -36,6 +39,8 @@ pub struct TerminationObject {
     pub(super) other_exits: u64,
     pub(super) connections: ConnectionsObject,
     pub(super) gaps: GapsObject,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) advice: Vec<AdviceObject>,
     pub(super) evidence: Vec<EvidenceObject>,
 }
 
@@ -47,6 +52,8 @@ pub struct EarlyObject {
     pub(super) subject: SubjectObject,
     pub(super) cgroup_id: u64,
     pub(super) trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kubernetes: Option<ContextObject>,
     pub(super) signal: String,
     pub(super) sender: ActorObject,
     pub(super) disposition: &'static str,
@@ -174,16 +181,36 @@ pub(super) struct OomObject {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ConnectionsObject {
     pub(super) observed: bool,
+    pub(super) since: Option<String>,
     pub(super) accepted: u64,
+    pub(super) accepted_first: Option<String>,
+    pub(super) accepted_last: Option<String>,
     pub(super) refused: u64,
     pub(super) refused_first: Option<String>,
     pub(super) refused_last: Option<String>,
     pub(super) refused_known_by: Option<&'static str>,
     pub(super) reset: u64,
+    pub(super) reset_queued: u64,
     pub(super) cut: u64,
     pub(super) cut_unanswered: u64,
     pub(super) idle_closed: u64,
+    pub(super) rejected: u64,
+    pub(super) kubelet: Option<KubeletObject>,
     pub(super) listeners_closed: Vec<ListenerObject>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct KubeletObject {
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) broken: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct AdviceObject {
+    pub(super) kind: &'static str,
+    pub(super) seconds: Option<u64>,
+    pub(super) text: String,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -10,7 +10,7 @@ use crate::event::{Boot, ExitStatus, SignalResult};
 use crate::render::attributes::key;
 use crate::render::text::escape;
 use crate::termination::{Actor, Count, Gaps, Stop, Termination, Traffic};
-use crate::verdict::Verdict;
+use crate::verdict::{Advice, Verdict};
 
 /// The parent first.
 pub(super) fn spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData> {
@@ -54,6 +54,7 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     }
     a.count(key::OTHER_EXITS, t.other_exits);
     connections([&t.traffic], &mut a);
+    newcomers(&t.traffic, at, &mut a);
     gaps(&t.gaps, &mut a);
 
     let mut span = at.span(name, parent, t.begin, t.end, a);
@@ -82,8 +83,9 @@ fn traffic_spans(traffic: &Traffic, at: &Frame, parent: SpanId) -> impl Iterator
         ("refused connections", key::CONNECTIONS_REFUSED, traffic.refused),
         ("reset connections", key::CONNECTIONS_RESET, traffic.reset),
         ("cut connections", key::CONNECTIONS_CUT, traffic.cut),
+        ("rejected connections", key::CONNECTIONS_REJECTED, traffic.rejected),
     ];
-    let unanswered = traffic.cut_unanswered;
+    let (unanswered, queued) = (traffic.cut_unanswered, traffic.reset_queued);
     let source = refused_source(traffic.refused_source);
     spans
         .into_iter()
@@ -93,6 +95,7 @@ fn traffic_spans(traffic: &Traffic, at: &Frame, parent: SpanId) -> impl Iterator
             a.count(key, count);
             match key {
                 key::CONNECTIONS_CUT => a.count(key::CONNECTIONS_CUT_UNANSWERED, unanswered),
+                key::CONNECTIONS_RESET => a.count(key::CONNECTIONS_RESET_QUEUED, queued),
                 key::CONNECTIONS_REFUSED => a.maybe(key::CONNECTIONS_REFUSED_SOURCE, source),
                 _ => {}
             }
@@ -229,9 +232,32 @@ pub(super) fn connections<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone
     a.count(key::CONNECTIONS_REFUSED, sum(|t| t.refused.count));
     a.maybe(key::CONNECTIONS_REFUSED_SOURCE, source);
     a.count(key::CONNECTIONS_RESET, sum(|t| t.reset.count));
+    a.count(key::CONNECTIONS_RESET_QUEUED, sum(|t| t.reset_queued));
     a.count(key::CONNECTIONS_CUT, sum(|t| t.cut.count));
     a.count(key::CONNECTIONS_CUT_UNANSWERED, sum(|t| t.cut_unanswered));
     a.count(key::CONNECTIONS_IDLE_CLOSED, sum(|t| t.idle_closed.count));
+    a.count(key::CONNECTIONS_REJECTED, sum(|t| t.rejected.count));
+    let known = all.clone().into_iter().all(|traffic| traffic.kubelet.known);
+    a.bool(key::KUBELET_KNOWN, known);
+    if known {
+        a.count(key::KUBELET_ACCEPTED, sum(|t| t.kubelet.accepted.count));
+        a.count(key::KUBELET_REFUSED, sum(|t| t.kubelet.refused.count));
+        a.count(key::KUBELET_BROKEN, sum(|t| t.kubelet.broken.count));
+    }
+}
+
+/// From when on it was counted, and until when clients still came.
+fn newcomers(traffic: &Traffic, at: &Frame, a: &mut Attributes) {
+    if !traffic.observed {
+        return;
+    }
+    if traffic.since != Boot(0) {
+        a.text(key::CONNECTIONS_SINCE, at.rfc3339(traffic.since));
+    }
+    if traffic.accepted.count > 0 {
+        a.text(key::ACCEPTED_FIRST_AT, at.rfc3339(traffic.accepted.first));
+        a.text(key::ACCEPTED_LAST_AT, at.rfc3339(traffic.accepted.last));
+    }
 }
 
 pub(super) fn verdict(v: &Verdict, begin: Boot, a: &mut Attributes) {
@@ -243,11 +269,17 @@ pub(super) fn verdict(v: &Verdict, begin: Boot, a: &mut Attributes) {
     a.text(key::SEVERITY, kebab(&v.severity));
     a.text(key::SENTENCE, escape(&v.sentence));
     a.maybe(key::REMEDY, v.remedy.as_deref().map(escape));
+    a.texts(key::ADVICE, v.advice.iter().map(advice));
     let evidence = v.evidence.iter();
     a.texts(
         key::EVIDENCE,
         evidence.map(|e| format!("{} {}: {}", after(e.at, begin), e.source.name(), escape(&e.text))),
     );
+}
+
+fn advice(advice: &Advice) -> String {
+    let seconds = advice.seconds.map(|seconds| format!(" {seconds} s")).unwrap_or_default();
+    format!("{}{seconds}: {}", advice.kind.name(), escape(&advice.text))
 }
 
 fn gaps(gaps: &Gaps, a: &mut Attributes) {

@@ -56,53 +56,56 @@ fn a_clean_stop() {
     check(
         &clean(7),
         expect![[r#"
-        resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000007 service.name=epitaph
-        container.stop < -: 0..250 Unset
-          container.id=0000000000000000000000000000000000000000000000000000000000000007
-          container.runtime.name=containerd
-          epitaph.cgroup.path=/system.slice/cg-7
-          process.pid=4242
-          process.vpid=1
-          process.executable.name=sh
-          process.creation.time=2023-11-14T23:20:00.000000000Z
-          process.exit.code=0
-          epitaph.verdict=clean
-          epitaph.cause=stopped
-          epitaph.exit=clean
-          epitaph.traffic=quiet
-          epitaph.unclean=false
-          epitaph.severity=info
-          epitaph.sentence=SIGTERM was handled and it exited with code 0 after 250 ms
-          epitaph.stop.signal=SIGTERM
-          epitaph.stop.result=delivered
-          epitaph.stop.disposition=handler
-          epitaph.stop.sender.pid=900
-          epitaph.stop.sender.comm=containerd-shim
-          epitaph.stop.sender.parent.pid=1
-          epitaph.stop.sender.parent.comm=systemd
-          epitaph.stop.sender.role=runtime
-          epitaph.stop.sender.place=host
-          epitaph.other_exits=0
-          epitaph.connections.observed=true
-          epitaph.connections.accepted=0
-          epitaph.connections.refused=0
-          epitaph.connections.reset=0
-          epitaph.connections.cut=0
-          epitaph.connections.cut_unanswered=0
-          epitaph.connections.idle_closed=0
-          epitaph.late_start=false
-          @1 handler.entered epitaph.stop.signal=SIGTERM
-        SIGTERM → exit < container.stop: 0..250 Unset
-          epitaph.stop.signal=SIGTERM
-          epitaph.stop.result=delivered
-          epitaph.stop.disposition=handler
-          epitaph.stop.sender.pid=900
-          epitaph.stop.sender.comm=containerd-shim
-          epitaph.stop.sender.parent.pid=1
-          epitaph.stop.sender.parent.comm=systemd
-          epitaph.stop.sender.role=runtime
-          epitaph.stop.sender.place=host
-    "#]],
+            resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000007 service.name=epitaph
+            container.stop < -: 0..250 Unset
+              container.id=0000000000000000000000000000000000000000000000000000000000000007
+              container.runtime.name=containerd
+              epitaph.cgroup.path=/system.slice/cg-7
+              process.pid=4242
+              process.vpid=1
+              process.executable.name=sh
+              process.creation.time=2023-11-14T23:20:00.000000000Z
+              process.exit.code=0
+              epitaph.verdict=clean
+              epitaph.cause=stopped
+              epitaph.exit=clean
+              epitaph.traffic=quiet
+              epitaph.unclean=false
+              epitaph.severity=info
+              epitaph.sentence=SIGTERM was handled and it exited with code 0 after 250 ms
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=delivered
+              epitaph.stop.disposition=handler
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+              epitaph.other_exits=0
+              epitaph.connections.observed=true
+              epitaph.connections.accepted=0
+              epitaph.connections.refused=0
+              epitaph.connections.reset=0
+              epitaph.connections.reset_queued=0
+              epitaph.connections.cut=0
+              epitaph.connections.cut_unanswered=0
+              epitaph.connections.idle_closed=0
+              epitaph.connections.rejected=0
+              epitaph.kubelet.known=false
+              epitaph.late_start=false
+              @1 handler.entered epitaph.stop.signal=SIGTERM
+            SIGTERM → exit < container.stop: 0..250 Unset
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=delivered
+              epitaph.stop.disposition=handler
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+        "#]],
     );
 }
 
@@ -111,79 +114,85 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
     check(
         &ignored(8),
         expect![[r#"
-        resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000008 service.name=epitaph
-        container.stop < -: 0..30002 Error { description: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
-          container.id=0000000000000000000000000000000000000000000000000000000000000008
-          container.runtime.name=containerd
-          epitaph.cgroup.path=/system.slice/cg-8
-          process.pid=4242
-          process.vpid=1
-          process.executable.name=sh
-          process.creation.time=2023-11-14T23:20:00.000000000Z
-          epitaph.status.signal=SIGKILL
-          epitaph.status.core_dumped=false
-          epitaph.verdict=ignored-stop-signal
-          epitaph.cause=stopped
-          epitaph.exit=ignored-stop-signal
-          epitaph.traffic=cut
-          epitaph.unclean=true
-          epitaph.severity=critical
-          epitaph.sentence=SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=exec the server from the shell, so that it is PID 1
-          epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
-          epitaph.stop.signal=SIGTERM
-          epitaph.stop.result=ignored
-          epitaph.stop.disposition=default
-          epitaph.stop.repeated=1
-          epitaph.stop.sender.pid=900
-          epitaph.stop.sender.comm=containerd-shim
-          epitaph.stop.sender.parent.pid=1
-          epitaph.stop.sender.parent.comm=systemd
-          epitaph.stop.sender.role=runtime
-          epitaph.stop.sender.place=host
-          epitaph.kill.sender.pid=900
-          epitaph.kill.sender.comm=containerd-shim
-          epitaph.kill.sender.parent.pid=1
-          epitaph.kill.sender.parent.comm=systemd
-          epitaph.kill.sender.role=runtime
-          epitaph.kill.sender.place=host
-          epitaph.kill.by_cgroup=false
-          epitaph.other_exits=1
-          epitaph.connections.observed=true
-          epitaph.connections.accepted=2
-          epitaph.connections.refused=14
-          epitaph.connections.refused_source=server-reset
-          epitaph.connections.reset=1
-          epitaph.connections.cut=3
-          epitaph.connections.cut_unanswered=2
-          epitaph.connections.idle_closed=5
-          epitaph.late_start=false
-          @0 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
-          @40 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
-          @30000 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
-        SIGTERM → exit < container.stop: 0..30002 Unset
-          epitaph.stop.signal=SIGTERM
-          epitaph.stop.result=ignored
-          epitaph.stop.disposition=default
-          epitaph.stop.repeated=1
-          epitaph.stop.sender.pid=900
-          epitaph.stop.sender.comm=containerd-shim
-          epitaph.stop.sender.parent.pid=1
-          epitaph.stop.sender.parent.comm=systemd
-          epitaph.stop.sender.role=runtime
-          epitaph.stop.sender.place=host
-        refused connections < container.stop: 41..3241 Unset
-          epitaph.connections.refused=14
-          epitaph.connections.refused_source=server-reset
-          network.transport=tcp
-        reset connections < container.stop: 30001..30001 Unset
-          epitaph.connections.reset=1
-          network.transport=tcp
-        cut connections < container.stop: 30001..30002 Unset
-          epitaph.connections.cut=3
-          epitaph.connections.cut_unanswered=2
-          network.transport=tcp
-    "#]],
+            resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000008 service.name=epitaph
+            container.stop < -: 0..30002 Error { description: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+              container.id=0000000000000000000000000000000000000000000000000000000000000008
+              container.runtime.name=containerd
+              epitaph.cgroup.path=/system.slice/cg-8
+              process.pid=4242
+              process.vpid=1
+              process.executable.name=sh
+              process.creation.time=2023-11-14T23:20:00.000000000Z
+              epitaph.status.signal=SIGKILL
+              epitaph.status.core_dumped=false
+              epitaph.verdict=ignored-stop-signal
+              epitaph.cause=stopped
+              epitaph.exit=ignored-stop-signal
+              epitaph.traffic=cut
+              epitaph.unclean=true
+              epitaph.severity=critical
+              epitaph.sentence=SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+              epitaph.remedy=exec the server from the shell, so that it is PID 1
+              epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=ignored
+              epitaph.stop.disposition=default
+              epitaph.stop.repeated=1
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+              epitaph.kill.sender.pid=900
+              epitaph.kill.sender.comm=containerd-shim
+              epitaph.kill.sender.parent.pid=1
+              epitaph.kill.sender.parent.comm=systemd
+              epitaph.kill.sender.role=runtime
+              epitaph.kill.sender.place=host
+              epitaph.kill.by_cgroup=false
+              epitaph.other_exits=1
+              epitaph.connections.observed=true
+              epitaph.connections.accepted=2
+              epitaph.connections.refused=14
+              epitaph.connections.refused_source=server-reset
+              epitaph.connections.reset=1
+              epitaph.connections.reset_queued=0
+              epitaph.connections.cut=3
+              epitaph.connections.cut_unanswered=2
+              epitaph.connections.idle_closed=5
+              epitaph.connections.rejected=0
+              epitaph.kubelet.known=false
+              epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
+              epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
+              epitaph.late_start=false
+              @0 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
+              @40 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
+              @30000 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
+            SIGTERM → exit < container.stop: 0..30002 Unset
+              epitaph.stop.signal=SIGTERM
+              epitaph.stop.result=ignored
+              epitaph.stop.disposition=default
+              epitaph.stop.repeated=1
+              epitaph.stop.sender.pid=900
+              epitaph.stop.sender.comm=containerd-shim
+              epitaph.stop.sender.parent.pid=1
+              epitaph.stop.sender.parent.comm=systemd
+              epitaph.stop.sender.role=runtime
+              epitaph.stop.sender.place=host
+            refused connections < container.stop: 41..3241 Unset
+              epitaph.connections.refused=14
+              epitaph.connections.refused_source=server-reset
+              network.transport=tcp
+            reset connections < container.stop: 30001..30001 Unset
+              epitaph.connections.reset=1
+              epitaph.connections.reset_queued=0
+              network.transport=tcp
+            cut connections < container.stop: 30001..30002 Unset
+              epitaph.connections.cut=3
+              epitaph.connections.cut_unanswered=2
+              network.transport=tcp
+        "#]],
     );
 }
 

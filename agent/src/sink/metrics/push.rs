@@ -119,7 +119,7 @@ mod tests {
             };
             let push = push(otlp.metrics().unwrap().unwrap()).unwrap();
             let interval = Duration::from_secs(3600);
-            let metrics = Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, interval))).unwrap());
+            let metrics = Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, interval)), 10).unwrap());
             metrics.lost(Kind::Tcp, 5);
             metrics.shutdown(Duration::from_secs(30)).await.unwrap();
 
@@ -149,7 +149,7 @@ mod tests {
             };
             let push = push(otlp.metrics().unwrap().unwrap()).unwrap();
             let metrics =
-                Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, Duration::from_secs(3600)))).unwrap());
+                Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, Duration::from_secs(3600))), 10).unwrap());
             assert!(metrics.shutdown(Duration::from_secs(30)).await.is_err());
         }
     }

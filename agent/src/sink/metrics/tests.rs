@@ -7,7 +7,9 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
+use crate::render::fixtures::pods;
 use crate::render::sample;
+use crate::verdict::{Advice, AdviceKind};
 
 /// Tells the names of what it is given.
 struct Collector(mpsc::Sender<Vec<String>>);
@@ -37,7 +39,7 @@ fn metrics() -> Metrics {
     let resource = Resource::builder_empty()
         .with_attribute(KeyValue::new("service.name", "epitaph"))
         .build();
-    Metrics::new::<Collector>(resource, None).unwrap()
+    Metrics::new::<Collector>(resource, None, 10).unwrap()
 }
 
 fn play(metrics: &Metrics) {
@@ -54,9 +56,33 @@ fn play(metrics: &Metrics) {
     ] {
         metrics.output(&output);
     }
+    metrics.pods(&PodsState::Synced);
+    metrics.api_clock(&ApiClock {
+        earliest: -250_000_000,
+        latest: 50_000_000,
+    });
     metrics.lost(Kind::Tcp, 5);
     for (name, state) in sample::probes() {
         metrics.probe(&name, &state);
+    }
+}
+
+/// A deletion, a warning and a restart of one workload.
+fn play_pods(metrics: &Metrics) {
+    let mut pod = pods::pod(1);
+    pod.verdict.advice.push(Advice {
+        kind: AdviceKind::GraceLonger,
+        seconds: Some(45),
+        text: "it needed 44.1 s".into(),
+    });
+    let restarted = pods::restarted(3);
+    for output in [
+        Output::Workload(pod.pod.workload.clone()),
+        Output::Early(Box::new(pods::early(&restarted))),
+        Output::Terminated(Box::new(restarted)),
+        Output::PodTerminated(Box::new(pod)),
+    ] {
+        metrics.output(&output);
     }
 }
 
@@ -95,6 +121,9 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
         epitaph_connections_total{outcome="accepted"} 3
         epitaph_connections_total{outcome="refused"} 14
         epitaph_dropped_total{reason="fact_cap"} 2
+        epitaph_kubernetes_clock_ahead_seconds{bound="least"} -0.25
+        epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
+        epitaph_kubernetes_state{state="synced"} 1
         epitaph_oom_child_kills_total{subject="container"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1
         epitaph_probe_state{probe="tcp_send_reset",state="unsupported"} 1
@@ -148,7 +177,7 @@ fn connections_that_were_not_observed_are_not_counted() {
 async fn the_table_is_what_is_exported_by_both_ways() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
-    let metrics = Metrics::new(Resource::builder_empty().build(), push).unwrap();
+    let metrics = Metrics::new(Resource::builder_empty().build(), push, 10).unwrap();
     let config = otlp::OtlpConfig {
         endpoint: Some("http://127.0.0.1:9".to_owned()),
         ..otlp::OtlpConfig::default()
@@ -156,7 +185,10 @@ async fn the_table_is_what_is_exported_by_both_ways() {
     let settings = config.settings().unwrap().unwrap();
     let (sink, _worker) = otlp::start(settings).unwrap();
     metrics.follow_export(sink);
+    metrics.follow_requests(|| vec![("pods", "ok", 1)]);
+    metrics.follow_events(Arc::default());
     play(&metrics);
+    play_pods(&metrics);
 
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for family in metrics.registry.gather() {
@@ -170,7 +202,7 @@ async fn the_table_is_what_is_exported_by_both_ways() {
         .map(|row| {
             (
                 row.prometheus(),
-                row.labels.iter().map(|(name, _)| (*name).to_owned()).collect(),
+                row.labels.iter().map(|(name, _)| name.replace('.', "_")).collect(),
             )
         })
         .collect();
@@ -190,7 +222,9 @@ fn the_documentation_lists_what_the_code_has() {
         "# Metrics\n\n\
          Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
          Read at `/metrics`, and pushed by OTLP where a collector is configured. The combinations of labels in\n\
-         `epitaph_terminations_total` all stand at 0 from the start, so that the first death is an increase.\n\n{}",
+         `epitaph_terminations_total` all stand at 0 from the start, so that the first death is an increase; those of a workload\n\
+         as soon as one of its pods runs on the node. Over OTLP a workload's labels are `k8s.namespace.name`,\n\
+         `epitaph.workload.kind` and `epitaph.workload.name`.\n\n{}",
         markdown()
     );
     expect_file!["../../../../docs/metrics.md"].assert_eq(&doc);

@@ -16,10 +16,10 @@ use crossterm::terminal::{Clear, ClearType};
 pub use background::Background;
 
 use crate::cli::Filter;
-use crate::event::{Observation, Pid, ProbeState};
+use crate::event::{Observation, ProbeState};
 use crate::render::text::Style;
 use crate::render::{json, text};
-use crate::termination::{Output, TerminationKey};
+use crate::termination::Output;
 
 /// How terminations are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,6 @@ pub struct Sink<W> {
     out: W,
     form: Form,
     filter: Filter,
-    trace_id: fn(&TerminationKey, Option<Pid>) -> String,
     status: Status,
 }
 
@@ -64,13 +63,11 @@ struct Status {
 }
 
 impl<W: Write> Sink<W> {
-    /// `trace_id` is that of [`crate::render::id`], as hex.
-    pub fn new(out: W, form: Form, filter: Filter, trace_id: fn(&TerminationKey, Option<Pid>) -> String) -> Sink<W> {
+    pub fn new(out: W, form: Form, filter: Filter) -> Sink<W> {
         Sink {
             out,
             form,
             filter,
-            trace_id,
             status: Status::default(),
         }
     }
@@ -100,16 +97,23 @@ impl<W: Write> Sink<W> {
                 }
                 *self.status.verdicts.entry(t.verdict.headline).or_default() += 1;
                 match self.form {
-                    Form::Json => json::line(&json::termination(
-                        t,
-                        observation,
-                        &(self.trace_id)(&t.key, t.main.map(|m| m.tgid)),
-                    )),
+                    Form::Json => json::line(&json::termination(t, observation)),
                     Form::Text(style) | Form::Live { style, .. } => text::termination(t, observation, style),
                 }
             }
+            Output::PodTerminated(p) => {
+                if !self.filter.matches_pod(p) {
+                    self.status.hidden += 1;
+                    return self.refresh();
+                }
+                *self.status.verdicts.entry(p.verdict.headline).or_default() += 1;
+                match self.form {
+                    Form::Json => json::line(&json::pod_termination(p, observation)),
+                    Form::Text(style) | Form::Live { style, .. } => text::pod_termination(p, observation, style),
+                }
+            }
             Output::Early(e) if self.filter.matches_early(e, path) => match self.form {
-                Form::Json => json::line(&json::early(e, observation, &(self.trace_id)(&e.key, e.main.map(|m| m.tgid)))),
+                Form::Json => json::line(&json::early(e, observation)),
                 Form::Text(style) | Form::Live { style, .. } => text::early(e, observation, style),
             },
             // It is no termination: with a verdict asked for, it is not what was asked for.
@@ -125,12 +129,15 @@ impl<W: Write> Sink<W> {
                 self.status.dropped += count;
                 return self.refresh();
             }
-            Output::PodTerminated(_)
-            | Output::Workload(_)
+            Output::Workload(_)
+            | Output::WorkloadGone(_)
             | Output::Watch(_)
+            | Output::OptedOut { .. }
             | Output::Early(_)
             | Output::ChildOomKilled { .. }
-            | Output::Forget(_) => return Ok(Flow::Continue),
+            | Output::Forget(_) => {
+                return Ok(Flow::Continue);
+            }
         };
         self.show(&block)
     }

@@ -2,7 +2,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::event::CgroupId;
-use crate::render::sample;
+use crate::render::{fixtures, sample};
 use crate::termination::{DropReason, Termination};
 
 const LIVE: Form = Form::Live {
@@ -11,7 +11,7 @@ const LIVE: Form = Form::Live {
 };
 
 fn sink(form: Form, filter: Filter) -> Sink<Vec<u8>> {
-    Sink::new(Vec::new(), form, filter, |_, _| sample::TRACE_ID.to_owned())
+    Sink::new(Vec::new(), form, filter)
 }
 
 fn terminated(t: Termination) -> Output {
@@ -235,7 +235,7 @@ impl Write for Failing {
 fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
     let observation = sample::observation();
     let run = |kind| {
-        let mut sink = Sink::new(Failing(kind), Form::Json, Filter::default(), |_, _| String::new());
+        let mut sink = Sink::new(Failing(kind), Form::Json, Filter::default());
         sink.output(&terminated(sample::ignored()), &observation, None)
     };
     assert_eq!(run(io::ErrorKind::BrokenPipe).unwrap(), Flow::ReaderGone);
@@ -243,4 +243,29 @@ fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
         run(io::ErrorKind::StorageFull).unwrap_err().kind(),
         io::ErrorKind::StorageFull
     );
+}
+
+#[test]
+fn a_pod_is_one_termination() {
+    let pod = Output::PodTerminated(Box::new(fixtures::pods::pod(1)));
+    let observation = fixtures::observation();
+    let mut json = sink(Form::Json, Filter::default());
+    assert_eq!(json.output(&pod, &observation, None).unwrap(), Flow::Continue);
+    let line: serde_json::Value = serde_json::from_str(&text(json)).unwrap();
+    assert_eq!(line["type"], "pod-termination");
+    assert_eq!(line["containers"].as_array().map(Vec::len), Some(2));
+
+    let elsewhere = Filter {
+        namespace: vec!["bank".into()],
+        ..Filter::default()
+    };
+    for (filter, summary) in [
+        (Filter::default(), "0 of 0 probes | 1 termination: 1 ignored-stop-signal\n"),
+        (elsewhere, "0 of 0 probes | 1 not shown | 0 terminations\n"),
+    ] {
+        let mut live = sink(LIVE, filter);
+        assert_eq!(live.output(&pod, &observation, None).unwrap(), Flow::Continue);
+        assert_eq!(live.finish().unwrap(), Flow::Continue);
+        assert!(text(live).ends_with(summary), "{summary}");
+    }
 }

@@ -37,7 +37,7 @@ const QUEUE: usize = 256;
 /// # Errors
 /// Settings with which nobody could be asked.
 pub async fn client(access: &Access) -> Result<Client, PodsError> {
-    pods::client(access).await
+    pods::connect(access).await
 }
 
 /// All three watches. Dropping it ends them.

@@ -58,6 +58,7 @@ pub struct Kernel {
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
     closed_ports: HashMap<MapData, u64, u64>,
+    kubelets: HashMap<MapData, u64, u32>,
     lost: PerCpuArray<MapData, u64>,
     reported: [u64; Kind::SLOTS as usize],
     /// What the kernel itself did not run, by program: see [`Kernel::lost`].
@@ -93,6 +94,7 @@ impl Kernel {
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
             armed_count: Array::try_from(take(&mut ebpf, "ARMED_COUNT")?).map_err(LoadError::Map)?,
             closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
+            kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
             lost: PerCpuArray::try_from(take(&mut ebpf, "LOST")?).map_err(LoadError::Map)?,
             reported: [0; Kind::SLOTS as usize],
             attached: Vec::new(),
@@ -188,6 +190,20 @@ impl Kernel {
             forget(&mut self.closed_ports, port)?;
         }
         Ok(())
+    }
+
+    /// Records what the sockets of a cgroup connect to, as the kubelet's, while any cgroup is armed; `is_one` false ends it.
+    ///
+    /// # Errors
+    /// As [`Kernel::watch`].
+    pub fn kubelet(&mut self, cgroup: CgroupId, is_one: bool) -> Result<(), MapError> {
+        let id = v2(cgroup)?;
+        if !is_one {
+            return forget(&mut self.kubelets, id).map(drop);
+        }
+        self.kubelets
+            .insert(id, 1, 0)
+            .map_err(|source| MapError::Write { map: "KUBELETS", source })
     }
 
     /// The cgroups that are armed, by whomever. Each costs something per TCP event of the whole machine: whoever judges deaths

@@ -65,7 +65,7 @@ pub(super) async fn run(client: Client, stats: Arc<Stats>, inputs: Sender<Input>
             }
         }
         if let Some(known) = known {
-            let now = known.aged(clock::now()).from_our_wall(clock::wall_offset());
+            let now = known.aged(clock::now()).against_our_wall(clock::wall_offset());
             if differs(told, now) {
                 told = Some(now);
                 if inputs.send(Input::ApiClock(now)).await.is_err() {
@@ -86,7 +86,9 @@ async fn ask(client: &Client, stats: &Stats) -> Result<Offset, String> {
         stats.request(Action::Clock, Outcome::Failed);
         why
     };
-    let request = Request::get("/version").body(Body::empty()).map_err(|e| failed(e.to_string()))?;
+    let request = Request::get("/version")
+        .body(Body::empty())
+        .map_err(|e| failed(e.to_string()))?;
     let sent = clock::now();
     let (answer, received) = match timeout(LIMIT, client.send(request)).await {
         Ok(Ok(answer)) => (answer, clock::now()),
@@ -162,8 +164,9 @@ impl Offset {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
-    pub fn from_our_wall(self, ours: WallOffset) -> ApiClock {
-        let against = |bound: i128| i64::try_from(bound - i128::from(ours.0)).unwrap_or(if bound < 0 { i64::MIN } else { i64::MAX });
+    pub fn against_our_wall(self, ours: WallOffset) -> ApiClock {
+        let against =
+            |bound: i128| i64::try_from(bound - i128::from(ours.0)).unwrap_or(if bound < 0 { i64::MIN } else { i64::MAX });
         ApiClock {
             earliest: against(self.earliest),
             latest: against(self.latest),
@@ -229,19 +232,38 @@ mod tests {
 
     #[test]
     fn a_set_clock_widens_to_both_and_drift_widens_too() {
-        let first = Offset { earliest: 100, latest: 200, at: Boot(0) };
-        let second = Offset { earliest: 900, latest: 950, at: Boot(0) };
-        assert_eq!(first.and(second), Offset { earliest: 100, latest: 950, at: Boot(0) });
+        let first = Offset {
+            earliest: 100,
+            latest: 200,
+            at: Boot(0),
+        };
+        let second = Offset {
+            earliest: 900,
+            latest: 950,
+            at: Boot(0),
+        };
+        assert_eq!(
+            first.and(second),
+            Offset {
+                earliest: 100,
+                latest: 950,
+                at: Boot(0)
+            }
+        );
         let aged = first.aged(Boot(60_000_000_000));
         assert_eq!((aged.earliest, aged.latest), (100 - 12_000_000, 200 + 12_000_000));
     }
 
     #[test]
     fn our_own_clock_may_be_set_meanwhile() {
-        let offset = Offset { earliest: 10_000_000_000, latest: 10_020_000_000, at: Boot(0) };
-        let clock = offset.from_our_wall(WallOffset(9_000_000_000));
+        let offset = Offset {
+            earliest: 10_000_000_000,
+            latest: 10_020_000_000,
+            at: Boot(0),
+        };
+        let clock = offset.against_our_wall(WallOffset(9_000_000_000));
         assert_eq!((clock.earliest, clock.latest), (1_000_000_000, 1_020_000_000));
         assert!(!differs(Some(clock), clock) && differs(None, clock));
-        assert!(differs(Some(clock), offset.from_our_wall(WallOffset(12_000_000_000))));
+        assert!(differs(Some(clock), offset.against_our_wall(WallOffset(12_000_000_000))));
     }
 }

@@ -1,0 +1,368 @@
+use expect_test::expect;
+use serde_json::{Value, json};
+
+use super::*;
+
+const ID: &str = "3F1c9b2a7d5e4f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8";
+
+fn parsed(pod: Value) -> api::Pod {
+    serde_json::from_value(pod).unwrap()
+}
+
+fn workload() -> Workload {
+    Workload {
+        kind: "Deployment".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "cart".to_owned(),
+        uid: None,
+        api_version: None,
+        through: None,
+    }
+}
+
+fn converted(pod: Value) -> PodFact {
+    let pod = parsed(pod);
+    let identity = identity(&pod, "node-1", workload()).unwrap();
+    fact(&pod, Arc::new(identity), PodOptions::default(), Boot(7))
+}
+
+fn with_spec(spec: Value) -> PodFact {
+    converted(json!({"metadata": {"name": "cart-1", "namespace": "shop", "uid": "u-1"}, "spec": spec}))
+}
+
+#[test]
+fn a_pod_is_told_whole() {
+    let pod = json!({
+        "metadata": {
+            "name": "cart-7d9-x2x", "namespace": "shop", "uid": "9a6b",
+            "creationTimestamp": "2026-11-21T11:00:00Z",
+            "deletionTimestamp": "2026-11-21T12:00:30Z", "deletionGracePeriodSeconds": 30,
+            "labels": {"app.kubernetes.io/name": "cart", "app.kubernetes.io/version": "v2"},
+            "managedFields": [{"manager": "kubelet"}],
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 30, "restartPolicy": "Always", "shareProcessNamespace": true,
+            "initContainers": [
+                {"name": "migrate", "image": "cart:v2"},
+                {"name": "proxy", "image": "proxy", "restartPolicy": "Always"},
+            ],
+            "containers": [{
+                "name": "app", "image": "cart:v2", "ports": [{"name": "http", "containerPort": 8080}],
+                "lifecycle": {"preStop": {"exec": {"command": ["/bin/sleep", "secret"]}}, "stopSignal": "SIGUSR1"},
+                "livenessProbe": {"httpGet": {"port": "http"}, "terminationGracePeriodSeconds": 5},
+                "startupProbe": {"exec": {"command": ["/up"]}},
+                "readinessProbe": {"tcpSocket": {"port": "nowhere"}},
+            }],
+            "ephemeralContainers": [{"name": "debugger", "image": "busybox"}],
+        },
+        "status": {
+            "phase": "Running", "podIP": "10.0.0.5", "podIPs": [{"ip": "10.0.0.5"}, {"ip": "fd00::5"}],
+            "conditions": [
+                {"type": "Ready", "status": "False"},
+                {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"},
+            ],
+            "containerStatuses": [{
+                "name": "app", "image": "cart:v2", "imageID": "", "ready": false, "restartCount": 2,
+                "containerID": format!("containerd://{ID}"),
+                "state": {"terminated": {"exitCode": 137, "reason": "Error", "containerID": format!("containerd://{ID}")}},
+                "lastState": {"terminated": {"exitCode": 1, "containerID": "containerd://short"}},
+            }],
+        },
+    });
+    expect![[r#"
+        PodFact {
+            pod: PodIdentity {
+                uid: PodUid(
+                    "9a6b",
+                ),
+                cgroup_uid: PodUid(
+                    "9a6b",
+                ),
+                namespace: "shop",
+                name: "cart-7d9-x2x",
+                node: "node-1",
+                workload: Workload {
+                    kind: "Deployment",
+                    namespace: "shop",
+                    name: "cart",
+                    uid: None,
+                    api_version: None,
+                    through: None,
+                },
+                is_static: false,
+                service: Service {
+                    name: "cart",
+                    namespace: Some(
+                        "shop",
+                    ),
+                    version: Some(
+                        "v2",
+                    ),
+                },
+                created: Some(
+                    Wall(
+                        1795258800000000000,
+                    ),
+                ),
+            },
+            seen: Boot(
+                7,
+            ),
+            spec: PodSpec {
+                grace: Some(
+                    30s,
+                ),
+                restart_policy: Always,
+                host_network: false,
+                host_pid: false,
+                share_process_namespace: true,
+                ips: [
+                    10.0.0.5,
+                    fd00::5,
+                ],
+                containers: [
+                    ContainerSpec {
+                        name: "migrate",
+                        kind: Init,
+                        image: "cart:v2",
+                        pre_stop: None,
+                        stop_signal: None,
+                        liveness: None,
+                        startup: None,
+                        readiness: None,
+                        ports: [],
+                    },
+                    ContainerSpec {
+                        name: "proxy",
+                        kind: Sidecar,
+                        image: "proxy",
+                        pre_stop: None,
+                        stop_signal: None,
+                        liveness: None,
+                        startup: None,
+                        readiness: None,
+                        ports: [],
+                    },
+                    ContainerSpec {
+                        name: "app",
+                        kind: Main,
+                        image: "cart:v2",
+                        pre_stop: Some(
+                            Exec {
+                                program: "/bin/sleep",
+                            },
+                        ),
+                        stop_signal: Some(
+                            "SIGUSR1",
+                        ),
+                        liveness: Some(
+                            Probe {
+                                kind: Network {
+                                    port: Some(
+                                        8080,
+                                    ),
+                                },
+                                grace: Some(
+                                    5s,
+                                ),
+                            },
+                        ),
+                        startup: Some(
+                            Probe {
+                                kind: Exec {
+                                    program: "/up",
+                                },
+                                grace: None,
+                            },
+                        ),
+                        readiness: Some(
+                            Probe {
+                                kind: Network {
+                                    port: None,
+                                },
+                                grace: None,
+                            },
+                        ),
+                        ports: [
+                            8080,
+                        ],
+                    },
+                    ContainerSpec {
+                        name: "debugger",
+                        kind: Ephemeral,
+                        image: "busybox",
+                        pre_stop: None,
+                        stop_signal: None,
+                        liveness: None,
+                        startup: None,
+                        readiness: None,
+                        ports: [],
+                    },
+                ],
+                options: PodOptions {
+                    ignore: false,
+                    expected_exit_codes: [],
+                },
+            },
+            deletion: Some(
+                Deletion {
+                    timestamp: Wall(
+                        1795262430000000000,
+                    ),
+                    grace: 30s,
+                },
+            ),
+            phase: Running,
+            reason: None,
+            disruption: Some(
+                Disruption {
+                    reason: "EvictionByEvictionAPI",
+                    message: "Eviction API: evicting",
+                },
+            ),
+            containers: [
+                ContainerStatus {
+                    name: "app",
+                    id: Some(
+                        ContainerId(
+                            "3f1c9b2a7d5e4f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8",
+                        ),
+                    ),
+                    restarts: 2,
+                    state: Terminated(
+                        Ended {
+                            id: Some(
+                                ContainerId(
+                                    "3f1c9b2a7d5e4f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8",
+                                ),
+                            ),
+                            exit_code: 137,
+                            reason: Some(
+                                "Error",
+                            ),
+                        },
+                    ),
+                    last: Some(
+                        Ended {
+                            id: None,
+                            exit_code: 1,
+                            reason: None,
+                        },
+                    ),
+                },
+            ],
+        }
+    "#]]
+    .assert_debug_eq(&converted(pod));
+}
+
+#[test]
+fn a_mirror_pod_has_its_files_cgroups() {
+    let of = |annotations: Value| {
+        let meta = json!({"name": "etcd-node-1", "namespace": "kube-system", "uid": "mirror-uid", "annotations": annotations});
+        converted(json!({ "metadata": meta })).pod
+    };
+    let hash = "0123456789abcdef0123456789abcdef";
+    let mirror = of(
+        json!({"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash, "kubernetes.io/config.source": "file"}),
+    );
+    assert!(mirror.is_static);
+    assert_eq!((&*mirror.cgroup_uid.0, &*mirror.uid.0), (hash, "mirror-uid"));
+    // Anybody may write the other annotation on a pod of theirs: it must not name another pod's cgroups.
+    let pretender = of(json!({"kubernetes.io/config.hash": hash}));
+    assert!(!pretender.is_static);
+    assert_eq!(pretender.cgroup_uid, pretender.uid);
+}
+
+#[test]
+fn every_hook_and_its_port() {
+    let hook = |pre_stop: Value| {
+        let container =
+            json!({"name": "app", "ports": [{"name": "web", "containerPort": 80}], "lifecycle": {"preStop": pre_stop}});
+        with_spec(json!({ "containers": [container] })).spec.containers[0]
+            .pre_stop
+            .clone()
+    };
+    let http = |port| Some(PreStop::HttpGet { port });
+    assert_eq!(hook(json!({"httpGet": {"port": 8080}})), http(Some(8080)));
+    assert_eq!(hook(json!({"httpGet": {"port": "web"}})), http(Some(80)));
+    assert_eq!(hook(json!({"httpGet": {"port": "admin"}})), http(None));
+    assert_eq!(hook(json!({"httpGet": {"port": 70000}})), http(None));
+    assert_eq!(
+        hook(json!({"tcpSocket": {"port": "81"}})),
+        Some(PreStop::TcpSocket { port: Some(81) })
+    );
+    assert_eq!(hook(json!({"sleep": {"seconds": 5}})), Some(PreStop::Sleep { seconds: 5 }));
+    assert_eq!(hook(json!({"exec": {}})), Some(PreStop::Exec { program: String::new() }));
+    assert_eq!(hook(json!({"somethingNew": {}})), None);
+}
+
+#[test]
+fn what_a_newer_server_says_is_unknown_and_no_error() {
+    let pod = converted(json!({
+        "metadata": {"name": "cart-1", "namespace": "shop", "uid": "u-1"},
+        "spec": {"restartPolicy": "Sometimes", "terminationGracePeriodSeconds": -1, "containers": [{"name": "app", "livenessProbe": {"new": {}}}]},
+        "status": {"phase": "Hibernating", "reason": "", "podIPs": [{"ip": "not an address"}],
+            "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": -1, "containerID": "new-runtime://abc", "state": {"hibernated": {}}}]},
+    }));
+    assert_eq!((pod.phase, pod.reason, pod.spec.grace), (Phase::Unknown, None, None));
+    assert_eq!(pod.spec.restart_policy, RestartPolicy::Always);
+    assert_eq!((pod.spec.ips.len(), pod.spec.containers[0].liveness.clone()), (0, None));
+    let app = &pod.containers[0];
+    assert_eq!(
+        (app.id.clone(), app.restarts, app.state.clone()),
+        (None, 0, ContainerState::Waiting { reason: None })
+    );
+    assert_eq!(
+        converted(json!({"metadata": {"name": "a", "namespace": "b", "uid": "c"}})).phase,
+        Phase::Unknown
+    );
+    assert!(uid(&parsed(json!({"metadata": {"name": "a", "namespace": "b"}}))).is_none());
+}
+
+#[test]
+fn the_applications_service_is_named_as_opentelemetry_does() {
+    let of = |labels: Value, annotations: Value, workload: Workload| {
+        let pod = json!({
+            "metadata": {"name": "cart-1", "namespace": "shop", "uid": "u", "labels": labels, "annotations": annotations},
+            "spec": {"containers": [{"name": "app", "image": "cart:v3"}, {"name": "log", "image": "log:v9"}]},
+        });
+        let service = identity(&parsed(pod), "node-1", workload).unwrap().service;
+        format!("{} {:?} {:?}", service.name, service.namespace, service.version)
+    };
+    let annotated = json!({"resource.opentelemetry.io/service.name": "paid\u{202e}", "resource.opentelemetry.io/service.namespace": "eu", "resource.opentelemetry.io/service.version": "7"});
+    let labels = json!({"app.kubernetes.io/instance": "cart-eu", "app.kubernetes.io/name": "cart-name", "app.kubernetes.io/version": "v8"});
+    let custom = |through| Workload {
+        kind: "Rollout".into(),
+        through,
+        ..workload()
+    };
+    let replica_set = Some(("ReplicaSet".to_owned(), "cart-7d9".to_owned(), None));
+    let all = [
+        of(labels.clone(), annotated, workload()),
+        of(labels, json!({}), workload()),
+        of(
+            json!({"app.kubernetes.io/name": "cart-name"}),
+            json!({"resource.opentelemetry.io/service.name": ""}),
+            workload(),
+        ),
+        of(json!({}), json!({}), workload()),
+        of(json!({}), json!({}), custom(replica_set)),
+        of(json!({}), json!({}), custom(None)),
+    ];
+    expect![[r#"
+        paid\u{202e} Some("eu") Some("7")
+        cart-eu Some("shop") Some("v8")
+        cart-name Some("shop") Some("v3")
+        cart Some("shop") Some("v3")
+        cart-7d9 Some("shop") Some("v3")
+        cart-1 Some("shop") Some("v3")"#]]
+    .assert_eq(&all.join("\n"));
+}
+
+#[test]
+fn text_of_others_is_cut_and_escaped() {
+    assert_eq!(bounded("a\u{1b}[2J\n", 64), "a\\u{1b}[2J\\u{a}");
+    let long = bounded(&"é".repeat(300), 253);
+    assert!(long.ends_with('…') && long.chars().count() == 127, "{long}");
+}

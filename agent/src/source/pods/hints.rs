@@ -128,10 +128,7 @@ fn hint(event: &Event, pod: &PodIdentity, seen: Boot) -> Option<PodHint> {
 /// `spec.containers{app}`, `spec.initContainers{init}`, `spec.ephemeralContainers{debugger}`.
 fn container(path: &str) -> Option<String> {
     let (list, name) = path.strip_suffix('}')?.split_once('{')?;
-    let is_list = matches!(
-        list,
-        "spec.containers" | "spec.initContainers" | "spec.ephemeralContainers"
-    );
+    let is_list = matches!(list, "spec.containers" | "spec.initContainers" | "spec.ephemeralContainers");
     is_list.then(|| bounded(name, 253))
 }
 

@@ -59,10 +59,12 @@ pub enum Access {
 }
 
 /// This node's pods, as inputs. Dropping it ends the conversation.
-#[derive(Debug)]
 pub struct Pods {
     pub inputs: mpsc::Receiver<Input>,
     pub stats: Arc<Stats>,
+    /// This node, as the API names it.
+    pub node: String,
+    client: Client,
     _tasks: JoinSet<()>,
 }
 
@@ -74,7 +76,7 @@ impl Pods {
     /// be used.
     pub async fn start(node: Option<&str>, access: &Access) -> Result<Pods, PodsError> {
         let node = node_name(node)?;
-        let client = client(access).await?;
+        let client = connect(access).await?;
         let stats = Arc::new(Stats::default());
         let (inputs, receiver) = mpsc::channel(QUEUE);
         let (hints, to_explain) = mpsc::channel(hints::QUEUE);
@@ -91,19 +93,26 @@ impl Pods {
         };
         let watch = Watch {
             api: Api::all(client.clone()),
-            node,
+            node: node.clone(),
             teller,
             stats: stats.clone(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(watch.run());
         tasks.spawn(Hints::new(client.clone(), stats.clone(), inputs.clone()).run(to_explain));
-        tasks.spawn(clock::run(client, stats.clone(), inputs));
+        tasks.spawn(clock::run(client.clone(), stats.clone(), inputs));
         Ok(Pods {
             inputs: receiver,
             stats,
+            node,
+            client,
             _tasks: tasks,
         })
+    }
+
+    /// The same connection, for what is written.
+    pub fn client(&self) -> Client {
+        self.client.clone()
     }
 }
 
@@ -120,7 +129,11 @@ fn node_name(node: Option<&str>) -> Result<String, PodsError> {
     Ok(node.to_owned())
 }
 
-pub(in crate::source) async fn client(access: &Access) -> Result<Client, PodsError> {
+/// A client of the API server, which need not answer yet.
+///
+/// # Errors
+/// A kubeconfig or a ServiceAccount's files that cannot be used.
+pub async fn connect(access: &Access) -> Result<Client, PodsError> {
     let options = KubeConfigOptions::default();
     let mut config = match access {
         Access::InCluster => kube::Config::incluster().map_err(|e| PodsError::NoCluster(error::chain(&e)))?,

@@ -14,7 +14,12 @@ const MAX_VALUE: usize = 255;
 
 pub(super) fn service(pod: &Pod, workload: &Workload) -> Service {
     let meta = &pod.metadata;
-    let annotation = |name: &str| value(meta.annotations.as_ref(), &format!("resource.opentelemetry.io/service.{name}"));
+    let annotation = |name: &str| {
+        value(
+            meta.annotations.as_ref(),
+            &format!("resource.opentelemetry.io/service.{name}"),
+        )
+    };
     let label = |name: &str| value(meta.labels.as_ref(), &format!("app.kubernetes.io/{name}"));
     let pod_name = meta.name.as_deref().unwrap_or_default();
     Service {

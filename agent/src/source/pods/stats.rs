@@ -27,7 +27,12 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 4] = [DropReason::Unreadable, DropReason::PodCap, DropReason::HintQueueFull, DropReason::BadAnnotation];
+    pub const ALL: [DropReason; 4] = [
+        DropReason::Unreadable,
+        DropReason::PodCap,
+        DropReason::HintQueueFull,
+        DropReason::BadAnnotation,
+    ];
 
     /// Value of the label `reason`.
     pub const fn name(self) -> &'static str {

@@ -1,9 +1,10 @@
 //! Where the cgroup hierarchies are mounted.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::DirEntryExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use super::{MAX_CGROUPS, ProcfsError, inode, read};
@@ -15,6 +16,8 @@ pub(super) struct Hierarchies {
     pub v2: Hierarchy,
     /// Mounted v1 hierarchies, those first that tell containers and units apart best.
     pub v1: Vec<Hierarchy>,
+    /// The root of our cgroup namespace, where that is not the hierarchy's: `/proc/PID/cgroup` tells v2 paths from there.
+    namespace: Option<String>,
 }
 
 pub(super) struct Hierarchy {
@@ -74,7 +77,32 @@ impl Hierarchies {
             hybrid: !lines.is_empty(),
             v2,
             v1: v1.collect(),
+            namespace: None,
         })
+    }
+
+    /// In a container: `own` is where its runtime mounted the part of cgroup v2 that its namespace shows.
+    pub fn in_namespace_of(mut self, own: &Path) -> Hierarchies {
+        let node = |directory: &Path| fs::symlink_metadata(directory).ok().map(|meta| (meta.dev(), meta.ino()));
+        let (Some((device, root)), Some((whole, top))) = (node(own), node(&self.v2.mount)) else {
+            return self;
+        };
+        if device == whole && root != top {
+            self.v2.walk(|cgroup, path, _| {
+                if cgroup.id == root {
+                    self.namespace = Some(path.to_owned());
+                }
+            });
+        }
+        self
+    }
+
+    /// A path of `/proc/PID/cgroup`, from the hierarchy's root.
+    pub fn real<'a>(&self, hierarchy: u32, path: &'a str) -> Cow<'a, str> {
+        match &self.namespace {
+            Some(namespace) if hierarchy == 0 => Cow::Owned(resolve(namespace, path)),
+            _ => Cow::Borrowed(path),
+        }
     }
 
     pub fn get(&self, number: u32) -> Option<&Hierarchy> {
@@ -125,6 +153,20 @@ impl Hierarchy {
                 }
             }
         }
+    }
+}
+
+/// The kernel shows what is outside a namespace as the way there from its root: `/../other.slice/x.scope`.
+fn resolve(namespace: &str, path: &str) -> String {
+    let (mut base, mut rest) = (namespace, path);
+    while let Some(up) = rest.strip_prefix("/..").filter(|up| up.is_empty() || up.starts_with('/')) {
+        rest = up;
+        base = base.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    match (base, rest) {
+        ("", "") => "/".to_owned(),
+        (base, "/") => base.to_owned(),
+        (base, rest) => format!("{base}{rest}"),
     }
 }
 
@@ -187,6 +229,11 @@ impl Mount {
             _ => point,
         };
         let root = String::from_utf8_lossy(&root).trim_end_matches('/').to_owned();
+        // From within a cgroup namespace the whole hierarchy's root is nothing but the way up to it.
+        let root = match root.split('/').skip(1).all(|segment| segment == "..") {
+            true => String::new(),
+            false => root,
+        };
         Some(Mount {
             point,
             root,
@@ -211,4 +258,28 @@ fn unescape(text: &str) -> Vec<u8> {
         rest = if octal.is_some() { &tail[3..] } else { tail };
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::resolve;
+
+    #[test]
+    fn a_path_from_a_namespace_is_found_in_the_whole() {
+        let namespace = "/kubepods.slice/kubepods-pod1.slice/own.scope";
+        for (shown, real) in [
+            ("/", namespace),
+            ("/below", "/kubepods.slice/kubepods-pod1.slice/own.scope/below"),
+            ("/../sibling.scope", "/kubepods.slice/kubepods-pod1.slice/sibling.scope"),
+            (
+                "/../../kubepods-pod2.slice/a.scope",
+                "/kubepods.slice/kubepods-pod2.slice/a.scope",
+            ),
+            ("/../../../system.slice/sshd.service", "/system.slice/sshd.service"),
+            ("/../../..", "/"),
+            ("/..a", "/kubepods.slice/kubepods-pod1.slice/own.scope/..a"),
+        ] {
+            assert_eq!(resolve(namespace, shown), real, "{shown}");
+        }
+    }
 }

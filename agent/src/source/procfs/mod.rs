@@ -27,6 +27,8 @@ const MAX_CGROUPS: usize = 1 << 18;
 /// A walk for one unknown id may not take more than this part of the time: 1 in 10.
 const WALK_SHARE: u32 = 10;
 
+const OWN_CGROUP: &str = "/sys/fs/cgroup";
+
 #[derive(Debug, thiserror::Error)]
 pub enum ProcfsError {
     #[error("cannot read {path}: {source}; mount the host's /proc and /sys, or name them with --proc and --sys")]
@@ -53,7 +55,12 @@ struct Walked {
 impl Procfs {
     /// `proc` and `sys` are `/proc` and `/sys`, or where a container sees the host's.
     pub fn new(proc: &Path, sys: &Path) -> Result<Procfs, ProcfsError> {
-        let hierarchies = Hierarchies::find(proc, sys)?;
+        Procfs::seen_from(proc, sys, Path::new(OWN_CGROUP))
+    }
+
+    /// `own`: where a container's runtime mounts the container's own cgroup v2.
+    fn seen_from(proc: &Path, sys: &Path, own: &Path) -> Result<Procfs, ProcfsError> {
+        let hierarchies = Hierarchies::find(proc, sys)?.in_namespace_of(own);
         Ok(Procfs {
             proc: proc.to_owned(),
             hierarchies,
@@ -85,7 +92,7 @@ impl Procfs {
     /// Every v2 cgroup, parents first, then the processes of subjects, oldest first.
     pub fn scan(&self) -> Result<Vec<Input>, ProcfsError> {
         let mut inputs = Vec::new();
-        let mut pids = BTreeSet::new();
+        let mut pids = Members::default();
         let mut paths = HashMap::new();
         let mount = &self.hierarchies.v2.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
@@ -108,11 +115,14 @@ impl Procfs {
             });
         }
         self.walked().paths = paths;
-        let mut processes: Vec<ProcessFact> = pids
-            .into_iter()
-            .map(|pid| self.process(pid))
-            .filter(|p| !p.is_gone())
-            .collect();
+        let shown = pids.shown.into_iter().map(|pid| self.process(pid));
+        let mut processes: Vec<ProcessFact> = match pids.is_hidden {
+            false => shown.filter(|p| !p.is_gone()).collect(),
+            true => {
+                let all = self.pids().map(|pid| self.process(pid));
+                all.filter(|p| p.cgroups.iter().any(|(_, path)| is_subject(path))).collect()
+            }
+        };
         processes.sort_by_key(|process| (process.start, process.tgid));
         inputs.extend(processes.into_iter().map(Input::Process));
         Ok(inputs)
@@ -132,6 +142,12 @@ impl Procfs {
     /// A process's facts; [`ProcessFact::gone`] where it is not there, or was replaced while it was looked at.
     pub fn process(&self, pid: Pid) -> ProcessFact {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
+    }
+
+    /// Every process that `/proc` shows.
+    fn pids(&self) -> impl Iterator<Item = Pid> {
+        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
     }
 
     fn walked(&self) -> MutexGuard<'_, Walked> {
@@ -166,18 +182,25 @@ fn is_subject(path: &str) -> bool {
     matches!(path::parse(path), Ok(Place::Subject(..)))
 }
 
+/// Of subjects.
+#[derive(Default)]
+struct Members {
+    shown: BTreeSet<Pid>,
+    /// Some are outside our pid namespace: `cgroup.procs` has no numbers for them, the host's `/proc` does.
+    is_hidden: bool,
+}
+
 /// The processes in a cgroup itself. A threaded one shows none: they are shown by its domain.
-fn members(directory: &Path, pids: &mut BTreeSet<Pid>) {
+fn members(directory: &Path, pids: &mut Members) {
     let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
         return;
     };
-    // 0 is a process outside the reader's pid namespace.
-    pids.extend(
-        text.lines()
-            .filter_map(|line| line.parse().ok())
-            .filter(|pid| *pid != 0)
-            .map(Pid),
-    );
+    for pid in text.lines().filter_map(|line| line.parse().ok()) {
+        match pid {
+            0 => pids.is_hidden = true,
+            pid => drop(pids.shown.insert(Pid(pid))),
+        }
+    }
 }
 
 /// The inode number of a cgroup's directory: what the kernel calls its id.

@@ -36,15 +36,16 @@ pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<P
 }
 
 fn cgroup(line: &Membership<'_>, hierarchies: &Hierarchies) -> (CgroupId, String) {
+    let path = hierarchies.real(line.hierarchy, line.path);
     let id = |path: &str| hierarchies.get(line.hierarchy).and_then(|hierarchy| hierarchy.id(path));
     let unknown = CgroupId {
         hierarchy: line.hierarchy,
         id: 0,
     };
-    match id(line.path) {
-        Some(cgroup) => (cgroup, line.path.to_owned()),
+    match id(&path) {
+        Some(cgroup) => (cgroup, path.into_owned()),
         // A zombie's cgroup may be gone before it; another may have its name by now, which is not the zombie's.
-        None => (unknown, line.path.strip_suffix(" (deleted)").unwrap_or(line.path).to_owned()),
+        None => (unknown, path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()),
     }
 }
 

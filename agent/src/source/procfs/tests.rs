@@ -119,7 +119,7 @@ fn scan_of_v2() {
     let machine = Machine::v2();
     machine.cgroup("system.slice", &[]);
     machine.cgroup("system.slice/nginx.service", &[50]);
-    machine.cgroup(&format!("system.slice/docker-{A}.scope"), &[42, 43, 99, 0]);
+    machine.cgroup(&format!("system.slice/docker-{A}.scope"), &[42, 43, 99]);
     machine.cgroup("init.scope", &[1]);
     machine.process(42, "web) (x", 200, "42\t1", &format!("0::/system.slice/docker-{A}.scope\n"));
     machine.process(43, "child", 300, "43 7", &format!("0::/system.slice/docker-{A}.scope\n"));
@@ -309,6 +309,47 @@ fn mounts_of_another_namespace() {
     machine.file("proc/self/mountinfo", "1 1 0:1 / / rw - overlay overlay rw\n");
     machine.cgroup("a.service", &[]);
     assert_eq!(machine.open().cgroup2(), machine.0.path().join("sys/fs/cgroup"));
+}
+
+/// The agent's own pod: private pid and cgroup namespaces, the host's `/proc` and `/sys/fs/cgroup` mounted elsewhere.
+#[test]
+fn a_container_sees_the_hosts_processes() {
+    let machine = Machine::v2();
+    let (pod, own) = (
+        "kubepods.slice/kubepods-pod1.slice",
+        "kubepods.slice/kubepods-pod2.slice/cri-containerd-own.scope",
+    );
+    machine.file(
+        "proc/self/mountinfo",
+        "29 22 0:26 /../../.. /host/sys/fs/cgroup ro - cgroup2 cgroup rw\n30 22 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+    );
+    machine.cgroup(own, &[1]);
+    machine.cgroup(&format!("{pod}/cri-containerd-{A}.scope"), &[0, 0]);
+    machine.process(
+        42,
+        "web",
+        200,
+        "42\t1",
+        &format!("0::/../../kubepods-pod1.slice/cri-containerd-{A}.scope\n"),
+    );
+    machine.process(43, "kubelet", 100, "43", "0::/../../../system.slice/kubelet\n");
+    let root = machine.0.path();
+    let own = root.join("sys/fs/cgroup").join(own);
+    let procfs = Procfs::seen_from(&root.join("proc"), &root.join("sys"), &own).unwrap();
+    assert_eq!(procfs.cgroup2(), root.join("sys/fs/cgroup"));
+    let inputs = procfs.scan().unwrap();
+    let processes: Vec<Input> = inputs
+        .into_iter()
+        .filter(|input| matches!(input, Input::Process(_)))
+        .collect();
+    check(
+        &machine,
+        &processes,
+        expect![[r#"
+        process 42 of 1 since 2000000000 ns (1, 1) "web"
+          0 /kubepods.slice/kubepods-pod1.slice/cri-containerd-{A}.scope ok
+    "#]],
+    );
 }
 
 /// On the machine that runs the test: our own process, as the kernel tells it.

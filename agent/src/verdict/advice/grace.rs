@@ -3,49 +3,61 @@
 use std::time::Duration;
 
 use super::{Advice, AdviceKind};
-use crate::termination::Role;
+use crate::kubernetes::PodContext;
 use crate::verdict::judge::Case;
-use crate::verdict::seconds;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
+use crate::verdict::{Exit, seconds};
 
 /// Kubernetes' default: nobody chose it, and it is not long.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// How many times too long a grace is before it is worth a word.
 const FAR_TOO_LONG: u32 = 10;
 
-pub(super) fn advice(case: &Case<'_>) -> Option<Advice> {
+pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let context = case.kubernetes?;
     let grace = context.grace.filter(|grace| !grace.is_zero())?;
-    let spent = Spent::of(case)?;
-    if case.kill.is_some_and(|kill| kill.sender.role == Role::Runtime) || !spent.asked {
-        return None;
-    }
-    let exit = case.exit?;
-    let needed = exit.at.since(spent.begin);
-    let advised = with_reserve(needed);
+    let spent = Spent::of(case).filter(|spent| spent.asked)?;
     // A probe's own grace or a shortened one says nothing of the pod's.
     let whole = context.request.as_ref().is_some_and(|request| request.shortened.is_empty());
+    match exit {
+        Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace, &spent, whole),
+        Exit::KilledAfterGrace | Exit::PrestopOverran | Exit::SidecarStarved if whole => Some(Advice {
+            kind: AdviceKind::GraceLonger,
+            seconds: None,
+            text: format!(
+                "{} needed more than the grace of {}: how much is not known, for it was not let finish",
+                context.name(),
+                whole_seconds(grace)
+            ),
+        }),
+        _ => None,
+    }
+}
+
+fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent, whole: bool) -> Option<Advice> {
+    let exit = case.exit?;
     let name = context.name();
-    let how = match spent.hook {
-        Some(hook) if !hook.is_zero() => format!(
-            "{} of preStop and {} to stop",
-            seconds(hook),
-            seconds(exit.at.since(spent.stop.unwrap_or(exit.at)))
-        ),
-        _ => "to stop".to_owned(),
-    };
-    if needed + needed / 4 > grace || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
-        let left = match spent.hook {
-            Some(hook) if hook + KUBELET_MINIMUM > grace => {
-                ": the preStop left it only the kubelet's minimum of two seconds".to_owned()
-            }
-            _ => String::new(),
+    let needed = exit.at.since(spent.begin);
+    let advised = with_reserve(needed);
+    let stopping = spent.stop.map_or(Duration::ZERO, |stop| exit.at.since(stop));
+    let hook = spent.hook.unwrap_or_default();
+    let only_the_minimum = !hook.is_zero() && hook + KUBELET_MINIMUM > grace;
+    if needed + needed / 4 > grace || only_the_minimum {
+        let how = if hook.is_zero() {
+            String::new()
+        } else {
+            format!(" ({} of preStop, {} to stop)", seconds(hook), seconds(stopping))
+        };
+        let left = if only_the_minimum {
+            ": the preStop left it only the kubelet's minimum of two seconds"
+        } else {
+            ""
         };
         return Some(Advice {
             kind: AdviceKind::GraceLonger,
             seconds: Some(advised),
             text: format!(
-                "{name} needed {} ({how}) of a grace of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
+                "{name} needed {}{how} of a grace of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
                 seconds(needed),
                 whole_seconds(grace)
             ),

@@ -15,6 +15,8 @@ pub const UP: &str = "epitaph: up";
 /// The cluster's range of service addresses, and the one of its DNS: there is none, but every pod's resolv.conf names it.
 const CLUSTER_DNS: &str = "10.96.0.10";
 
+pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.json";
+
 pub struct File {
     /// Absolute, in the guest.
     pub path: String,
@@ -108,6 +110,10 @@ fn machine(config: &NodeConfig, keys: &Keys) -> anyhow::Result<Vec<File>> {
         "serial-getty@ttyS0.service",
         "systemd-udev-settle.service",
         "systemd-pstore.service",
+        // Of no use here, and a second each under emulation.
+        "modprobe@.service",
+        "sys-fs-fuse-connections.mount",
+        "sys-kernel-config.mount",
     ] {
         files.push(File::link(&format!("/etc/systemd/system/{unit}"), "/dev/null"));
     }
@@ -145,41 +151,42 @@ ExecStart=/usr/local/sbin/epitaph-network
 
 fn network(config: &NodeConfig) -> String {
     let [v4, v6] = config.addresses();
-    let mut script = format!(
-        "#!/bin/sh -e
-ip link set lo up
-ip address replace {OWN_ADDRESS}/24 dev eth0
-ip link set eth0 up
-ip route replace default via {HOST_FOR_GUESTS}
-ip address replace {v4}/24 dev eth1
-ip -6 address replace {v6}/64 dev eth1 nodad
-ip link set eth1 up
-ip -6 route replace default dev eth1
+    let mut batch = format!(
+        "link set lo up
+address replace {OWN_ADDRESS}/24 dev eth0
+link set eth0 up
+route replace default via {HOST_FOR_GUESTS}
+address replace {v4}/24 dev eth1
+address replace {v6}/64 dev eth1 nodad
+link set eth1 up
+route replace ::/0 dev eth1
 "
     );
     // Every node knows the way to every other that may come.
     for other in (1..=MOST_NODES).filter(|other| *other != config.index) {
         let host = 10 + other;
-        script.push_str(&format!(
-            "ip route replace 10.244.{other}.0/24 via 10.77.0.{host}\n\
-             ip -6 route replace fd00:10:244:{other}::/64 via fd00:10:77::{host}\n"
+        batch.push_str(&format!(
+            "route replace 10.244.{other}.0/24 via 10.77.0.{host}\n\
+             route replace fd00:10:244:{other}::/64 via fd00:10:77::{host}\n"
         ));
     }
-    // Only eth0 leads out of the cluster, and nobody there knows the pods' addresses.
-    script.push_str(
-        "nft -f - <<'END'
+    // One process each, for thirty take seconds. Only eth0 leads out of the cluster, and nobody there knows the pods' addresses.
+    format!(
+        "#!/bin/sh -e
+ip -batch - <<'END'
+{batch}END
+nft -f - <<'END'
 table ip epitaph
 delete table ip epitaph
-table ip epitaph {
-  chain out {
+table ip epitaph {{
+  chain out {{
     type nat hook postrouting priority srcnat;
     oifname eth0 ip saddr 10.244.0.0/16 masquerade
-  }
-}
+  }}
+}}
 END
-",
-    );
-    script
+"
+    )
 }
 
 fn containers(config: &NodeConfig) -> anyhow::Result<Vec<File>> {
@@ -277,7 +284,7 @@ fn kubernetes(config: &NodeConfig) -> anyhow::Result<Vec<File>> {
         "serializeImagePulls": false,
     });
     merge(&mut kubelet, &config.kubelet);
-    let mut proxy = json!({
+    let proxy = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "clientConnection": { "kubeconfig": "/etc/kubernetes/kube-proxy.kubeconfig" },
@@ -288,16 +295,13 @@ fn kubernetes(config: &NodeConfig) -> anyhow::Result<Vec<File>> {
         "metricsBindAddress": "127.0.0.1:10249",
         "mode": "nftables",
     });
-    if let Some(least) = config.proxy_min_sync {
-        proxy["nftables"] = json!({ "minSyncPeriod": format!("{}ms", least.as_millis()) });
-    }
     let kubelet_unit = format!(
         "[Unit]
 After=containerd.service epitaph-network.service
 Wants=containerd.service
 
 [Service]
-ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.json --kubeconfig=/etc/kubernetes/kubelet.kubeconfig \
+ExecStart=/usr/local/bin/kubelet --config={KUBELET_CONFIG} --kubeconfig=/etc/kubernetes/kubelet.kubeconfig \
 --hostname-override={} --node-ip={}
 Environment=PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 Restart=always
@@ -320,7 +324,7 @@ OOMScoreAdjust=-999
             0o600,
             config.kube_proxy_kubeconfig.as_str(),
         ),
-        File::text("/etc/kubernetes/kubelet.json", 0o644, serde_json::to_string_pretty(&kubelet)?),
+        File::text(KUBELET_CONFIG, 0o644, serde_json::to_string_pretty(&kubelet)?),
         File::text(
             "/etc/kubernetes/kube-proxy.json",
             0o644,
@@ -344,7 +348,7 @@ OOMScoreAdjust=-999
 ";
 
 /// Objects are merged, all else replaced, and null takes away.
-fn merge(into: &mut Value, from: &Value) {
+pub fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

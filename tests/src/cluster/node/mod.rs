@@ -50,10 +50,8 @@ pub struct NodeConfig {
     pub lan: SocketAddrV4,
     pub memory_mib: u32,
     pub feature_gates: BTreeMap<String, bool>,
-    /// Merged over the kubelet's configuration: `singleProcessOOMKill`, `shutdownGracePeriod` and the like.
+    /// Merged over the kubelet's configuration, KubeletConfiguration v1beta1.
     pub kubelet: Value,
-    /// kube-proxy's shortest time between two changes of its rules; none leaves its default.
-    pub proxy_min_sync: Option<Duration>,
 }
 
 impl NodeConfig {
@@ -92,7 +90,7 @@ struct Known {
     index: u8,
 }
 
-/// A machine. Dropping it changes nothing.
+/// A machine. With [`Lifetime::Caller`] it ends with this value.
 #[derive(Debug)]
 pub struct Node {
     dir: PathBuf,
@@ -232,6 +230,36 @@ impl Node {
         Ok(())
     }
 
+    /// Restarts the kubelet with `changes` merged over its configuration (`singleProcessOOMKill`, `shutdownGracePeriod`, …; null
+    /// takes a setting away) and waits until it is healthy. A boot undoes it.
+    ///
+    /// # Errors
+    /// As [`Node::run`], or it is not healthy in time.
+    pub fn configure_kubelet(&self, changes: &Value) -> anyhow::Result<()> {
+        let text = self.run(&format!("cat {}", files::KUBELET_CONFIG))?;
+        let mut config = serde_json::from_str(&text).context("parse the kubelet's configuration")?;
+        files::merge(&mut config, changes);
+        let script = format!(
+            "printf %s {} >{} && systemctl restart kubelet",
+            channel::quoted(&serde_json::to_string_pretty(&config)?),
+            files::KUBELET_CONFIG
+        );
+        self.run(&script)?;
+        self.run("for i in $(seq 300); do busybox wget -qO- http://127.0.0.1:10248/healthz && exit; sleep 0.2; done; exit 1")
+            .map(drop)
+            .with_context(|| format!("wait for the kubelet of node {}", self.known.name))
+    }
+
+    /// Stops `unit` as it stands (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.
+    ///
+    /// # Errors
+    /// As [`Node::run`].
+    pub fn hold(&self, unit: &str, held: bool) -> anyhow::Result<()> {
+        let signal = if held { "STOP" } else { "CONT" };
+        let unit = channel::quoted(unit);
+        self.run(&format!("systemctl kill --signal={signal} {unit}")).map(drop)
+    }
+
     /// The kernel's id of the present boot: another one after a reboot.
     ///
     /// # Errors
@@ -335,6 +363,16 @@ impl Node {
     /// The shell does not answer, or the clock stays wrong.
     pub fn set_clock(&self) -> anyhow::Result<f64> {
         clock::set(&self.shell())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.lifetime == Lifetime::Caller {
+            self.shell().forget();
+            // Whoever wants to know asks before.
+            let _ = self.power_off();
+        }
     }
 }
 

@@ -28,6 +28,7 @@ fn a_pod_whose_main_container_ended_badly() {
         refused connections < container.stop: 2141..5341 Unset
         reset connections < container.stop: 32101..32101 Unset
         cut connections < container.stop: 32101..32102 Unset
+        rejected connections < container.stop: 2600..3000 Unset
         container.stop < pod.termination: 32110..32360 Unset
           @32111 handler.entered epitaph.stop.signal=SIGTERM
         SIGTERM → exit < container.stop: 32110..32360 Unset
@@ -55,6 +56,7 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.severity=critical
           epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
           epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
           epitaph.evidence=["+2100.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+32100.000 ms signal_generate: SIGKILL from containerd-shim"]
           epitaph.pod.static=false
           epitaph.asked.cause=deleted
@@ -71,9 +73,15 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.connections.refused=14
           epitaph.connections.refused_source=server-reset
           epitaph.connections.reset=1
+          epitaph.connections.reset_queued=1
           epitaph.connections.cut=3
           epitaph.connections.cut_unanswered=2
           epitaph.connections.idle_closed=5
+          epitaph.connections.rejected=2
+          epitaph.kubelet.known=true
+          epitaph.kubelet.accepted=0
+          epitaph.kubelet.refused=3
+          epitaph.kubelet.broken=0
           epitaph.gone.at=2023-11-14T23:37:12.000000000Z
           epitaph.gone.watched=true
           epitaph.incomplete=["the API was away for 4.0 s"]
@@ -106,6 +114,7 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.severity=critical
           epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
           epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
           epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
           epitaph.kill.sender.pid=900
           epitaph.kill.sender.comm=containerd-shim
@@ -120,9 +129,18 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.connections.refused=14
           epitaph.connections.refused_source=server-reset
           epitaph.connections.reset=1
+          epitaph.connections.reset_queued=1
           epitaph.connections.cut=3
           epitaph.connections.cut_unanswered=2
           epitaph.connections.idle_closed=5
+          epitaph.connections.rejected=2
+          epitaph.kubelet.known=true
+          epitaph.kubelet.accepted=0
+          epitaph.kubelet.refused=3
+          epitaph.kubelet.broken=0
+          epitaph.connections.since=2023-11-14T23:36:37.900000000Z
+          epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
+          epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
           epitaph.late_start=false
         preStop
           epitaph.prestop.hook=exec

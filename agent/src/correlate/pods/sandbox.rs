@@ -1,0 +1,56 @@
+//! Which of a pod's containers is the sandbox (the pause container). It is in no status, but absence alone is unknown: a status
+//! may be late, and a privileged container can make a cgroup that names any pod. So it is known by its place, too.
+
+use crate::termination::{Role, Termination};
+
+use super::pod::{Container, Pod};
+
+impl Pod {
+    /// Decides for each container that is not decided yet, where what is known is enough.
+    pub fn place(&mut self) {
+        let found: Vec<bool> = self
+            .containers
+            .iter()
+            .map(|of| of.is_sandbox || self.is_sandbox(of))
+            .collect();
+        for (container, is_sandbox) in self.containers.iter_mut().zip(found) {
+            container.is_sandbox = is_sandbox;
+        }
+    }
+
+    fn is_sandbox(&self, of: &Container) -> bool {
+        if self.names.contains_key(&of.id) || !self.was_first(of) {
+            return false;
+        }
+        let later = |other: &&Container| other.order() > of.order() && of.ended.is_none_or(|end| end >= other.start);
+        let mut later_ones = self.containers.iter().filter(later);
+        if later_ones.any(|other| self.names.contains_key(&other.id)) {
+            return true;
+        }
+        let Some(held) = self.held.iter().find(|held| held.termination.key.cgroup == of.cgroup) else {
+            return false;
+        };
+        // No status names anything that ran beside it. Runtimes ask a container to stop before they kill it; a sandbox they kill.
+        was_only_killed(&held.termination) && (self.containers.iter().any(|other| later(&other)) || self.runs_nothing())
+    }
+
+    /// None of the pod's was running when it started: a sandbox is made before all others, again after the last one's end.
+    fn was_first(&self, of: &Container) -> bool {
+        let ran = |other: &Container| other.order() < of.order() && other.ended.is_none_or(|end| end > of.start);
+        !self.containers.iter().any(ran)
+    }
+
+    /// The API knows the pod's containers and that none of them runs.
+    fn runs_nothing(&self) -> bool {
+        let is_known = self.fact.as_ref().is_some_and(|fact| !fact.containers.is_empty());
+        is_known && self.all_reported()
+    }
+}
+
+fn was_only_killed(termination: &Termination) -> bool {
+    let by_runtime = termination
+        .kill
+        .as_ref()
+        .is_some_and(|kill| kill.sender.role == Role::Runtime);
+    by_runtime && termination.stop.is_none()
+}

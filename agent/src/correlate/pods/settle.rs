@@ -1,0 +1,265 @@
+//! When enough is known of a container's end, or of a pod's, to tell it; and what is told where the wait was for nothing.
+
+use std::time::Duration;
+
+use crate::attribute::ContainerId;
+use crate::event::{Boot, CgroupId};
+use crate::kubernetes::{PodTermination, Reported};
+use crate::pod::{ContainerKind, ContainerState};
+use crate::termination::{Output, Termination};
+use crate::verdict::{self, judge, judge::Open};
+
+use super::context::{Api, Death};
+use super::pod::{Container, Held, Pod, kind};
+use super::{HOLD, Limits, TOLD_IDS};
+
+/// An end waits this long for an API that is away: it may be restarting, and the agent has just begun as well.
+const HOLD_AWAY: Duration = Duration::from_secs(60);
+/// An Event that names the cause comes by another watch than the status that shows the restart.
+const EVENTS: Duration = Duration::from_secs(1);
+/// After a terminal phase, for reasons and conditions that are written with it or just behind.
+const TERMINAL: Duration = Duration::from_secs(2);
+/// A container that still runs after the API forgot its pod: a force delete kills within about 3 s of the request, and a grace
+/// that is longer is added.
+const ALIVE: Duration = Duration::from_secs(60);
+/// The record of an end that the API tells, and nothing here has shown, is lost for good by then.
+const LOST: Duration = Duration::from_secs(10);
+/// The kubelet's own default, where the spec is not known.
+const GRACE: Duration = Duration::from_secs(30);
+/// A pod that is over answers for its late events this long.
+const KEEP: Duration = Duration::from_secs(150);
+
+/// What is to be done with a pod now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing before that time; None: nothing before it changes.
+    Wait(Option<Boot>),
+    /// Tell one of the held by itself, and why it may be incomplete.
+    Release(usize, Option<String>),
+    /// Tell the pod's end.
+    Finish,
+    /// Nothing of it is of use any more.
+    Forget,
+}
+
+impl Pod {
+    pub fn step(&self, api: &Api, limits: &Limits, now: Boot) -> Step {
+        let mut next = Next { now, at: None };
+        if !self.is_ending() || self.told.is_some() {
+            for (i, held) in self.held.iter().enumerate() {
+                let (until, missing) = self.release_at(held, api);
+                if next.is_due(until) {
+                    return Step::Release(i, missing);
+                }
+            }
+        } else if next.is_due_if(self.finish_at(api, limits)) {
+            return Step::Finish;
+        }
+        let is_over = match &self.fact {
+            Some(_) => self.gone.is_some() && (self.told.is_some() || self.is_static()),
+            None => true,
+        };
+        let is_idle = self.held.is_empty()
+            && !self
+                .containers
+                .iter()
+                .any(|of| self.is_alive(of.ended.is_none(), of.removed, limits, now));
+        if is_over && is_idle && next.is_due(self.touched.plus(KEEP)) {
+            return Step::Forget;
+        }
+        Step::Wait(next.at)
+    }
+
+    /// When a held end of a pod that goes on is told by itself, whatever is missing then.
+    fn release_at(&self, held: &Held, api: &Api) -> (Boot, Option<String>) {
+        let hold = if api.away_since.is_some() { HOLD_AWAY } else { HOLD };
+        if self.fact.is_none() {
+            return (held.since.plus(hold), None);
+        }
+        let Some(named) = self.names.get(&held.id) else {
+            return (held.since.plus(hold), None);
+        };
+        if self.told.is_some() {
+            return (held.since.plus(EVENTS), None);
+        }
+        if let Some(at) = named.succeeded_at {
+            return (at.max(held.since).plus(EVENTS), None);
+        }
+        let Some(reported) = &named.reported else {
+            let missing = format!("the API had not told of its end {} s after it", hold.as_secs());
+            return (held.since.plus(hold), Some(missing));
+        };
+        let told = named.reported_at.map_or(held.since, |at| at.max(held.since));
+        match self.kind(&held.id) {
+            Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (told.plus(EVENTS), None),
+            // It would be started again: that it is not says that the pod is being stopped as a whole (the kubelet's own evictions
+            // say so only when all of it is over), which takes up to its grace.
+            _ if self.restarts_after(reported.exit_code) == Some(true) => {
+                let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
+                (told.plus(grace).plus(hold), None)
+            }
+            _ => (told.plus(hold), None),
+        }
+    }
+
+    /// When the pod's end is told; None while its containers live and nothing says that they should not.
+    fn finish_at(&self, api: &Api, limits: &Limits) -> Option<Boot> {
+        let last_held = self.held.iter().map(|held| held.since).max();
+        let mut alive_until = None;
+        for of in self.containers.iter().filter(|of| !of.is_sandbox && of.ended.is_none()) {
+            let by_removal = of.removed.map(|at| at.plus(limits.linger).plus(limits.reorder));
+            let named = self.names.get(&of.id);
+            let by_report = named.and_then(|named| named.reported_at).map(|at| at.plus(LOST));
+            let by_absence = self.gone.as_ref().map(|gone| {
+                let grace = self.deletion.map_or(Duration::ZERO, |(deletion, _)| deletion.grace);
+                gone.seen.plus(grace).plus(ALIVE)
+            });
+            let until = [by_removal, by_report, by_absence].into_iter().flatten().min()?;
+            alive_until = alive_until.max(Some(until));
+        }
+        let seen = self.fact.as_ref().map(|fact| fact.seen);
+        let hold = if api.away_since.is_some() { HOLD_AWAY } else { HOLD };
+        let settled = if let Some(gone) = &self.gone {
+            gone.seen.max(last_held.unwrap_or(Boot(0))).plus(limits.reorder)
+        } else if self.is_terminal() && self.all_reported() {
+            seen.max(last_held)?.plus(TERMINAL)
+        } else {
+            seen.max(last_held)?.plus(hold)
+        };
+        Some(alive_until.map_or(settled, |alive| alive.max(settled)))
+    }
+
+    pub fn is_alive(&self, runs: bool, removed: Option<Boot>, limits: &Limits, now: Boot) -> bool {
+        runs && removed.is_none_or(|at| at.plus(limits.linger).plus(limits.reorder) > now)
+    }
+
+    /// One container's end, with the pod's side.
+    pub fn release(&mut self, i: usize, api: &Api, missing: Option<String>, now: Boot) -> Termination {
+        let held = self.held.remove(i);
+        let cgroup = held.termination.key.cgroup;
+        self.has_told(held.id.clone(), cgroup);
+        let termination = self.joined(held, api, missing, now);
+        // What came later is placed by those that still run.
+        self.containers.retain(|of| of.cgroup != cgroup);
+        termination
+    }
+
+    /// The pod's end; None where nothing ended with it.
+    pub fn finish(&mut self, api: &Api, boot_id: &str, now: Boot) -> Option<Output> {
+        self.told = Some(now);
+        let fact = self.fact.clone()?;
+        let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
+        let missing = missing.then(|| "the API had not said that the pod is over".to_owned());
+        let unseen = self.unseen();
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by_key(|held| (held.termination.end, held.termination.key.cgroup));
+        for of in &held {
+            self.has_told(of.id.clone(), of.termination.key.cgroup);
+        }
+        let containers: Vec<Termination> = held
+            .into_iter()
+            .map(|held| self.joined(held, api, missing.clone(), now))
+            .collect();
+        if containers.is_empty() && unseen.is_empty() {
+            self.containers.retain(|of| of.ended.is_none());
+            return None;
+        }
+        let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
+        let asked = self.asked();
+        let request = self.request(api).map(|(request, _)| request);
+        self.containers.retain(|of| of.ended.is_none());
+        let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
+        let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
+        // A pod without any other trace here: the API's word is all there is.
+        let last_word = gone.map_or(fact.seen, |(seen, _)| seen);
+        // A force delete is seen by nothing else.
+        let watched = gone
+            .filter(|(_, watched)| *watched && !fact.pod.is_static)
+            .map(|(seen, _)| seen);
+        let asked_at = request.as_ref().map(|request| request.latest).or(watched);
+        let first = evidence.chain(asked_at).min();
+        let end = containers.iter().map(|of| of.end).max().unwrap_or(last_word);
+        let verdict = verdict::pod(&containers, asked.as_ref(), &unseen);
+        Some(Output::PodTerminated(Box::new(PodTermination {
+            pod: fact.pod.clone(),
+            boot_id: boot_id.to_owned(),
+            asked,
+            request,
+            begin: first.unwrap_or(end).min(end),
+            end,
+            containers,
+            unseen,
+            gone,
+            verdict,
+        })))
+    }
+
+    fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
+        let mut termination = held.termination;
+        let ended_here = termination.basis.open != Open::ObservationEnded || termination.exit.is_some();
+        let missing = missing.or_else(|| (!ended_here).then(|| "the observation ended before it did".to_owned()));
+        let death = Death::of(&termination, &held.id);
+        termination.kubernetes = self.context(api, &death, missing, now);
+        if termination.kubernetes.is_some() {
+            termination.verdict = judge(&termination.case());
+        }
+        termination
+    }
+
+    fn has_told(&mut self, id: ContainerId, cgroup: CgroupId) {
+        if self.told_ids.len() >= TOLD_IDS {
+            self.told_ids.pop_front();
+        }
+        self.told_ids.push_back((id, cgroup));
+    }
+
+    /// Containers that ended with the pod by the API's word alone.
+    fn unseen(&self) -> Vec<(String, Option<Reported>)> {
+        let Some(fact) = &self.fact else { return Vec::new() };
+        let is_held = |name: &str| {
+            let of = |held: &Held| self.names.get(&held.id).is_some_and(|named| named.name == name);
+            self.held.iter().any(of)
+        };
+        let over = fact.containers.iter().filter_map(|status| {
+            let still_runs = |of: &Container| of.ended.is_none() && status.id.as_ref() == Some(&of.id);
+            let reported = match &status.state {
+                ContainerState::Terminated(ended) => Some(Reported {
+                    exit_code: ended.exit_code,
+                    reason: ended.reason.clone(),
+                }),
+                // The last word before the pod was gone.
+                ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
+                ContainerState::Running | ContainerState::Waiting { .. } => return None,
+            };
+            let was_told = self.told_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));
+            let is_earlier = self.over_before.contains(&status.name)
+                || kind(fact, &status.name) == Some(ContainerKind::Init)
+                    && reported.as_ref().is_some_and(|of| of.exit_code == 0);
+            // A name that another one's end is told for, or whose container was never made.
+            let never = status.id.is_none() && status.restarts == 0 && reported.as_ref().is_none_or(|of| !of.never_started());
+            let known = was_told || is_earlier || never || is_held(&status.name);
+            (!known).then(|| (status.name.clone(), reported))
+        });
+        over.collect()
+    }
+}
+
+/// The earliest of several times, of which none has come.
+struct Next {
+    now: Boot,
+    at: Option<Boot>,
+}
+
+impl Next {
+    fn is_due(&mut self, at: Boot) -> bool {
+        if at <= self.now {
+            return true;
+        }
+        self.at = Some(self.at.map_or(at, |known| known.min(at)));
+        false
+    }
+
+    fn is_due_if(&mut self, at: Option<Boot>) -> bool {
+        at.is_some_and(|at| self.is_due(at))
+    }
+}

@@ -1,0 +1,389 @@
+//! The API away, clocks apart, the agent late.
+
+use expect_test::expect;
+
+use super::{check, web};
+
+#[test]
+fn a_relist_hid_the_deletion() {
+    check(
+        &web("
+        +0 api away timeout
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +20 gone web unwatched
+        +20.1 api synced
+        "),
+        expect![[r#"
+            +20.300 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (gone at a relist)
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: gone at a relist
+                incomplete: the Kubernetes API did not answer meanwhile: timeout; a relist hid when the pod was deleted
+              gone +20.000 (relist)
+        "#]],
+    );
+}
+
+#[test]
+fn the_api_comes_back_in_time() {
+    check(
+        "
+        -60 api away refused
+        pod web app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +20 pod web deleted=+1:30 app=0:Completed phase=succeeded
+        +20.1 api synced
+        +21 gone web
+        ",
+        expect![[r#"
+            +21.200 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.300 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                incomplete: the Kubernetes API did not answer meanwhile: refused
+              gone +21.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_api_never_comes() {
+    check(
+        "
+        -60 api away refused
+        pod web app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        ",
+        expect![[r#"
+            +63.500 ? +1.300…+1.500 clean: Stopped/Clean/Quiet
+        "#]],
+    );
+}
+
+#[test]
+fn nobody_asks_the_api() {
+    check(
+        "
+        pod web app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        ",
+        expect![[r#"
+            +3.500 ? +1.300…+1.500 clean: Stopped/Clean/Quiet
+        "#]],
+    );
+}
+
+#[test]
+fn the_agent_came_in_the_middle() {
+    check(
+        "
+        +2 start
+        pod web app other
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        +2.1 found main
+        +2.2 api synced
+        +2.3 pod web deleted=+1:30 app=running other=0:Completed
+        +4 TERM runc -> main handler
+        +4.01 enter main TERM
+        +5 exit main 0
+        +6 pod web app=0:Completed
+        +7 gone web
+        ",
+        expect![[r#"
+            +7.200 pod web +2.000…+5.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+2.000 grace 30 s
+              web/app +4.000…+5.000 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              unseen other Some(Reported { exit_code: 0, reason: Some("Completed") })
+              gone +7.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_was_over_before_is_not_told() {
+    check(
+        "
+        -60 api synced
+        pod web policy=never app
+        -59 pod web app=0:Completed phase=succeeded
+        +1 gone web
+        ",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn the_clocks_were_compared() {
+    check(
+        &web("
+        +0 skew 3000 3100
+        +1.05 pod web deleted=+4:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +3 gone web
+        "),
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +0.900…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_clocks_were_never_compared() {
+    check(
+        &web("
+        +1.05 pod web deleted=+4:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +3 gone web
+        "),
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.050…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                incomplete: the API server's clock is at least 3.0 s ahead of what was believed
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_observation_ends_in_the_middle() {
+    check(
+        &web("
+        pod web app slow
+        -59 mkdir web:slow
+        proc slow in=web:slow pid=110 ns=1 start=-59 parent=shim comm=slow
+        -59 exec slow
+        -58 pod web app=running slow=running
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.32 TERM runc -> slow ignored default
+        +1.5 exit main 0
+        +4 end
+        "),
+        expect![[r#"
+            +1.320 early: SIGTERM reached PID 1 `slow`, which has no handler, so the kernel dropped it, 29.7 s left
+            +4.000 web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+              Deleted: deletionTimestamp, grace 30 s
+              incomplete: the observation ended before more was known of its pod
+            +4.000 web/slow +1.320…+4.000 unknown: Deleted/Unknown/Unknown
+              Deleted: deletionTimestamp, grace 30 s
+              incomplete: the observation ended before more was known of its pod
+        "#]],
+    );
+}
+
+#[test]
+fn the_observation_ends_before_the_api_says_that_the_pod_is_over() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +1.6 end
+        "),
+        expect![[r#"
+            +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
+              Deleted: deletionTimestamp, grace 30 s
+              incomplete: the observation ended before more was known of its pod
+        "#]],
+    );
+}
+
+/// The API says that it is over, and the kernel said nothing of it.
+#[test]
+fn an_end_whose_record_was_lost() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +2 pod web app=0:Completed phase=succeeded
+        +2.1 KILL runc -> pause
+        +2.11 exit pause KILL
+        +3 gone web
+        "),
+        expect![[r#"
+            +12.000 pod web +1.050…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              unseen app Some(Reported { exit_code: 0, reason: Some("Completed") })
+              gone +3.000
+        "#]],
+    );
+}
+
+/// A restart that no Event explained, and a deletion behind it.
+#[test]
+fn measured_clocks_say_that_the_stop_came_first() {
+    check(
+        &web("
+        +0 skew -10 10
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +5.1 pod web deleted=+5:30
+        +8 exit main 0
+        +9 pod web app=0:Completed
+        +10 gone web
+        "),
+        expect![[r#"
+            +10.200 pod web +1.100…+8.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +4.990…+5.100 grace 30 s
+              web/app +1.100…+8.000 clean: Restart/Clean/Quiet
+                grace 30 s, reported 0 Completed
+              gone +10.000
+        "#]],
+    );
+}
+
+#[test]
+fn an_early_loss_of_the_api_is_no_doubt_later() {
+    check(
+        &web("
+        -50 api away timeout
+        -40 api synced
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 gone web
+        "),
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_pod_reaches_us_before_the_kernels_own_records() {
+    check(
+        "
+        -60 api synced
+        pod web app
+        -59.5 pod web app=running
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 gone web
+        ",
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_observation_ends_when_the_pod_is_gone() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +1.7 KILL runc -> pause
+        +1.71 exit pause KILL
+        +1.8 gone web
+        +1.9 end
+        "),
+        expect![[r#"
+            +1.900 pod web +1.050…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
+                Deleted: deletionTimestamp, grace 30 s
+              gone +1.800
+        "#]],
+    );
+}
+
+/// The one before us told what it saw: the pod's own trace is ours.
+#[test]
+fn all_had_ended_before_the_agent_came_and_the_pod_is_still_there() {
+    check(
+        "
+        +2 start
+        +2.2 api synced
+        pod web app
+        +2.3 pod web deleted=+1:30 app=0:Completed
+        +3 gone web
+        ",
+        expect![[r#"
+            +3.200 pod web +2.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+2.000 grace 30 s
+              unseen app Some(Reported { exit_code: 0, reason: Some("Completed") })
+              gone +3.000
+        "#]],
+    );
+}
+
+/// Forged: a cgroup of the container's own making bears the container's id.
+#[test]
+fn a_second_cgroup_of_the_same_id_hides_no_death() {
+    check(
+        &web("
+        +0 mkdir web:fake as=web:app
+        proc fake in=web:fake pid=160 start=+0 parent=main comm=fake
+        +0 exec fake
+        +0.5 exit fake 0
+        +0.6 rmdir web:fake
+        +1 exit main 3
+        +2 pod web app=waiting app.last=web:app:3:Error app.restarts=1
+        "),
+        expect![[r#"
+            +2.800 dropped unattributed: 1
+            +4.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 3 Error
+        "#]],
+    );
+}

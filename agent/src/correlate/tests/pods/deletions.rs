@@ -1,0 +1,420 @@
+//! Pods that are deleted, and others that are over.
+
+use expect_test::expect;
+
+use super::{check, web};
+
+#[test]
+fn a_clean_deletion_is_one_termination_of_the_pod() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +1.51 rmdir web:app
+        +1.7 KILL runc -> pause
+        +1.71 exit pause KILL
+        +1.72 rmdir web:pause
+        +2 pod web app=0:Completed
+        +3 gone web
+        "),
+        expect![[r#"
+            +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn no_handler_and_the_grace_is_known_at_once() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:8
+        +1.4 TERM runc -> main ignored default
+        +9.4 KILL runc -> main
+        +9.41 exit main KILL
+        +9.6 KILL runc -> pause
+        +9.61 exit pause KILL
+        +10 pod web app=137:Error
+        +11 gone web
+        "),
+        expect![[r#"
+            +1.400 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.7 s left
+            +12.000 pod web +1.050…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 8 s
+              web/app +1.400…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
+                Deleted: deletionTimestamp, grace 8 s, reported 137 Error
+              gone +11.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
+    check(
+        &web("
+        +1.1 gone web
+        +2 TERM runc -> main ignored default
+        +4.2 KILL runc -> main
+        +4.21 exit main KILL
+        +4.4 KILL runc -> pause
+        +4.41 exit pause KILL
+        "),
+        expect![[r#"
+            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
+            +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted at once, with grace 0)
+              web/app +2.000…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
+                Deleted: deleted at once, with grace 0, grace 1 s
+              gone +1.100
+        "#]],
+    );
+}
+
+/// Nothing ended: nothing is told.
+#[test]
+fn a_force_delete_of_what_never_ends_is_told_in_time() {
+    check(
+        &web("
+        +1.1 gone web
+        +2 TERM runc -> main ignored default
+        "),
+        expect![[r#"
+            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
+        "#]],
+    );
+}
+
+#[test]
+fn a_second_delete_shortens_the_grace() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +5.1 pod web deleted=+5:3
+        +8.2 KILL runc -> main
+        +8.21 exit main KILL
+        +9 pod web app=137:Error
+        +10 gone web
+        "),
+        expect![[r#"
+            +10.600 pod web +1.050…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s, +5.100 to 3 s
+              web/app +1.300…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet
+                Deleted: deletionTimestamp, grace 3 s, reported 137 Error
+              gone +10.000
+        "#]],
+    );
+}
+
+#[test]
+fn an_eviction_by_the_api() {
+    check(
+        &web("
+        +1 pod web disruption=EvictionByEvictionAPI
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 gone web
+        "),
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: EvictedApi/Clean/Quiet (DisruptionTarget=EvictionByEvictionAPI)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: EvictedApi/Clean/Quiet
+                EvictedApi: DisruptionTarget=EvictionByEvictionAPI, grace 30 s
+              gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_pressure_eviction_says_why_only_when_all_is_over() {
+    check(
+        &web("
+        pod web app slow
+        -59 mkdir web:slow
+        proc slow in=web:slow pid=110 ns=1 start=-59 parent=shim comm=slow
+        -59 exec slow
+        -58 pod web app=running slow=running
+        +1 TERM runc -> main handler
+        +1.01 TERM runc -> slow handler
+        +1.02 enter main TERM
+        +1.03 enter slow TERM
+        +1.2 exit main 0
+        +2 pod web app=0:Completed
+        +24 exit slow 0
+        +26 pod web slow=0:Completed phase=failed reason=Evicted disruption=TerminationByKubelet
+        "),
+        expect![[r#"
+            +28.000 pod web +1.000…+24.000 clean: EvictedNodePressure/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
+              web/app +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet
+                EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+              web/slow +1.010…+24.000 clean: EvictedNodePressure/Clean/Quiet
+                EvictedNodePressure: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+        "#]],
+    );
+}
+
+/// The removal of what is over is no second death.
+#[test]
+fn a_job_that_completes_and_is_removed_later() {
+    check(
+        &web("
+        pod web policy=never app
+        -58 pod web app=running
+        +1 exit main 0
+        +1.1 rmdir web:app
+        +2 pod web app=0:Completed phase=succeeded
+        +2.2 KILL runc -> pause
+        +2.21 exit pause KILL
+        +60 pod web deleted=+60:0
+        +60.1 gone web
+        "),
+        expect![[r#"
+            +6.210 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                reported 0 Completed
+        "#]],
+    );
+}
+
+#[test]
+fn a_finalizer_keeps_a_pod_that_is_over() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 pod web app=0:Completed phase=succeeded
+        +100 gone web
+        "),
+        expect![[r#"
+            +5.600 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+        "#]],
+    );
+}
+
+#[test]
+fn a_sidecar_waits_for_the_main_container() {
+    check(
+        &web("
+        pod web grace=8 app log:sidecar
+        -59.5 mkdir web:log
+        proc log in=web:log pid=110 ns=1 start=-59.5 parent=shim comm=log
+        -59.5 exec log
+        -58 pod web app=running log=running
+        +1.05 pod web deleted=+1:8
+        +1.2 TERM runc -> main ignored default
+        +9.3 TERM runc -> log handler
+        +9.31 enter log TERM
+        +9.9 KILL runc -> main
+        +9.91 exit main KILL
+        +11.5 KILL runc -> log
+        +11.51 exit log KILL
+        +12 pod web app=137:Error log=137:Error
+        +13 gone web
+        "),
+        expect![[r#"
+            +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
+            +13.800 pod web +1.050…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 8 s
+              web/app +1.200…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
+                Deleted: deletionTimestamp, grace 8 s, reported 137 Error
+              web/log +9.300…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet
+                Deleted: deletionTimestamp, grace 8 s, mains ended +9.910, reported 137 Error
+              gone +13.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_crash_before_the_deletion_is_not_part_of_it() {
+    check(
+        &web("
+        +1 exit main 3
+        +1.5 pod web app=waiting app.last=web:app:3:Error app.restarts=1
+        +60 pod web deleted=+60:30
+        +61 KILL runc -> pause
+        +61.1 exit pause KILL
+        +62 gone web
+        "),
+        expect![[r#"
+            +4.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 3 Error
+        "#]],
+    );
+}
+
+#[test]
+fn a_name_that_is_used_again_at_once_is_another_pod() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +2.5 gone web
+        pod web uid=00000000-0000-4000-8000-00000000beef app
+        +2.6 mkdir web:again-pause
+        proc again-pause in=web:again-pause pid=190 ns=1 start=+2.6 parent=shim comm=pause
+        +2.6 exec again-pause
+        +2.8 mkdir web:again
+        proc again in=web:again pid=200 ns=1 start=+2.8 parent=shim comm=app
+        +2.8 exec again
+        +3 pod web app.id=web:again app=running
+        +5.02 pod web deleted=+5:30
+        +5.1 TERM runc -> again default ignored
+        +5.2 KILL bash -> again
+        +5.21 exit again KILL
+        +6 gone web
+        "),
+        expect![[r#"
+            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +2.500
+            +5.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.9 s left
+            +7.600 pod web +5.020…+5.210 killed-by-other: Deleted/KilledByOther/Quiet (deletionTimestamp)
+              request +5.000…+5.020 grace 30 s
+              web/app +5.100…+5.210 killed-by-other: Deleted/KilledByOther/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +6.000
+        "#]],
+    );
+}
+
+#[test]
+fn one_of_two_crashes_while_the_other_stops() {
+    check(
+        &web("
+        pod web app other
+        -59 mkdir web:other
+        proc other in=web:other pid=110 ns=1 start=-59 parent=shim comm=other
+        -59 exec other
+        -58 pod web app=running other=running
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 TERM runc -> other handler
+        +1.32 enter main TERM
+        +1.33 enter other TERM
+        +1.5 exit main 0
+        +1.6 SEGV other -> other fault
+        +1.61 exit other SEGV
+        +3 pod web app=0:Completed other=139:Error
+        +4 gone web
+        "),
+        expect![[r#"
+            +4.200 pod web +1.050…+1.610 crashed: Deleted/Crashed/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              web/other +1.310…+1.610 crashed: Deleted/Crashed/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 139 Error
+              gone +4.000
+        "#]],
+    );
+}
+
+#[test]
+fn what_ends_long_after_its_pod_is_told_by_itself() {
+    check(
+        &web("
+        +1.1 gone web
+        +2 TERM runc -> main ignored default
+        +90 KILL runc -> main
+        +90.1 exit main KILL
+        "),
+        expect![[r#"
+            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
+            +93.100 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
+              Deleted: deleted at once, with grace 0, grace 1 s
+        "#]],
+    );
+}
+
+#[test]
+fn a_taint_and_a_preemption() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30 disruption=DeletionByTaintManager
+        +1.3 TERM runc -> main default ignored
+        +1.5 KILL runc -> main
+        +1.51 exit main KILL
+        +3 gone web
+        pod low uid=00000000-0000-4000-8000-00000000beef app
+        +10 mkdir low:app
+        proc low in=low:app pid=200 ns=1 start=+10 parent=shim comm=low
+        +10 exec low
+        +11 pod low app=running
+        +20.05 pod low deleted=+20:30 disruption=PreemptionByScheduler
+        +20.3 TERM runc -> low handler
+        +20.31 enter low TERM
+        +20.4 exit low 0
+        +22 gone low
+        "),
+        expect![[r#"
+            +1.300 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.8 s left
+            +3.800 pod web +1.050…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet
+                EvictedTaint: DisruptionTarget=DeletionByTaintManager, grace 30 s
+              gone +3.000
+            +22.600 pod low +20.050…+20.400 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=PreemptionByScheduler)
+              request +20.000…+20.050 grace 30 s
+              low/app +20.300…+20.400 clean: EvictedPreempted/Clean/Quiet
+                EvictedPreempted: DisruptionTarget=PreemptionByScheduler, grace 30 s
+              gone +22.000
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_is_removed_at_once_completed_all_the_same() {
+    check(
+        &web("
+        pod web policy=never app
+        -58 pod web app=running
+        +1 exit main 0
+        +1.1 rmdir web:app
+        +2 pod web app=0:Completed phase=succeeded
+        +2.1 pod web deleted=+2:0
+        +2.2 gone web
+        +2.3 KILL runc -> pause
+        +2.31 exit pause KILL
+        "),
+        expect![[r#"
+            +3.310 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                reported 0 Completed
+              gone +2.200
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_shutdown_names_itself_in_the_status() {
+    check(
+        &web("
+        +1 TERM runc -> main handler
+        +1.02 enter main TERM
+        +1.2 exit main 0
+        +3 pod web app=0:Completed phase=failed reason=Terminated disruption=TerminationByKubelet
+        "),
+        expect![[r#"
+            +5.200 pod web +1.000…+1.200 clean: NodeShutdown/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
+              web/app +1.000…+1.200 clean: NodeShutdown/Clean/Quiet
+                NodeShutdown: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+        "#]],
+    );
+}

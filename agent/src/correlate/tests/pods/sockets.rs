@@ -1,0 +1,67 @@
+//! Sockets are watched, and clients counted, from the request on.
+
+use expect_test::expect;
+
+use super::{run, web};
+use crate::termination::Output;
+
+#[test]
+fn what_clients_see_counts_from_the_request() {
+    let outputs = run(&web("
+        +0.5 tcp web:app accepted 80 5000
+        +1.05 pod web deleted=+1:30
+        +3 tcp web:app accepted 80 5001
+        +6 TERM runc -> main handler
+        +6.01 enter main TERM
+        +6.02 tcp web:app closed 80
+        +6.1 tcp web:app refused 80 5002
+        +6.5 exit main 0
+        +8 gone web
+        "));
+    let pods = outputs.iter().filter_map(|(_, output)| match output {
+        Output::PodTerminated(pod) => Some(&pod.containers[0].traffic),
+        _ => None,
+    });
+    let traffic: Vec<_> = pods.collect();
+    assert_eq!(traffic.len(), 1);
+    assert!(traffic[0].observed);
+    assert_eq!((traffic[0].accepted.count, traffic[0].refused.count), (1, 1));
+}
+
+#[test]
+fn a_deletion_has_each_container_watched_once_and_let_go_once() {
+    let script = web("
+        pod web app late
+        +1.05 pod web deleted=+1:600
+        +1.1 pod web deleted=+1:500
+        +2 mkdir web:late
+        proc late in=web:late pid=110 ns=1 start=+2 parent=shim comm=late
+        +2 exec late
+        +100 TERM runc -> main handler
+        +100.01 enter main TERM
+        +100.1 exit main 0
+        +100.2 TERM runc -> late handler
+        +100.21 enter late TERM
+        +100.3 exit late 0
+        +102 gone web
+        ");
+    let mut text = String::new();
+    for (now, output) in run(&script) {
+        let line = match output {
+            Output::Watch(cgroup) => format!("{} watch {}\n", super::at(now), cgroup.id),
+            Output::Forget(cgroup) => format!("{} forget {}\n", super::at(now), cgroup.id),
+            Output::Workload(workload) => format!("{} workload {}\n", super::at(now), workload.name),
+            Output::WorkloadGone(workload) => format!("{} workload gone {}\n", super::at(now), workload.name),
+            _ => continue,
+        };
+        text.push_str(&line);
+    }
+    expect![[r#"
+        -58.000 workload web
+        +1.050 watch 104
+        +2.000 watch 105
+        +102.200 forget 104
+        +102.400 forget 105
+    "#]]
+    .assert_eq(&text);
+}

@@ -1,0 +1,143 @@
+//! One Event's conversation with the API server.
+
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+
+use super::queue::Pending;
+use super::report::{Key, head};
+use super::series::{self, Memory, Posted};
+
+/// As in `deploy/kubernetes/agent.yaml`.
+pub(super) const RULE: &str = "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}";
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("cannot post an Event: RBAC forbids it ({0}); bind this ServiceAccount to a ClusterRole with the rule {RULE}")]
+    Forbidden(String),
+    #[error("cannot post an Event: its namespace is gone or going ({0})")]
+    NamespaceGone(String),
+    #[error("cannot post an Event: the API server refused it ({0})")]
+    Rejected(String),
+    #[error("cannot post an Event: {0}")]
+    Later(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Posted,
+    Known,
+}
+
+pub(super) struct Events {
+    client: Client,
+    node: String,
+    timeout: Duration,
+    memory: Memory,
+}
+
+impl Events {
+    pub fn new(client: Client, node: String, timeout: Duration) -> Events {
+        Events {
+            client,
+            node,
+            timeout,
+            memory: Memory::default(),
+        }
+    }
+
+    pub async fn post(&mut self, key: &Key, pending: &Pending) -> Result<Done, Failure> {
+        let limit = self.timeout;
+        tokio::time::timeout(limit, self.posted(key, pending))
+            .await
+            .unwrap_or_else(|_| {
+                Err(Failure::Later(format!(
+                    "the API server did not answer within {} s",
+                    limit.as_secs()
+                )))
+            })
+    }
+
+    async fn posted(&mut self, key: &Key, pending: &Pending) -> Result<Done, Failure> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), series::namespace(&key.object));
+        let name = key.event_name(&self.node);
+        if let Some(known) = self.memory.get(key).cloned() {
+            match self.raise(&api, &name, key, &known, pending).await {
+                // The API server forgets an Event after an hour or so: the next one begins again.
+                Err(error) if is(&error, 404) => self.memory.forget(key),
+                result => return result.map_err(|error| failure(&error)),
+            }
+        }
+        let event = series::event(key, pending, &self.node);
+        match api.create(&PostParams::default(), &event).await {
+            Ok(_) => {
+                self.memory.remember(key, Posted::read(&event));
+                Ok(Done::Posted)
+            }
+            Err(error) if is(&error, 409) => {
+                let there = api.get(&name).await.map_err(|error| failure(&error))?;
+                let known = Posted::read(&there);
+                self.raise(&api, &name, key, &known, pending)
+                    .await
+                    .map_err(|error| failure(&error))
+            }
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    async fn raise(
+        &mut self,
+        api: &Api<Event>,
+        name: &str,
+        key: &Key,
+        known: &Posted,
+        pending: &Pending,
+    ) -> kube::Result<Done> {
+        let Some(posted) = known.with(pending) else {
+            self.memory.remember(key, known.clone());
+            return Ok(Done::Known);
+        };
+        let patch = Patch::Merge(posted.patch(pending.last));
+        api.patch(name, &PatchParams::default(), &patch).await?;
+        self.memory.remember(key, posted);
+        Ok(Done::Posted)
+    }
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+pub(super) fn failure(error: &kube::Error) -> Failure {
+    let kube::Error::Api(status) = error else {
+        return Failure::Later(bounded(&chain(error)));
+    };
+    let message = bounded(&status.message);
+    match status.code {
+        // An object that is being removed takes no new ones, and says so as a 403.
+        403 if message.contains("being terminated") => Failure::NamespaceGone(message),
+        403 => Failure::Forbidden(message),
+        404 => Failure::NamespaceGone(message),
+        // Our token may have been renewed meanwhile; 409 is a race with a deletion.
+        401 | 408 | 409 | 429 | 500.. => Failure::Later(format!("{} {message}", status.code)),
+        code => Failure::Rejected(format!("{code} {message}")),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |&error| error.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
+}
+
+fn bounded(text: &str) -> String {
+    head(text, 512).escape_debug().to_string()
+}

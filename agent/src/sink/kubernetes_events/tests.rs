@@ -1,0 +1,255 @@
+//! Which Events, with which words and counts; the conversation itself is in `tests/tests/kubernetes_events.rs`.
+
+use std::sync::Arc;
+
+use expect_test::expect;
+
+use super::api::RULE;
+use super::queue::{Pending, Queue};
+use super::report::{self, Report};
+use super::series::{self, Posted};
+use super::stats::{Outcome, Stats};
+use crate::event::{Boot, Disposition, Observation, Pid, Signal, Wall};
+use crate::kubernetes::PodTermination;
+use crate::render::sample;
+use crate::termination::{Actor, Output, Role, StopSignalIgnored, Termination};
+use crate::verdict;
+use crate::verdict::tests::{Death, at, death};
+
+const NODE: &str = "node-1";
+
+fn observation() -> Observation {
+    sample::observation()
+}
+
+/// A pod of one container that ended like this.
+fn pod(of: Death, name: &str) -> Output {
+    let mut container = of.judged();
+    let context = Arc::make_mut(container.kubernetes.as_mut().expect("a context"));
+    let mut identity = (*context.pod).clone();
+    identity.name = name.to_owned();
+    identity.uid = crate::attribute::PodUid(format!("uid-of-{name}").into());
+    context.pod = Arc::new(identity);
+    let context = context.clone();
+    Output::PodTerminated(Box::new(PodTermination {
+        pod: context.pod,
+        boot_id: "boot".into(),
+        asked: context.asked.clone(),
+        request: context.request,
+        begin: at(0.0),
+        end: container.end,
+        verdict: verdict::pod(std::slice::from_ref(&container), context.asked.as_ref(), &[]),
+        containers: vec![container],
+        unseen: Vec::new(),
+        gone: None,
+    }))
+}
+
+fn unclean(name: &str) -> Output {
+    pod(death().dropped_term(0.3).kill(10.3), name)
+}
+
+fn text(reports: &[Report]) -> String {
+    let lines = reports.iter().map(|report| {
+        let object = &report.key.object;
+        format!(
+            "{} {} {}: {} [{}]\n",
+            report.key.reason.name(),
+            object.kind,
+            object.name,
+            report.note,
+            report.key.event_name(NODE)
+        )
+    });
+    lines.collect()
+}
+
+#[test]
+fn on_the_pod_and_its_workload() {
+    let reports = report::of(&unclean("cart-1"), &observation());
+    expect![[r#"
+        UncleanTermination Deployment cart: pod `cart-1`: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later [cart.54d298b69b14e959]
+        UncleanTermination Pod cart-1: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
+    "#]]
+    .assert_eq(&text(&reports));
+}
+
+#[test]
+fn a_clean_end_or_one_that_is_to_be_ignored_is_none() {
+    assert_eq!(report::of(&pod(death().term(0.3).exit(0.5, 0), "cart-1"), &observation()), []);
+    let ignored = death().with(|k| k.options.ignore = true).dropped_term(0.3).kill(10.3);
+    assert_eq!(report::of(&pod(ignored, "cart-1"), &observation()), []);
+    let mut nobodys: Termination = death().dropped_term(0.3).kill(10.3).judged();
+    nobodys.kubernetes = None;
+    assert_eq!(report::of(&Output::Terminated(Box::new(nobodys)), &observation()), []);
+}
+
+#[test]
+fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
+    let dying = death().dropped_term(0.3).kill(10.3).judged();
+    let context = dying.kubernetes.clone().expect("a context");
+    let early = StopSignalIgnored {
+        key: dying.key.clone(),
+        subject: dying.subject.clone(),
+        main: dying.main,
+        at: at(0.3),
+        signal: Signal::TERM,
+        sender: Actor {
+            tgid: Pid(1),
+            role: Role::Runtime,
+            ..dying.stop.expect("a stop").sender
+        },
+        disposition: Disposition::Default,
+        grace_left: None,
+        sentence: verdict::in_container(
+            &context,
+            &verdict::ignored(dying.main.as_ref(), Signal::TERM, Disposition::Default),
+        ),
+        kubernetes: Some(context),
+    };
+    let reports = report::of(&Output::Early(Box::new(early)), &observation());
+    expect![[r#"
+        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it [cart.b59484298501ec2e]
+        StopSignalIgnored Pod cart-7d9c-x2x1z: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it [cart-7d9c-x2x1z.a67020e5ed52ab00]
+    "#]].assert_eq(&text(&reports));
+}
+
+#[test]
+fn a_workload_that_is_a_node_or_the_pod_itself() {
+    let of = |kind: &str| {
+        let mut output = unclean("cart-1");
+        let Output::PodTerminated(pod) = &mut output else {
+            unreachable!("a pod's end")
+        };
+        let mut identity = (*pod.pod).clone();
+        kind.clone_into(&mut identity.workload.kind);
+        pod.pod = Arc::new(identity);
+        report::of(&output, &observation())
+    };
+    assert_eq!(of("Pod").len(), 1);
+    let node = of("Node").remove(0);
+    assert_eq!(series::namespace(&node.key.object), "default");
+    assert_eq!(
+        (node.key.object.namespace, node.key.object.uid),
+        (None, Some("cart".to_owned()))
+    );
+}
+
+#[test]
+fn a_note_is_bounded_and_shows_no_control_characters() {
+    let mut output = unclean("cart-1");
+    let Output::PodTerminated(pod) = &mut output else {
+        unreachable!("a pod's end")
+    };
+    pod.verdict.sentence = format!("\u{1b}[2J{}", "ü".repeat(2_000));
+    for report in report::of(&output, &observation()) {
+        assert!(
+            report.note.len() <= 1024 && report.note.len() > 1_000,
+            "{}",
+            report.note.len()
+        );
+        assert!(!report.note.contains('\u{1b}') && report.note.ends_with('…'));
+    }
+}
+
+fn filled(most: usize, outputs: &[Output]) -> (Queue, Stats) {
+    let (queue, stats) = (Queue::new(most), Stats::default());
+    for output in outputs {
+        for report in report::of(output, &observation()) {
+            queue.push(report, at(0.0), &stats);
+        }
+    }
+    (queue, stats)
+}
+
+fn all(queue: &Queue) -> Vec<(String, u64)> {
+    std::iter::from_fn(|| queue.take())
+        .map(|(key, pending)| (key.object.name, pending.count))
+        .collect()
+}
+
+#[test]
+fn a_rollout_is_one_event_of_its_workload_and_the_same_death_counts_once() {
+    let outputs: Vec<Output> = (0..100).map(|n| unclean(&format!("cart-{n}"))).collect();
+    let again: Vec<Output> = outputs.iter().chain(&outputs).cloned().collect();
+    for outputs in [&outputs, &again[100..]] {
+        let (queue, _) = filled(512, outputs);
+        let waiting = all(&queue);
+        assert_eq!(waiting.len(), 101);
+        assert_eq!(waiting[0], ("cart".to_owned(), 100));
+        assert!(waiting[1..].iter().all(|(_, count)| *count == 1));
+    }
+}
+
+#[test]
+fn a_full_queue_loses_its_oldest_and_counts_all_of_it() {
+    let outputs: Vec<Output> = (0..5).map(|n| unclean(&format!("cart-{n}"))).collect();
+    let (queue, stats) = filled(2, &outputs);
+    let kept: u64 = all(&queue).iter().map(|(_, count)| count).sum();
+    assert_eq!(kept + stats.get(Outcome::QueueFull), 10);
+    queue.close();
+    let report = report::of(&outputs[0], &observation()).remove(0);
+    queue.push(report, at(0.0), &stats);
+    assert_eq!(stats.get(Outcome::Shutdown), 1);
+}
+
+#[test]
+fn what_could_not_be_posted_is_first_again_with_what_came_meanwhile() {
+    let (queue, stats) = filled(8, &[unclean("cart-1")]);
+    let (key, pending) = queue.take().expect("the workload's");
+    for report in report::of(&unclean("cart-2"), &observation()) {
+        queue.push(report, at(1.0), &stats);
+    }
+    queue.put_back(key, pending.clone());
+    let again: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+    let workload: Vec<&Pending> = again
+        .iter()
+        .filter(|(key, _)| key.object.kind == "Deployment")
+        .map(|(_, pending)| pending)
+        .collect();
+    assert_eq!(workload.len(), 1);
+    assert_eq!(
+        (workload[0].count, &workload[0].note, workload[0].since),
+        (2, &pending.note, pending.since)
+    );
+}
+
+#[test]
+fn a_death_that_the_event_counts_already_is_not_counted_again() {
+    let pending = |deaths: &[&str]| Pending {
+        since: Boot(0),
+        first: Wall(0),
+        last: Wall(0),
+        count: deaths.len() as u64,
+        note: String::new(),
+        deaths: deaths.iter().map(|&death| death.to_owned()).collect(),
+    };
+    let key = report::of(&unclean("cart-1"), &observation()).remove(0).key;
+    let event = series::event(&key, &pending(&["a", "b"]), NODE);
+    let posted = Posted::read(&event);
+    assert_eq!(posted.count, 2);
+    assert_eq!(posted.with(&pending(&["b", "a"])), None);
+    assert_eq!(posted.with(&pending(&["b", "c"])).expect("one is new").count, 3);
+    assert_eq!(
+        posted
+            .with(&pending(&["b", "c"]))
+            .expect("one is new")
+            .patch(Wall(1_500_000_000))
+            .to_string(),
+        r#"{"metadata":{"annotations":{"epitaph.dev/deaths":"a,b,c"}},"series":{"count":3,"lastObservedTime":"1970-01-01T00:00:01.500000Z"}}"#
+    );
+    // One alone is no series, which Kubernetes would refuse.
+    assert_eq!(series::event(&key, &pending(&["a"]), NODE).series, None);
+}
+
+#[test]
+fn a_403_names_the_rule() {
+    let refused = kube::core::Status::failure("events is forbidden: User \"x\" cannot create", "Forbidden").with_code(403);
+    let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
+    assert!(failure.to_string().contains(RULE), "{failure}");
+    assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
+    let going = "unable to create new content in namespace shop because it is being terminated";
+    let going = kube::core::Status::failure(going, "Forbidden").with_code(403);
+    let failure = super::api::failure(&kube::Error::Api(going.boxed()));
+    assert!(!failure.to_string().contains("RBAC"), "{failure}");
+}

@@ -1,0 +1,347 @@
+//! Every instrument, once.
+
+use std::fmt::Write as _;
+
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// An instrument.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// OpenTelemetry's name; [`Row::prometheus`] gives the one at `/metrics`.
+    pub name: &'static str,
+    pub shape: Shape,
+    /// UCUM.
+    pub unit: &'static str,
+    /// Each label and its values, for people.
+    pub labels: &'static [(&'static str, &'static str)],
+    pub about: &'static str,
+}
+
+const SUBJECT: (&str, &str) = ("subject", "container, unit");
+
+pub const TERMINATIONS: Row = Row {
+    name: "epitaph.terminations",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[
+        ("verdict", "the headlines of docs/verdicts.md"),
+        ("unclean", "true, false"),
+        SUBJECT,
+        ("runtime", "containerd, cri-o, docker, podman, unnamed; systemd for units"),
+    ],
+    about: "Deaths by verdict. All at 0 from the start: alert on this one",
+};
+pub const BY_CAUSE: Row = Row {
+    name: "epitaph.terminations.by_cause",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[
+        ("cause", "see docs/verdicts.md"),
+        ("exit", "see docs/verdicts.md"),
+        ("traffic", "quiet, refused, reset, cut, unknown"),
+    ],
+    about: "The same deaths by the three axes; a combination appears with its first death",
+};
+pub const STOP_DURATION: Row = Row {
+    name: "epitaph.stop.duration",
+    shape: Shape::Histogram,
+    unit: "s",
+    labels: &[SUBJECT],
+    about: "From the stop signal to the end of the main process",
+};
+pub const REFUSAL_DURATION: Row = Row {
+    name: "epitaph.refusal.duration",
+    shape: Shape::Histogram,
+    unit: "s",
+    labels: &[SUBJECT],
+    about: "From the close of the listener to the last refused connection: the preStop sleep that was missing",
+};
+pub const CONNECTIONS: Row = Row {
+    name: "epitaph.connections",
+    shape: Shape::Counter,
+    unit: "{connection}",
+    labels: &[("outcome", "accepted, refused, reset, cut, idle_closed")],
+    about: "Connections of dying subjects, from the stop signal on",
+};
+pub const IGNORED: Row = Row {
+    name: "epitaph.stop_signals.ignored",
+    shape: Shape::Counter,
+    unit: "{signal}",
+    labels: &[SUBJECT],
+    about: "Stop signals that the kernel dropped, counted at once, before the kill",
+};
+pub const CHILD_OOM: Row = Row {
+    name: "epitaph.oom.child_kills",
+    shape: Shape::Counter,
+    unit: "{process}",
+    labels: &[SUBJECT],
+    about: "OOM kills of processes that were not the main one, while the subject went on",
+};
+pub const LOST: Row = Row {
+    name: "epitaph.records.lost",
+    shape: Shape::Counter,
+    unit: "{record}",
+    labels: &[("kind", "the kinds of kernel records")],
+    about: "Records that found no room in the ring buffer; the deaths that they may have touched say so",
+};
+pub const DROPPED: Row = Row {
+    name: "epitaph.dropped",
+    shape: Shape::Counter,
+    unit: "{item}",
+    labels: &[(
+        "reason",
+        "timeline_cap, fact_cap, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full; with Kubernetes \
+         pod_unreadable, pod_cap, hint_queue_full, bad_annotation",
+    )],
+    about: "What the agent itself did not keep",
+};
+pub const PROBE: Row = Row {
+    name: "epitaph.probe.state",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[("probe", "its tracepoint"), ("state", "active, unsupported, failed")],
+    about: "1 for the state that the probe is in, 0 for the others; /readyz has the reason",
+};
+pub const EXPORT_SPANS: Row = Row {
+    name: "epitaph.export.spans",
+    shape: Shape::Counter,
+    unit: "{span}",
+    labels: &[("outcome", "exported, queue_full, rejected, shutdown")],
+    about: "Spans that the collector took, and those that it never got, by reason",
+};
+pub const EXPORT_RETRIES: Row = Row {
+    name: "epitaph.export.retries",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[],
+    about: "Export requests that failed and were made again",
+};
+pub const KUBERNETES_STATE: Row = Row {
+    name: "epitaph.kubernetes.state",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[("state", "synced, away")],
+    about: "1 for how the Kubernetes API stands to us, 0 for the other; none where it is not asked. Away: pods' ends are told late or incomplete, and say so",
+};
+pub const KUBERNETES_CLOCK: Row = Row {
+    name: "epitaph.kubernetes.clock.ahead",
+    shape: Shape::Gauge,
+    unit: "s",
+    labels: &[("bound", "least, most")],
+    about: "The API server's clock minus this node's, within these bounds; the times of deletion requests are known no better",
+};
+pub const KUBERNETES_REQUESTS: Row = Row {
+    name: "epitaph.kubernetes.requests",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[
+        ("resource", "pods, replicaset, job, namespace, events, clock"),
+        ("outcome", "ok, forbidden, failed"),
+    ],
+    about: "What the API server was asked for; a watch counts once, when it begins. Not there without Kubernetes",
+};
+pub const KUBERNETES_EVENTS: Row = Row {
+    name: "epitaph.kubernetes.events",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[(
+        "outcome",
+        "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+    )],
+    about: "Deaths and dropped stop signals told by a Kubernetes Event, once for the pod and once for its workload, and those \
+            that were not, by reason. Not there without Kubernetes",
+};
+pub const OPTED_OUT: Row = Row {
+    name: "epitaph.opted_out",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[],
+    about: "Ends that nothing is told of, for the annotation `epitaph.dev/ignore` asks for it",
+};
+
+const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "of the workload");
+const WORKLOAD_KIND: (&str, &str) = (
+    "epitaph.workload.kind",
+    "Deployment, StatefulSet, DaemonSet, CronJob, Job, ...",
+);
+const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "`*` for all Jobs and bare pods of a namespace");
+
+pub const WORKLOAD_TERMINATIONS: Row = Row {
+    name: "epitaph.workload.terminations",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        ("what", "pod; container: one that ended while its pod went on"),
+        ("unclean", "true, false"),
+    ],
+    about: "Ends of a workload's pods on this node. All at 0 as soon as one of its pods runs here: alert on this one",
+};
+pub const WORKLOAD_VERDICTS: Row = Row {
+    name: "epitaph.workload.verdicts",
+    shape: Shape::Counter,
+    unit: "{termination}",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        ("verdict", "the headlines of docs/verdicts.md"),
+    ],
+    about: "The same ends by verdict; a series appears with its first",
+};
+pub const WORKLOAD_CONNECTIONS: Row = Row {
+    name: "epitaph.workload.connections",
+    shape: Shape::Counter,
+    unit: "{connection}",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        ("outcome", "refused, reset, cut, rejected"),
+    ],
+    about: "What clients had of those ends; all at 0 as the terminations are",
+};
+pub const WORKLOAD_IGNORED: Row = Row {
+    name: "epitaph.workload.stop_signals.ignored",
+    shape: Shape::Counter,
+    unit: "{signal}",
+    labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
+    about: "Stop signals that the kernel dropped, counted before the kill; at 0 as the terminations are",
+};
+pub const WORKLOAD_ADVICE: Row = Row {
+    name: "epitaph.workload.advice",
+    shape: Shape::Gauge,
+    unit: "s",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        (
+            "advice",
+            "grace-longer, grace-shorter, pre-stop-sleep-longer, pre-stop-sleep-shorter",
+        ),
+    ],
+    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest that an end of the last hour asked for",
+};
+pub const BUILD: Row = Row {
+    name: "epitaph.build.info",
+    shape: Shape::Gauge,
+    unit: "",
+    labels: &[("version", "of the agent"), ("records", "version of the probes' records")],
+    about: "Always 1",
+};
+
+pub const TABLE: &[Row] = &[
+    TERMINATIONS,
+    BY_CAUSE,
+    STOP_DURATION,
+    REFUSAL_DURATION,
+    CONNECTIONS,
+    IGNORED,
+    CHILD_OOM,
+    LOST,
+    DROPPED,
+    PROBE,
+    EXPORT_SPANS,
+    EXPORT_RETRIES,
+    WORKLOAD_TERMINATIONS,
+    WORKLOAD_VERDICTS,
+    WORKLOAD_CONNECTIONS,
+    WORKLOAD_IGNORED,
+    WORKLOAD_ADVICE,
+    KUBERNETES_STATE,
+    KUBERNETES_CLOCK,
+    KUBERNETES_REQUESTS,
+    KUBERNETES_EVENTS,
+    OPTED_OUT,
+    BUILD,
+];
+
+/// Seconds; the usual graces (10 s, 30 s) are bounds of their own.
+pub(super) const BUCKETS: [f64; 15] = [
+    0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+];
+
+impl Row {
+    /// Name at `/metrics`.
+    pub fn prometheus(&self) -> String {
+        let mut name = self.name.replace('.', "_");
+        if self.unit == "s" {
+            name += "_seconds";
+        }
+        if self.shape == Shape::Counter {
+            name += "_total";
+        }
+        name
+    }
+
+    pub(super) fn counter(&self, meter: &Meter) -> Counter<u64> {
+        meter
+            .u64_counter(self.name)
+            .with_unit(self.unit)
+            .with_description(self.about)
+            .build()
+    }
+    pub(super) fn gauge(&self, meter: &Meter) -> Gauge<u64> {
+        meter
+            .u64_gauge(self.name)
+            .with_unit(self.unit)
+            .with_description(self.about)
+            .build()
+    }
+    pub(super) fn gauge_f64(&self, meter: &Meter) -> Gauge<f64> {
+        meter
+            .f64_gauge(self.name)
+            .with_unit(self.unit)
+            .with_description(self.about)
+            .build()
+    }
+    pub(super) fn histogram(&self, meter: &Meter) -> Histogram<f64> {
+        let builder = meter
+            .f64_histogram(self.name)
+            .with_unit(self.unit)
+            .with_description(self.about);
+        builder.with_boundaries(BUCKETS.to_vec()).build()
+    }
+}
+
+/// The table of `docs/metrics.md`.
+pub fn markdown() -> String {
+    let observer = [EXPORT_SPANS, EXPORT_RETRIES, BUILD];
+    let observer = observer.iter().chain(super::observer::TABLE);
+    format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
+}
+
+fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
+    let mut out = String::from("| at /metrics | OTLP | kind | labels | meaning |\n|---|---|---|---|---|\n");
+    for row in rows {
+        let kind = match row.shape {
+            Shape::Counter => "counter",
+            Shape::Gauge => "gauge",
+            Shape::Histogram => "histogram",
+        };
+        let labels: Vec<String> = row
+            .labels
+            .iter()
+            .map(|(name, values)| format!("`{}` ({values})", name.replace('.', "_")))
+            .collect();
+        let _ = writeln!(
+            out,
+            "| `{}` | `{}` | {kind} | {} | {} |",
+            row.prometheus(),
+            row.name,
+            labels.join("; "),
+            row.about
+        );
+    }
+    out
+}

@@ -1,0 +1,305 @@
+//! Series by workload. They are kept here and read at every collection, for the SDK's own counters forget nothing: a node
+//! sees many workloads come and go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::Meter;
+
+use super::table::{Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_TERMINATIONS, WORKLOAD_VERDICTS};
+use crate::event::Boot;
+use crate::pod;
+use crate::render::attributes::key;
+use crate::termination::Traffic;
+use crate::verdict::{self, AdviceKind, Verdict};
+
+/// Reason of a death that was counted as `other`.
+pub(super) const OVER_CAP: &str = "workload_cap";
+
+/// How long the series of a workload without pods stay: long enough to be read after its last end. And an advice.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// Between two looks for what is to be forgotten.
+const SWEEP: Duration = Duration::from_secs(60);
+
+const OUTCOMES: [&str; 4] = ["refused", "reset", "cut", "rejected"];
+
+/// What ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Pod,
+    /// One that ended while its pod went on.
+    Container,
+}
+
+impl What {
+    const ALL: [What; 2] = [What::Pod, What::Container];
+
+    const fn name(self) -> &'static str {
+        match self {
+            What::Pod => "pod",
+            What::Container => "container",
+        }
+    }
+}
+
+/// Series of one instrument, at most.
+pub(super) fn series(workloads: usize) -> usize {
+    workloads.saturating_add(1).saturating_mul(verdict::table::TABLE.len())
+}
+
+pub(super) struct Workloads(Arc<Mutex<Known>>);
+
+struct Known {
+    limit: usize,
+    now: Boot,
+    swept: Boot,
+    all: HashMap<Name, Counts>,
+    /// Of those that found no room.
+    other: Option<Counts>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    namespace: String,
+    kind: String,
+    name: String,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Those of one name that have pods here: a Deployment's ReplicaSets, a namespace's Jobs.
+    running: usize,
+    /// Since when there are none.
+    gone: Option<Boot>,
+    /// By [`What::ALL`], then clean and unclean.
+    ended: [[u64; 2]; 2],
+    verdicts: BTreeMap<&'static str, u64>,
+    /// By [`OUTCOMES`].
+    connections: [u64; 4],
+    ignored: u64,
+    /// Seconds, and when they were asked for.
+    advice: BTreeMap<AdviceKind, (u64, Boot)>,
+}
+
+impl Workloads {
+    pub(super) fn new(limit: usize, meter: &Meter) -> Workloads {
+        let known = Workloads(Arc::new(Mutex::new(Known {
+            limit,
+            now: Boot(0),
+            swept: Boot(0),
+            all: HashMap::new(),
+            other: None,
+        })));
+        known.counter(&WORKLOAD_TERMINATIONS, meter, |counts, tell| {
+            for (what, ended) in What::ALL.into_iter().zip(counts.ended) {
+                for (unclean, count) in [false, true].into_iter().zip(ended) {
+                    tell(
+                        count,
+                        &[KeyValue::new("what", what.name()), KeyValue::new("unclean", unclean)],
+                    );
+                }
+            }
+        });
+        known.counter(&WORKLOAD_VERDICTS, meter, |counts, tell| {
+            for (verdict, count) in &counts.verdicts {
+                tell(*count, &[KeyValue::new("verdict", *verdict)]);
+            }
+        });
+        known.counter(&WORKLOAD_CONNECTIONS, meter, |counts, tell| {
+            for (outcome, count) in OUTCOMES.into_iter().zip(counts.connections) {
+                tell(count, &[KeyValue::new("outcome", outcome)]);
+            }
+        });
+        known.counter(&WORKLOAD_IGNORED, meter, |counts, tell| tell(counts.ignored, &[]));
+        let advised = known.0.clone();
+        // The SDK keeps what an observable gauge once said for ever; an up-down counter's silence it takes for an end.
+        meter
+            .i64_observable_up_down_counter(WORKLOAD_ADVICE.name)
+            .with_unit(WORKLOAD_ADVICE.unit)
+            .with_description(WORKLOAD_ADVICE.about)
+            .with_callback(move |observer| {
+                lock(&advised).each(&mut |name, counts| {
+                    for (kind, (seconds, _)) in &counts.advice {
+                        let labels = [&name, [KeyValue::new("advice", kind.name())].as_slice()].concat();
+                        observer.observe(i64::try_from(*seconds).unwrap_or(i64::MAX), &labels);
+                    }
+                });
+            })
+            .build();
+        known
+    }
+
+    /// `read` tells the numbers of one workload, each with the labels beside the workload's own.
+    fn counter(
+        &self,
+        row: &Row,
+        meter: &Meter,
+        read: impl Fn(&Counts, &mut dyn FnMut(u64, &[KeyValue])) + Send + Sync + 'static,
+    ) {
+        let known = self.0.clone();
+        meter
+            .u64_observable_counter(row.name)
+            .with_unit(row.unit)
+            .with_description(row.about)
+            .with_callback(move |observer| {
+                lock(&known).each(&mut |name, counts| {
+                    read(counts, &mut |count, more| observer.observe(count, &[&name, more].concat()));
+                });
+            })
+            .build();
+    }
+
+    /// One of its pods is here: all that an alert waits for stands at 0.
+    pub(super) fn runs(&self, workload: &pod::Workload) {
+        let mut known = lock(&self.0);
+        if let Some(counts) = known.own(workload) {
+            counts.running += 1;
+            counts.gone = None;
+        }
+    }
+
+    pub(super) fn gone(&self, workload: &pod::Workload) {
+        let mut known = lock(&self.0);
+        let now = known.now;
+        if let Some(counts) = known.all.get_mut(&Name::of(workload)) {
+            counts.running = counts.running.saturating_sub(1);
+            counts.gone = (counts.running == 0).then_some(now);
+        }
+    }
+
+    /// Answers how many ends found no series of their own.
+    pub(super) fn ended<'a>(
+        &self,
+        workload: &pod::Workload,
+        what: What,
+        verdict: &Verdict,
+        traffic: impl IntoIterator<Item = &'a Traffic>,
+    ) -> u64 {
+        let mut known = lock(&self.0);
+        let (now, (counts, over)) = (known.now, known.counts(workload));
+        counts.ended[what as usize][usize::from(verdict.unclean)] += 1;
+        *counts.verdicts.entry(verdict.headline).or_default() += 1;
+        for t in traffic.into_iter().filter(|t| t.observed) {
+            let of = [t.refused.count, t.reset.count, t.cut.count, t.rejected.count];
+            counts.connections.iter_mut().zip(of).for_each(|(sum, count)| *sum += count);
+        }
+        // Advice for all the others together would be nobody's.
+        if !over {
+            counts.advise(verdict, now);
+        }
+        u64::from(over)
+    }
+
+    pub(super) fn ignored(&self, workload: &pod::Workload) {
+        lock(&self.0).counts(workload).0.ignored += 1;
+    }
+
+    pub(super) fn alive(&self, now: Boot) {
+        let mut known = lock(&self.0);
+        known.now = now;
+        if now.since(known.swept) >= SWEEP {
+            known.swept = now;
+            known.sweep();
+        }
+    }
+}
+
+impl Known {
+    /// Its own series, where there is room for them.
+    fn own(&mut self, workload: &pod::Workload) -> Option<&mut Counts> {
+        let name = Name::of(workload);
+        if !self.all.contains_key(&name) && self.all.len() >= self.limit {
+            let gone = self.all.iter().filter_map(|(name, counts)| Some((counts.gone?, name)));
+            let oldest = gone.min_by_key(|(gone, _)| *gone).map(|(_, name)| name.clone())?;
+            self.all.remove(&oldest);
+        }
+        let new = || Counts {
+            gone: Some(self.now),
+            ..Counts::default()
+        };
+        Some(self.all.entry(name).or_insert_with(new))
+    }
+
+    /// True: the series of those that found no room.
+    fn counts(&mut self, workload: &pod::Workload) -> (&mut Counts, bool) {
+        let known = self.own(workload).is_some();
+        match self.all.get_mut(&Name::of(workload)).filter(|_| known) {
+            Some(counts) => (counts, false),
+            None => (self.other.get_or_insert_default(), true),
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = self.now;
+        let is_old = |at: Boot| now.since(at) >= KEPT;
+        self.all.retain(|_, counts| !counts.gone.is_some_and(is_old));
+        for counts in self.all.values_mut() {
+            counts.advice.retain(|_, (_, at)| !is_old(*at));
+        }
+    }
+
+    fn each(&self, tell: &mut dyn FnMut([KeyValue; 3], &Counts)) {
+        for (name, counts) in &self.all {
+            tell(name.labels(), counts);
+        }
+        if let Some(counts) = &self.other {
+            let name = ["other"; 3].map(str::to_owned);
+            let [namespace, kind, name] = name;
+            tell(Name { namespace, kind, name }.labels(), counts);
+        }
+    }
+}
+
+impl Counts {
+    fn advise(&mut self, verdict: &Verdict, now: Boot) {
+        for advice in &verdict.advice {
+            let Some(seconds) = advice.seconds else { continue };
+            let known = self.advice.entry(advice.kind).or_insert((seconds, now));
+            if seconds >= known.0 {
+                *known = (seconds, now);
+            }
+        }
+        for (longer, shorter) in [
+            (AdviceKind::GraceLonger, AdviceKind::GraceShorter),
+            (AdviceKind::PreStopSleepLonger, AdviceKind::PreStopSleepShorter),
+        ] {
+            if self.advice.contains_key(&longer) {
+                self.advice.remove(&shorter);
+            }
+        }
+    }
+}
+
+impl Name {
+    /// What has a new name for every run, and pods' own names, are counted by kind.
+    fn of(workload: &pod::Workload) -> Name {
+        let name = match workload.kind.as_str() {
+            "Job" | "Pod" => "*",
+            _ => &workload.name,
+        };
+        Name {
+            namespace: workload.namespace.clone(),
+            kind: workload.kind.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn labels(&self) -> [KeyValue; 3] {
+        [
+            KeyValue::new(key::K8S_NAMESPACE_NAME, self.namespace.clone()),
+            KeyValue::new(key::WORKLOAD_KIND, self.kind.clone()),
+            KeyValue::new(key::WORKLOAD_NAME, self.name.clone()),
+        ]
+    }
+}
+
+/// Counts are whole after every statement: a panic elsewhere does not spoil them.
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+use std::sync::Arc;
+
+use expect_test::expect;
+use opentelemetry_sdk::Resource;
+
+use super::*;
+use crate::kubernetes::PodTermination;
+use crate::pod::Workload;
+use crate::render::fixtures::pods;
+use crate::sink::metrics::{Metrics, push};
+use crate::termination::Output;
+use crate::verdict::Advice;
+
+fn metrics(workloads: usize) -> Metrics {
+    Metrics::new::<push::Push>(Resource::builder_empty().build(), None, workloads).unwrap()
+}
+
+/// The series of workloads, with what tells them apart only.
+fn series(metrics: &Metrics) -> String {
+    let text = metrics.text().unwrap();
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter(|l| l.starts_with("epitaph_workload_"))
+        .map(|l| l.replace("epitaph_workload_", "").replace("k8s_namespace_", "ns_"))
+        .collect();
+    lines.sort();
+    lines.join("\n") + "\n"
+}
+
+fn of(kind: &str, name: &str) -> PodTermination {
+    let mut p = pods::pod(1);
+    let mut pod = Arc::unwrap_or_clone(p.pod);
+    (pod.workload.kind, pod.workload.name) = (kind.into(), name.into());
+    p.pod = Arc::new(pod);
+    p
+}
+
+fn workload(name: &str) -> Workload {
+    of("Deployment", name).pod.workload.clone()
+}
+
+fn ended(p: PodTermination) -> Output {
+    Output::PodTerminated(Box::new(p))
+}
+
+fn at(seconds: u64) -> Boot {
+    Boot(seconds * 1_000_000_000)
+}
+
+#[test]
+fn a_workload_stands_at_zero_as_soon_as_it_runs() {
+    let metrics = metrics(10);
+    assert_eq!(series(&metrics), "\n");
+    metrics.output(&Output::Workload(workload("cart")));
+    expect![[r#"
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="cut"} 0
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="refused"} 0
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="rejected"} 0
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="reset"} 0
+        stop_signals_ignored_total{kind="Deployment",name="cart",ns_name="shop"} 0
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="container"} 0
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="pod"} 0
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 0
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="pod"} 0
+    "#]]
+    .assert_eq(&series(&metrics));
+}
+
+#[test]
+fn pods_and_restarts_are_counted_apart() {
+    let metrics = metrics(10);
+    metrics.output(&Output::Workload(workload("cart")));
+    let before = series(&metrics).lines().count();
+    let restarted = pods::restarted(3);
+    metrics.output(&Output::Early(Box::new(pods::early(&restarted))));
+    metrics.output(&Output::Terminated(Box::new(restarted)));
+    metrics.output(&ended(of("Deployment", "cart")));
+    let after = series(&metrics);
+    assert_eq!(after.lines().count(), before + 1, "one verdict: {after}");
+    let counted: Vec<&str> = after.lines().filter(|l| !l.ends_with(" 0")).collect();
+    expect![[r#"
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="cut"} 6
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="refused"} 28
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="rejected"} 2
+        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="reset"} 2
+        stop_signals_ignored_total{kind="Deployment",name="cart",ns_name="shop"} 1
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 1
+        terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="pod"} 1
+        verdicts_total{kind="Deployment",name="cart",ns_name="shop",verdict="ignored-stop-signal"} 2
+    "#]]
+    .assert_eq(&(counted.join("\n") + "\n"));
+}
+
+#[test]
+fn jobs_and_bare_pods_have_no_names_here() {
+    let metrics = metrics(10);
+    for run in 0..50 {
+        metrics.output(&ended(of("Job", &format!("job-{run}"))));
+        metrics.output(&ended(of("Pod", &format!("pod-{run}"))));
+    }
+    let text = series(&metrics);
+    assert!(!text.contains("job-") && !text.contains("pod-"), "{text}");
+    assert_eq!(
+        text.lines()
+            .filter(|l| l.starts_with("verdicts") && l.ends_with(" 50"))
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn those_that_find_no_room_are_counted_together() {
+    let metrics = metrics(2);
+    for name in ["a", "b", "c", "d"] {
+        metrics.output(&Output::Workload(workload(name)));
+        metrics.output(&ended(of("Deployment", name)));
+    }
+    let text = series(&metrics);
+    assert!(!text.contains("\"c\"") && !text.contains("\"d\""), "{text}");
+    let other = text
+        .lines()
+        .find(|l| l.starts_with("verdicts") && l.contains("name=\"other\""));
+    assert!(other.is_some_and(|l| l.ends_with(" 2")), "{text}");
+    assert!(
+        metrics
+            .text()
+            .unwrap()
+            .contains("epitaph_dropped_total{reason=\"workload_cap\"} 2")
+    );
+
+    // Room again, once a workload has no pod here any more.
+    metrics.output(&Output::WorkloadGone(workload("a")));
+    metrics.output(&Output::Workload(workload("c")));
+    let text = series(&metrics);
+    assert!(text.contains("\"c\"") && !text.contains("\"a\""), "{text}");
+}
+
+#[test]
+fn the_gone_are_read_for_an_hour_and_then_forgotten() {
+    let metrics = metrics(10);
+    metrics.alive(at(1_000));
+    for name in ["gone", "back", "here"] {
+        metrics.output(&Output::Workload(workload(name)));
+    }
+    metrics.output(&Output::WorkloadGone(workload("gone")));
+    metrics.output(&Output::WorkloadGone(workload("back")));
+    metrics.output(&Output::Workload(workload("back")));
+    metrics.alive(at(4_500));
+    assert!(series(&metrics).contains("\"gone\""));
+    metrics.alive(at(4_700));
+    let text = series(&metrics);
+    assert!(!text.contains("\"gone\""), "{text}");
+    assert!(text.contains("\"back\"") && text.contains("\"here\""), "{text}");
+}
+
+/// A rollout: the Deployment's old ReplicaSet goes, its new one stays.
+#[test]
+fn a_workload_is_gone_with_the_last_that_bears_its_name() {
+    let metrics = metrics(10);
+    metrics.alive(at(1_000));
+    let [old, new] = ["old", "new"].map(|set| Workload {
+        through: Some(("ReplicaSet".into(), set.into(), None)),
+        ..workload("cart")
+    });
+    metrics.output(&Output::Workload(old.clone()));
+    metrics.output(&Output::Workload(new.clone()));
+    metrics.output(&Output::WorkloadGone(old));
+    metrics.alive(at(9_000));
+    assert!(series(&metrics).contains("\"cart\""));
+    metrics.output(&Output::WorkloadGone(new));
+    metrics.alive(at(19_000));
+    assert!(!series(&metrics).contains("\"cart\""));
+    // And one whose pods nobody announced is forgotten as well.
+    metrics.output(&ended(of("Deployment", "stray")));
+    assert!(series(&metrics).contains("\"stray\""));
+    metrics.alive(at(29_000));
+    assert!(!series(&metrics).contains("\"stray\""));
+}
+
+#[test]
+fn the_largest_advice_of_the_last_hour_stands() {
+    let metrics = metrics(10);
+    let advise = |kind, seconds| {
+        let mut p = of("Deployment", "cart");
+        p.verdict.advice = vec![Advice {
+            kind,
+            seconds,
+            text: "measured".into(),
+        }];
+        metrics.output(&ended(p));
+        let text = series(&metrics);
+        let advice: Vec<&str> = text.lines().filter(|l| l.starts_with("advice")).collect();
+        let short = |l: &&str| {
+            l.replace("advice_seconds{advice=", "")
+                .replace(",kind=\"Deployment\",name=\"cart\",ns_name=\"shop\"}", "")
+        };
+        advice.iter().map(short).collect::<Vec<_>>().join("; ")
+    };
+    metrics.output(&Output::Workload(workload("cart")));
+    metrics.alive(at(1_000));
+    assert_eq!(advise(AdviceKind::AcceptWhileDraining, None), "");
+    assert_eq!(advise(AdviceKind::GraceShorter, Some(5)), "\"grace-shorter\" 5");
+    assert_eq!(
+        advise(AdviceKind::PreStopSleepLonger, Some(4)),
+        "\"grace-shorter\" 5; \"pre-stop-sleep-longer\" 4"
+    );
+    assert_eq!(
+        advise(AdviceKind::GraceLonger, Some(40)),
+        "\"grace-longer\" 40; \"pre-stop-sleep-longer\" 4"
+    );
+    metrics.alive(at(3_000));
+    assert_eq!(
+        advise(AdviceKind::GraceLonger, Some(35)),
+        "\"grace-longer\" 40; \"pre-stop-sleep-longer\" 4"
+    );
+    metrics.alive(at(5_000));
+    assert_eq!(advise(AdviceKind::GraceLonger, Some(35)), "\"grace-longer\" 35");
+}
+
+/// As many workloads as are allowed, each with every verdict: nothing flows over into the SDK's own bound.
+#[test]
+fn the_sdk_has_room_for_all_that_is_allowed() {
+    let metrics = metrics(120);
+    for n in 0..120 {
+        for row in &verdict::table::TABLE {
+            let mut p = of("Deployment", &format!("w-{n}"));
+            p.verdict.headline = row.headline;
+            metrics.output(&ended(p));
+        }
+    }
+    let text = series(&metrics);
+    assert!(!text.contains("overflow"), "an overflow");
+    let verdicts = text.lines().filter(|l| l.starts_with("verdicts")).count();
+    assert_eq!(verdicts, 120 * verdict::table::TABLE.len());
+}

@@ -1,0 +1,166 @@
+//! The preStop sleep, and the way the server goes, against when clients still came.
+
+use std::time::Duration;
+
+use super::{Advice, AdviceKind, whole_seconds, with_reserve};
+use crate::kubernetes::PodContext;
+use crate::pod::PreStop;
+use crate::verdict::judge::Case;
+use crate::verdict::seconds;
+use crate::verdict::sentence::many;
+use crate::verdict::spent::Spent;
+
+/// Clients who are still refused this long after the end would have been later on, too: not many more seconds are looked at.
+const STILL_COMING: Duration = Duration::from_millis(1_500);
+/// How many times too long a sleep is before it is worth a word, and by how much.
+const FAR_TOO_LONG: u32 = 4;
+const WORTH_A_WORD: Duration = Duration::from_secs(10);
+
+pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
+    // Only where its pod was to go do proxies send clients elsewhere: a sleep before a restart saves nobody.
+    let Some(context) = case.kubernetes.filter(|context| context.request.is_some()) else {
+        return Vec::new();
+    };
+    let missed = Missed::of(case);
+    match missed {
+        Some(missed) => missed.advice(case, context),
+        None => too_long(case, context).into_iter().collect(),
+    }
+}
+
+/// Clients who came when nobody took them any more.
+struct Missed {
+    /// "14 connections refused in the 3.2 s".
+    what: String,
+    /// From the listener's close to the last of them.
+    window: Duration,
+    /// Counting ended before clients did.
+    still_coming: bool,
+}
+
+impl Missed {
+    fn of(case: &Case<'_>) -> Option<Missed> {
+        let traffic = case.traffic;
+        let closed = traffic.listeners.iter().map(|listener| listener.at).min()?;
+        if traffic.refused.count == 0 && traffic.reset_queued == 0 {
+            return None;
+        }
+        let last = if traffic.refused.count > 0 {
+            traffic.refused.last
+        } else {
+            closed
+        };
+        let window = last.since(closed);
+        let refused = (traffic.refused.count > 0).then(|| {
+            format!(
+                "{} refused in the {}",
+                many(traffic.refused.count, "connection"),
+                seconds(window)
+            )
+        });
+        let queued = (traffic.reset_queued > 0).then(|| format!("{} reset in its queue", traffic.reset_queued));
+        Some(Missed {
+            what: refused.into_iter().chain(queued).collect::<Vec<_>>().join(" and "),
+            window,
+            still_coming: last.since(case.end) >= STILL_COMING,
+        })
+    }
+
+    fn advice(&self, case: &Case<'_>, context: &PodContext) -> Vec<Advice> {
+        let spent = Spent::of(case);
+        let hook = spent.as_ref().and_then(|spent| spent.hook).unwrap_or_default();
+        let stopping = case.exit.zip(case.stop).map(|(exit, stop)| exit.at.since(stop.at));
+        let sleep = cover(hook + self.window);
+        let name = context.name();
+        let after = if hook.is_zero() {
+            String::new()
+        } else {
+            format!(", the {} of its preStop included", seconds(hook))
+        };
+        let more = if self.still_coming {
+            "; clients had not stopped coming when counting ended, so it may take more"
+        } else {
+            ""
+        };
+        let needed = Duration::from_secs(sleep) + stopping.unwrap_or_default();
+        let (fits, room) = match (context.grace, stopping) {
+            (Some(grace), Some(stopping)) if needed <= grace => (
+                true,
+                format!(
+                    ", which with the {} it took to stop fits in the grace of {}",
+                    seconds(stopping),
+                    whole_seconds(grace)
+                ),
+            ),
+            (Some(grace), Some(stopping)) => (
+                false,
+                format!(
+                    ", and with the {} it took to stop a grace of at least {} s, not {}",
+                    seconds(stopping),
+                    with_reserve(needed),
+                    whole_seconds(grace)
+                ),
+            ),
+            _ => (true, String::new()),
+        };
+        let mut list = vec![Advice {
+            kind: AdviceKind::PreStopSleepLonger,
+            seconds: Some(sleep),
+            text: format!(
+                "{name}: {} after its listener closed: a preStop sleep of {sleep} s would have covered them{after}{room}{more}",
+                self.what,
+            ),
+        }];
+        if !fits || self.still_coming {
+            list.push(Advice {
+                kind: AdviceKind::AcceptWhileDraining,
+                seconds: None,
+                text: format!(
+                    "{name} closed its listener while clients still came ({}): it must go on accepting after the stop signal until \
+                     they stop",
+                    self.what
+                ),
+            });
+        }
+        list
+    }
+}
+
+/// A sleep during which nobody came any more.
+fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
+    let traffic = case.traffic;
+    let run = context.pre_stop.as_ref().filter(|run| is_sleep(&run.hook))?;
+    let slept = Spent::of(case)?.hook?;
+    // Without a client nothing was measured.
+    if !traffic.observed || traffic.accepted.count == 0 || traffic.rejected.count > 0 {
+        return None;
+    }
+    let needed = traffic.accepted.last.since(run.begin?);
+    let sleep = cover(needed);
+    let advised = Duration::from_secs(sleep);
+    (slept > advised * FAR_TOO_LONG && slept > advised + WORTH_A_WORD).then(|| Advice {
+        kind: AdviceKind::PreStopSleepShorter,
+        seconds: Some(sleep),
+        text: format!(
+            "{} slept {} before its stop, and the last new connection came {} into it: {sleep} s would have been enough",
+            context.name(),
+            seconds(slept),
+            seconds(needed)
+        ),
+    })
+}
+
+/// A shell that sleeps and does something else is not known by its name.
+fn is_sleep(hook: &PreStop) -> bool {
+    match hook {
+        PreStop::Sleep { .. } => true,
+        PreStop::Exec { program } => program.rsplit('/').next() == Some("sleep"),
+        PreStop::HttpGet { .. } | PreStop::TcpSocket { .. } => false,
+    }
+}
+
+/// Whole seconds that cover `needed`, an eighth more: proxies do not take the same time twice.
+pub fn cover(needed: Duration) -> u64 {
+    let millis = needed.as_millis() * 9 / 8;
+    u64::try_from(millis.div_ceil(1_000).max(1)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,292 @@
+//! What the kernel saw decides how it ended: nothing that anybody says can change that.
+
+use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes};
+use crate::attribute::{Attribution, Subject};
+use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
+use crate::termination::{Kill, Role, Stop};
+use crate::verdict::{Cause, Exit};
+
+pub(super) fn find(case: &Case<'_>) -> Finding {
+    if let Some(finding) = oom_killed(case) {
+        return finding;
+    }
+    let Some(exit) = case.exit else {
+        return unknown(case, Missing::NoExit(case.open));
+    };
+    match exit.status {
+        ExitStatus::Signaled {
+            signal: Signal::KILL, ..
+        } => killed(case),
+        ExitStatus::Signaled { signal, .. } => signaled(case, signal),
+        ExitStatus::Exited(0) => ended_with_0(case),
+        ExitStatus::Exited(code) => ended_with(case, exit.at, code),
+    }
+}
+
+/// The victim is the main process, and nobody else's SIGKILL came first (a dying process can be marked, too).
+fn oom_killed(case: &Case<'_>) -> Option<Finding> {
+    let victim = case.oom.iter().find(|oom| oom.is_main)?;
+    let by_kill = case.exit.is_none_or(|exit| {
+        matches!(
+            exit.status,
+            ExitStatus::Signaled {
+                signal: Signal::KILL,
+                ..
+            }
+        )
+    });
+    let killed_before = case
+        .kill
+        .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
+    (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, &[]))
+}
+
+fn killed(case: &Case<'_>) -> Finding {
+    let Some(kill) = case.kill else {
+        return unknown(case, Missing::SenderNotSeen(Signal::KILL));
+    };
+    match kill.sender.role {
+        Role::Runtime => match case.stop.filter(|stop| stop.sender.role == Role::Runtime) {
+            Some(stop) => killed_after(case, stop),
+            None => Finding {
+                unasked: true,
+                ..finding(
+                    Exit::ForceKilled,
+                    kubernetes::stopped(case),
+                    Why::Forced,
+                    &[Kind::SignalGenerate],
+                )
+            },
+        },
+        Role::Other | Role::Inside => match case.stop.filter(|stop| asked_and_waited(case, stop, kill)) {
+            Some(stop) => killed_after(case, stop),
+            None => finding(
+                Exit::KilledByOther,
+                cause(case, Cause::External),
+                Why::KilledByOther,
+                &[Kind::SignalGenerate],
+            ),
+        },
+        Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), &[]),
+        Role::Kernel => kernel_killed(case, kill),
+    }
+}
+
+/// A runtime without a daemon (podman) stops a container from wherever its command was typed: the same party on the host asked,
+/// and killed what did not end.
+fn asked_and_waited(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
+    let (asker, killer) = (&stop.sender, &kill.sender);
+    let strangers = [asker, killer].iter().all(|sender| {
+        sender.role == Role::Other && !matches!(sender.place, Attribution::Subject(Subject::Container { .. }, _))
+    });
+    let same = asker.tgid == killer.tgid || asker.parent == killer.parent && asker.parent.0 > 1;
+    matches!(case.subject, Subject::Container { .. }) && strangers && same
+}
+
+/// The runtime asked, waited, and killed.
+fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
+    let cause = cause(case, kubernetes::stopped(case));
+    if stop.result == SignalResult::Ignored {
+        return finding(Exit::IgnoredStopSignal, cause, Why::Ignored, &[]);
+    }
+    if stop.handler_entered.is_some() {
+        return finding(Exit::KilledAfterGrace, cause, Why::AfterGrace, &[]);
+    }
+    let how = match stop.state {
+        state if state.frozen => Blocked::Frozen,
+        state if state.stopped => Blocked::Stopped,
+        state if state.traced => Blocked::Traced,
+        state if state.blocked => Blocked::Masked,
+        _ if stop.disposition == Disposition::Handler => Blocked::HandlerNeverEntered,
+        _ => Blocked::NothingEntered,
+    };
+    finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver])
+}
+
+/// OOM, the end of a pid namespace and a limit share the code: told apart by `mark_victim` and by who was current.
+fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
+    let is_main = case.main.is_some_and(|main| main.tgid == kill.sender.tgid);
+    if is_main {
+        return finding(
+            Exit::Crashed,
+            cause(case, Cause::Crash),
+            Why::Crashed(Crash::Limit),
+            &[Kind::OomVictim],
+        );
+    }
+    if case.fatal.is_some_and(|fatal| fatal.namespace_ended) {
+        return finding(
+            Exit::KilledByOther,
+            cause(case, Cause::External),
+            Why::NamespaceEnded,
+            &[Kind::OomVictim],
+        );
+    }
+    unknown(case, Missing::KernelKill)
+}
+
+fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
+    let by_itself = |fatal: &&Fatal| matches!(fatal.sender.role, Role::Itself) || fatal.is_fault();
+    if let Some(stop) = case.stop.filter(|stop| stop.signal == signal) {
+        if stop.handler_entered.is_some() {
+            return finding(
+                Exit::Clean,
+                cause(case, Cause::Unknown),
+                Why::Reraised,
+                &[Kind::SignalGenerate],
+            );
+        }
+        // Of several it is the stop signal itself, unless a later one of its own making ended it.
+        if case.fatal.filter(by_itself).is_none() {
+            let absent: &[Kind] = if stop.disposition == Disposition::Default {
+                &[Kind::SignalGenerate]
+            } else {
+                &[Kind::SignalGenerate, Kind::SignalDeliver]
+            };
+            return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, absent);
+        }
+    }
+    match case.fatal {
+        Some(fatal) if by_itself(&fatal) => finding(
+            Exit::Crashed,
+            cause(case, Cause::Crash),
+            Why::Crashed(how_crashed(signal)),
+            &[],
+        ),
+        Some(fatal) => match fatal.sender.role {
+            Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[]),
+            Role::Runtime => finding(
+                Exit::DefaultAction,
+                cause(case, Cause::Stopped),
+                Why::DefaultAction,
+                &[Kind::SignalGenerate, Kind::SignalDeliver],
+            ),
+            Role::Itself | Role::Inside | Role::Other => finding(
+                Exit::KilledByOther,
+                cause(case, Cause::External),
+                Why::KilledByOther,
+                &[Kind::SignalGenerate],
+            ),
+        },
+        // Nobody sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
+        None if signal.is_fault() || is_own(signal) => finding(
+            Exit::Crashed,
+            cause(case, Cause::Crash),
+            Why::Crashed(how_crashed(signal)),
+            &[Kind::SignalGenerate],
+        ),
+        None => unknown(case, Missing::SenderNotSeen(signal)),
+    }
+}
+
+fn ended_with_0(case: &Case<'_>) -> Finding {
+    match case.stop {
+        None => Finding {
+            unasked: kubernetes::asked_by(case, case.end).is_none(),
+            ..finding(
+                Exit::Clean,
+                cause(case, Cause::Completed),
+                Why::Completed,
+                &[Kind::SignalGenerate],
+            )
+        },
+        Some(stop) if stop.result == SignalResult::Ignored => finding(
+            Exit::Clean,
+            cause(case, Cause::Completed),
+            Why::StoppedUnheard,
+            &[Kind::SignalGenerate],
+        ),
+        Some(_) => finding(
+            Exit::Clean,
+            cause(case, Cause::Completed),
+            Why::Stopped,
+            &[Kind::SignalGenerate],
+        ),
+    }
+}
+
+fn ended_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
+    let child = case
+        .oom
+        .iter()
+        .any(|oom| !oom.is_main && oom.at <= at && at.since(oom.at) <= OOM_CHILD_REACH);
+    if child {
+        return finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]);
+    }
+    let Some(stop) = case.stop else {
+        return Finding {
+            unasked: true,
+            ..finding(
+                Exit::NonzeroExit,
+                cause(case, Cause::Crash),
+                Why::Nonzero,
+                &[Kind::SignalGenerate, Kind::OomVictim],
+            )
+        };
+    };
+    let cause = cause(case, Cause::Crash);
+    let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
+    if !is_signal_code {
+        return finding(
+            Exit::NonzeroExit,
+            cause,
+            Why::Nonzero,
+            &[Kind::SignalGenerate, Kind::OomVictim],
+        );
+    }
+    // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
+    let read = stop.state.blocked && stop.result != SignalResult::Ignored;
+    if stop.handler_entered.is_some() || read {
+        return finding(
+            Exit::Clean,
+            self::cause(case, Cause::Completed),
+            Why::StoppedWithSignalCode(stop.signal),
+            &[Kind::SignalGenerate],
+        );
+    }
+    finding(
+        Exit::NonzeroExit,
+        cause,
+        Why::Nonzero,
+        &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::OomVictim],
+    )
+}
+
+pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
+    finding(Exit::Unknown, cause(case, Cause::Unknown), Why::Unknown(missing), &[])
+}
+
+pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind]) -> Finding {
+    Finding {
+        exit,
+        cause,
+        why,
+        absent,
+        unasked: false,
+    }
+}
+
+/// Who asked first decides why it had to end, whatever ended it; `unasked` where nobody did.
+fn cause(case: &Case<'_>, unasked: Cause) -> Cause {
+    match case.stop.map(|stop| (stop.sender.role, stop.at)) {
+        Some((Role::Runtime, _)) => kubernetes::stopped(case),
+        // The kernel's stop signal is a terminal's: somebody pressed a key or hung up.
+        Some((Role::Other | Role::Kernel, at)) => kubernetes::asked_by(case, at).unwrap_or(Cause::External),
+        Some((Role::Inside | Role::Itself, _)) | None => kubernetes::asked_by(case, case.end).unwrap_or(unasked),
+    }
+}
+
+fn how_crashed(signal: Signal) -> Crash {
+    if signal.is_fault() {
+        Crash::Fault
+    } else if matches!(signal.number(), 24 | 25) {
+        Crash::Limit
+    } else {
+        Crash::Itself
+    }
+}
+
+/// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
+fn is_own(signal: Signal) -> bool {
+    matches!(signal.number(), 13 | 14 | 24 | 25 | 26 | 27)
+}

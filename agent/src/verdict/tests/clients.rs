@@ -1,0 +1,139 @@
+//! Advice from what clients saw.
+
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::*;
+
+fn count(count: u64, first: f64, last: f64) -> Count {
+    Count {
+        count,
+        first: at(first),
+        last: at(last),
+    }
+}
+
+/// Stopped from `stop` to `end`, its listener closed at `closed`, and refused clients up to `last`.
+fn refused(death: Death, stop: f64, closed: f64, last: f64, end: f64) -> Death {
+    let mut death = death.term(stop).exit(end, 0);
+    death.t.traffic.listeners.push(ListenerClosed {
+        at: at(closed),
+        local: ([10, 0, 0, 7], 8080).into(),
+        by_exit: false,
+    });
+    death.t.traffic.refused = count(14, closed, last);
+    death.t.traffic.kubelet.known = true;
+    death
+}
+
+#[test]
+fn a_sleep_that_fits() {
+    check(
+        refused(death(), 0.2, 0.3, 2.4, 1.2),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
+          remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided them
+          pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after its listener closed: a preStop sleep of 3 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10.0 s
+    "#]],
+    );
+}
+
+#[test]
+fn a_sleep_that_was_too_short() {
+    let slept = death().wait(PreStop::Sleep { seconds: 2 }, 2.1, None);
+    check(
+        refused(slept, 2.1, 2.2, 3.4, 3.0),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later; 14 connections were refused in the 1.2 s after the listener closed
+          remedy: 14 connections were refused in the 1.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
+          pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after its listener closed: a preStop sleep of 4 s would have covered them, the 2.1 s of its preStop included, which with the 0.9 s it took to stop fits in the grace of 10.0 s
+    "#]],
+    );
+}
+
+#[test]
+fn a_sleep_that_does_not_fit() {
+    check(
+        refused(death(), 0.2, 0.3, 7.3, 6.2),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
+          remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided them
+          pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after its listener closed: a preStop sleep of 8 s would have covered them, and with the 6.0 s it took to stop a grace of at least 20 s, not 10.0 s
+          accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 7.0 s): it must go on accepting after the stop signal until they stop
+    "#]],
+    );
+}
+
+#[test]
+fn clients_who_had_not_stopped_coming() {
+    check(
+        refused(death(), 0.2, 0.3, 3.0, 1.2),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed
+          remedy: 14 connections were refused in the 2.7 s after the listener closed: a preStop sleep of 4 s would have avoided them
+          pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after its listener closed: a preStop sleep of 4 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10.0 s; clients had not stopped coming when counting ended, so it may take more
+          accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 2.7 s): it must go on accepting after the stop signal until they stop
+    "#]],
+    );
+}
+
+#[test]
+fn a_restart_is_not_saved_by_a_sleep() {
+    check(
+        refused(death().unasked(), 0.2, 0.3, 2.4, 1.2),
+        expect![[r#"
+        refused-connections (Restart, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; the kubelet stopped it, and no evidence names why; 14 connections were refused in the 2.1 s after the listener closed
+          remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided them
+    "#]],
+    );
+}
+
+#[test]
+fn a_sleep_far_longer_than_clients_came() {
+    let slept = |accepted: u64| {
+        let mut death = death()
+            .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
+            .with(|k| k.grace = Some(Duration::from_secs(60)))
+            .term(25.0)
+            .exit(25.2, 0);
+        death.t.traffic.since = at(0.0);
+        death.t.traffic.accepted = count(accepted, 0.1, 1.4);
+        death
+    };
+    check(
+        slept(31),
+        expect![[r#"
+        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
+          pre-stop-sleep-shorter Some(2): container `app` slept 25.0 s before its stop, and the last new connection came 1.4 s into it: 2 s would have been enough
+    "#]],
+    );
+    check(
+        slept(0),
+        expect![[r#"
+        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
+    "#]],
+    );
+}
+
+#[test]
+fn evidence_says_whose_word_it_is() {
+    let mut death = refused(death(), 0.2, 0.3, 2.4, 1.2);
+    death.t.traffic.since = at(-1.0);
+    death.t.traffic.accepted = count(5, -0.9, 0.25);
+    death.t.traffic.refused_source = RefusedSource::ClientError;
+    death.t.traffic.kubelet.known = false;
+    evidence(
+        death,
+        expect![[r#"
+            -0.9 tcp: 5 connections accepted since its pod was to go, the last 1.2 s later
+            +0.0 kubernetes: deletion asked for, with a grace of 10 s (the time is known to 0.9 s)
+            +0.0 kubernetes: why it had to end: deletionTimestamp
+            +0.2 signal_generate: SIGTERM from `runc` (pid 812, on the host, child of `containerd-shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+            +0.2 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+            +0.3 tcp: listener 10.0.0.7:8080 closed by close
+            +0.3 tcp: 14 connections refused, known from clients on this machine only: no reset of its own was seen; the kubelet's own may be among them, for its cgroup is not known
+            +1.2 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}

@@ -1,0 +1,67 @@
+//! Who asks the API server: kubectl, kubeconfigs and tokens.
+
+use std::path::{Path, PathBuf};
+
+use super::ControlPlane;
+use crate::cluster::credentials::{Proof, kubeconfig, write_private};
+use crate::cluster::kubectl::Kubectl;
+
+impl ControlPlane {
+    /// kubectl as an administrator.
+    pub fn kubectl(&self) -> Kubectl {
+        self.kubectl_as(&self.admin())
+    }
+
+    /// kubectl with another's kubeconfig.
+    pub fn kubectl_as(&self, kubeconfig: &Path) -> Kubectl {
+        Kubectl::new(
+            &self.tools.program("kubectl"),
+            kubeconfig,
+            &self.directory.join("kubectl-cache"),
+        )
+    }
+
+    /// The file of an administrator's kubeconfig.
+    pub fn admin(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    /// What its certificate is signed by, PEM.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn authority(&self) -> anyhow::Result<String> {
+        Ok(self.signer("ca")?.certificate)
+    }
+
+    /// A kubeconfig, as text, for any user, in one group or none; `server` is [`Self::url`] or [`Self::url_for_guests`].
+    ///
+    /// # Errors
+    /// Its certificate cannot be signed.
+    pub fn kubeconfig_for(&self, user: &str, group: Option<&str>, server: &str) -> anyhow::Result<String> {
+        let signer = self.signer("ca")?;
+        let pair = signer.client(user, group)?;
+        Ok(kubeconfig(server, &signer.certificate, &Proof::Certificate(&pair)))
+    }
+
+    /// A token of a ServiceAccount that exists, for a day.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn token(&self, namespace: &str, service_account: &str) -> anyhow::Result<String> {
+        let args = ["-n", namespace, "create", "token", service_account, "--duration=24h"];
+        Ok(self.kubectl().run(&args)?.trim().to_owned())
+    }
+
+    /// The file of a kubeconfig for a ServiceAccount that exists.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn kubeconfig_of_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+        let token = self.token(namespace, name)?;
+        let file = self.directory.join(format!("{namespace}.{name}.kubeconfig"));
+        let text = kubeconfig(&self.url(), &self.authority()?, &Proof::Token(&token));
+        write_private(&file, text.as_bytes())?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,441 @@
+//! Plays one story on a cluster that is up, and reads in Jaeger what the agent said of it.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::cluster::images::VICTIM;
+use crate::cluster::kubectl::Kubectl;
+use crate::cluster::node::Node;
+use crate::cluster::stories::{Act, Expected, From, NAMESPACE, Story};
+use crate::cluster::{Cluster, deploy};
+use crate::jaeger::Jaeger;
+use crate::sys::boot_now;
+
+/// An emulated machine that starts many pods at once is slow.
+const READY: Duration = Duration::from_secs(240);
+/// The longest grace of a story, and what the API's last words take.
+const OVER: Duration = Duration::from_secs(150);
+/// From the pod's end to its trace: the agent waits for the API's last words.
+const TOLD: Duration = Duration::from_secs(90);
+/// A second trace, or a span that comes later, would have come by then.
+const SETTLED: Duration = Duration::from_secs(4);
+const STEP: Duration = Duration::from_millis(500);
+
+pub struct Stage {
+    pub cluster: Cluster,
+    pub kubectl: Kubectl,
+    pub jaeger: Jaeger,
+}
+
+impl Stage {
+    /// The cluster that `cargo xtask cluster test` names, with the agent on it.
+    ///
+    /// # Errors
+    /// There is none, or it has no Jaeger.
+    pub fn named() -> anyhow::Result<Stage> {
+        let cluster = Cluster::named()?;
+        let kubectl = cluster.control_plane()?.kubectl();
+        let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?;
+        kubectl.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string())?;
+        deploy::deploy(&cluster)?;
+        Ok(Stage {
+            cluster,
+            kubectl,
+            jaeger,
+        })
+    }
+
+    /// What is wrong with what the agent said of `story`, a line each.
+    ///
+    /// # Errors
+    /// The story could not be played.
+    pub fn play(&self, story: &Story) -> anyhow::Result<Vec<String>> {
+        self.clean_up(story)?;
+        let manifests: Vec<Value> = (story.manifest)(story.name);
+        self.apply(&manifests)?;
+        let pod = until(READY, &format!("a pod of {}", story.name), || {
+            Ok(self.pods(story)?.into_iter().next())
+        })?;
+        let pod = Pod {
+            name: text(&pod["metadata"]["name"]),
+            uid: text(&pod["metadata"]["uid"]),
+        };
+        if story.from == From::Ready {
+            until(READY, &format!("{} to be ready", pod.name), || self.ready(&pod))?;
+        }
+        let acted = story.acts.iter().try_for_each(|act| self.act(story, &pod, act));
+        let found = acted.and_then(|()| self.told(story, &pod));
+        self.clean_up(story)?;
+        found
+    }
+
+    fn act(&self, story: &Story, pod: &Pod, act: &Act) -> anyhow::Result<()> {
+        let name = pod.name.as_str();
+        match act {
+            Act::Delete(grace) => {
+                let grace = grace.map(|seconds| format!("--grace-period={seconds}"));
+                let args: Vec<&str> = ["delete", "pod", name, "--namespace", NAMESPACE, "--wait=false"]
+                    .into_iter()
+                    .chain(grace.as_deref())
+                    .collect();
+                self.kubectl.run(&args).map(drop)
+            }
+            Act::ForceDelete => {
+                let args = ["delete", "pod", name, "--namespace", NAMESPACE, "--force", "--grace-period=0"];
+                self.kubectl.run(&args).map(drop)
+            }
+            Act::Evict => {
+                let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
+                let eviction = json!({
+                    "apiVersion": "policy/v1",
+                    "kind": "Eviction",
+                    "metadata": {"name": name, "namespace": NAMESPACE},
+                });
+                self.kubectl
+                    .run_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())
+                    .map(drop)
+            }
+            Act::Taint => {
+                let node = self.node_of(pod)?;
+                self.kubectl
+                    .run(&["taint", "node", &node, "epitaph.dev/story=taint:NoExecute", "--overwrite"])?;
+                let gone = until(OVER, "the tainted node to be free of it", || {
+                    Ok(self.gone(pod)?.then_some(()))
+                });
+                self.kubectl.run(&["taint", "node", &node, "epitaph.dev/story:NoExecute-"])?;
+                gone
+            }
+            Act::Apply(manifests) => self.apply(&manifests(story.name)),
+            Act::Wait(time) => {
+                sleep(*time);
+                Ok(())
+            }
+            Act::UntilOver => until(OVER, "its phase to be Succeeded or Failed", || {
+                let phase = self.pod(pod)?.map(|pod| text(&pod["status"]["phase"]));
+                Ok(phase.filter(|phase| phase == "Succeeded" || phase == "Failed").map(drop))
+            }),
+            Act::UntilRestarted => until(OVER, "a restart", || {
+                let pod = self.pod(pod)?.context("it is gone")?;
+                let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+                Ok(restarts.filter(|&restarts| restarts > 0).map(drop))
+            }),
+            Act::Debug => {
+                let patch = json!({"spec": {"ephemeralContainers": [
+                    {"name": "debugger", "image": VICTIM, "imagePullPolicy": "Never", "args": ["handle", "0"]},
+                ]}})
+                .to_string();
+                let path = [
+                    "patch",
+                    "pod",
+                    name,
+                    "--namespace",
+                    NAMESPACE,
+                    "--subresource",
+                    "ephemeralcontainers",
+                ];
+                let args = [&path[..], &["--type", "strategic", "--patch", &patch]].concat();
+                self.kubectl.run(&args)?;
+                until(READY, "the debugger to run", || {
+                    let pod = self.pod(pod)?.context("it is gone")?;
+                    let running = &pod["status"]["ephemeralContainerStatuses"][0]["state"]["running"];
+                    Ok((!running.is_null()).then_some(()))
+                })
+            }
+            Act::OnNode(script) => {
+                let pid = self.main_pid(pod)?;
+                self.node(pod)?.run(&format!("PID={pid}\n{script}")).map(drop)
+            }
+            Act::KillAgent => self.kill_agent(pod),
+            Act::StopApiServer(time) => {
+                let mut plane = self.cluster.control_plane()?;
+                plane.stop_api_server()?;
+                sleep(*time);
+                plane.start_api_server()
+            }
+        }
+    }
+
+    /// Reads the trace once it has come, and compares.
+    fn told(&self, story: &Story, pod: &Pod) -> anyhow::Result<Vec<String>> {
+        let expected = &story.expected;
+        if expected.root.is_empty() {
+            until(OVER, "it to be gone", || Ok(self.gone(pod)?.then_some(())))?;
+            sleep(Duration::from_secs(25));
+            let traces = self.traces(pod)?;
+            return Ok(if traces.is_empty() {
+                Vec::new()
+            } else {
+                vec![format!("{} traces of a pod that opted out", traces.len())]
+            });
+        }
+        let root = |trace: &Value| roots(trace).iter().any(|root| root["operationName"] == expected.root);
+        let come = || Ok(self.traces(pod)?.iter().any(root).then_some(()));
+        if let Err(error) = until(OVER + TOLD, "its trace", come) {
+            return Ok(vec![format!("{error:#}")]);
+        }
+        sleep(SETTLED);
+        let traces: Vec<Value> = self.traces(pod)?.into_iter().filter(|trace| root(trace)).collect();
+        let mut problems = Vec::new();
+        // A container that crashes again and again has a trace for each time.
+        if traces.len() != 1 && expected.root == "pod.termination" {
+            problems.push(format!("{} traces with a root {}", traces.len(), expected.root));
+        }
+        let first = traces.iter().min_by_key(|trace| trace["spans"][0]["startTime"].as_u64());
+        let trace = first.context("the trace is gone again")?;
+        problems.extend(differs(expected, trace));
+        if !problems.is_empty() {
+            problems.push(outline(trace));
+        }
+        Ok(problems)
+    }
+
+    fn traces(&self, pod: &Pod) -> anyhow::Result<Vec<Value>> {
+        self.jaeger.traces_with("k8s.pod.uid", &pod.uid)
+    }
+
+    pub(super) fn apply(&self, manifests: &[Value]) -> anyhow::Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests});
+        self.kubectl.apply(&list.to_string())
+    }
+
+    fn pods(&self, story: &Story) -> anyhow::Result<Vec<Value>> {
+        let selector = format!("story={}", story.name);
+        let args = ["get", "pods", "--namespace", NAMESPACE, "--selector", &selector, "-o", "json"];
+        let list = self.kubectl.json(&args)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// As it is now; None where it, and not one of its name, is gone.
+    fn pod(&self, pod: &Pod) -> anyhow::Result<Option<Value>> {
+        let args = [
+            "get",
+            "pod",
+            &pod.name,
+            "--namespace",
+            NAMESPACE,
+            "--ignore-not-found",
+            "-o",
+            "json",
+        ];
+        let answer = self.kubectl.run(&args)?;
+        if answer.trim().is_empty() {
+            return Ok(None);
+        }
+        let found: Value = serde_json::from_str(&answer)?;
+        Ok((found["metadata"]["uid"] == pod.uid.as_str()).then_some(found))
+    }
+
+    fn gone(&self, pod: &Pod) -> anyhow::Result<bool> {
+        Ok(self.pod(pod)?.is_none())
+    }
+
+    fn ready(&self, pod: &Pod) -> anyhow::Result<Option<()>> {
+        let found = self.pod(pod)?.context("it is gone")?;
+        let phase = text(&found["status"]["phase"]);
+        ensure!(phase != "Failed" && phase != "Succeeded", "it is {phase} already");
+        let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
+        Ok(ready.any(|condition| condition["status"] == "True").then_some(()))
+    }
+
+    fn node_of(&self, pod: &Pod) -> anyhow::Result<String> {
+        let found = self.pod(pod)?.context("it is gone")?;
+        Ok(text(&found["spec"]["nodeName"]))
+    }
+
+    fn node(&self, pod: &Pod) -> anyhow::Result<Node> {
+        self.cluster.node(&self.node_of(pod)?)
+    }
+
+    /// Of container `app`, in the node's own pid namespace.
+    fn main_pid(&self, pod: &Pod) -> anyhow::Result<u32> {
+        let found = self.pod(pod)?.context("it is gone")?;
+        let statuses = found["status"]["containerStatuses"].as_array().into_iter().flatten();
+        let id = statuses
+            .filter(|status| status["name"] == "app")
+            .find_map(|status| status["containerID"].as_str()?.strip_prefix("containerd://"))
+            .context("container app has no id yet")?;
+        let tasks = self.node(pod)?.run("ctr --namespace k8s.io tasks ls")?;
+        let line = tasks
+            .lines()
+            .find(|line| line.starts_with(id))
+            .context("containerd has no task of it")?;
+        let pid = line.split_whitespace().nth(1).context("a task without a pid")?;
+        pid.parse().with_context(|| format!("pid `{pid}`"))
+    }
+
+    fn kill_agent(&self, pod: &Pod) -> anyhow::Result<()> {
+        let node = self.node_of(pod)?;
+        let field = format!("spec.nodeName={node}");
+        let selector = ["--selector", "app.kubernetes.io/component=agent", "--field-selector", &field];
+        let list = || -> anyhow::Result<Value> {
+            let args = [
+                &["get", "pods", "--namespace", deploy::NAMESPACE, "-o", "json"][..],
+                &selector,
+            ]
+            .concat();
+            Ok(self.kubectl.json(&args)?["items"][0]["status"]["containerStatuses"][0].clone())
+        };
+        let before = list()?;
+        let id = before["containerID"].as_str().and_then(|id| id.strip_prefix("containerd://"));
+        let id = id.context("the agent has no container")?;
+        self.node(pod)?
+            .run(&format!("ctr --namespace k8s.io tasks kill --signal SIGKILL {id}"))?;
+        until(READY, "the agent to be back", || {
+            let now = list()?;
+            let again = now["restartCount"] != before["restartCount"] && now["ready"] == true;
+            Ok(again.then_some(()))
+        })
+    }
+
+    /// What a story left: what it applied, and the pods that came of it.
+    fn clean_up(&self, story: &Story) -> anyhow::Result<()> {
+        let selector = format!("story={}", story.name);
+        let kinds = "deployments,statefulsets,daemonsets,jobs,services";
+        for kinds in [kinds, "pods"] {
+            let args = ["delete", kinds, "--namespace", NAMESPACE, "--selector", &selector];
+            let how = ["--ignore-not-found", "--wait=true", "--timeout=120s", "--grace-period=1"];
+            self.kubectl.run(&[&args[..], &how].concat())?;
+        }
+        for other in ["killer", "by"] {
+            let name = format!("{}-{other}", story.name);
+            let args = [
+                "delete",
+                "pod",
+                &name,
+                "--namespace",
+                NAMESPACE,
+                "--ignore-not-found",
+                "--grace-period=1",
+            ];
+            self.kubectl.run(&args)?;
+        }
+        Ok(())
+    }
+}
+
+struct Pod {
+    name: String,
+    uid: String,
+}
+
+/// What is not as expected, a line each.
+fn differs(expected: &Expected, trace: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    let spans: Vec<&Value> = trace["spans"].as_array().into_iter().flatten().collect();
+    let roots = roots(trace);
+    let [root] = roots[..] else {
+        problems.push(format!("{} roots", roots.len()));
+        return problems;
+    };
+    for span in &spans {
+        if !span["warnings"].is_null() {
+            problems.push(format!("Jaeger warns about {}: {}", span["operationName"], span["warnings"]));
+        }
+    }
+    let ids: Vec<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
+    for span in &spans {
+        let parent = span["references"][0]["spanID"].as_str();
+        if parent.is_some_and(|parent| !ids.contains(&parent)) {
+            problems.push(format!("{} is an orphan", span["operationName"]));
+        }
+    }
+    let mut unique = ids.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    if unique.len() != ids.len() {
+        problems.push("a span twice".to_owned());
+    }
+    let mut same = |what: &str, found: &Value, wanted: &str| {
+        if *found != json!(wanted) {
+            problems.push(format!("{what}: {found}, not {wanted}"));
+        }
+    };
+    same("verdict", &tag(root, "epitaph.verdict"), expected.verdict);
+    same("cause", &tag(root, "epitaph.cause"), expected.cause);
+    let stops: Vec<&&Value> = spans
+        .iter()
+        .filter(|span| span["operationName"] == "container.stop")
+        .collect();
+    for (container, verdict) in expected.containers {
+        let stop = stops.iter().find(|span| tag(span, "k8s.container.name") == *container);
+        let found = stop.map_or(Value::Null, |stop| tag(stop, "epitaph.verdict"));
+        same(&format!("container {container}"), &found, verdict);
+    }
+    if !expected.containers.is_empty() && stops.len() != expected.containers.len() {
+        problems.push(format!("{} container.stop, not {}", stops.len(), expected.containers.len()));
+    }
+    for wanted in expected.spans {
+        if !spans.iter().any(|span| span["operationName"] == *wanted) {
+            problems.push(format!("no span {wanted}"));
+        }
+    }
+    for (what, words) in [("sentence", expected.sentence), ("remedy", expected.remedy)] {
+        let said = text(&tag(root, &format!("epitaph.{what}")));
+        for word in words {
+            if !said.contains(word) {
+                problems.push(format!("the {what} lacks `{word}`: {said}"));
+            }
+        }
+    }
+    problems
+}
+
+fn roots(trace: &Value) -> Vec<&Value> {
+    let spans = trace["spans"].as_array().into_iter().flatten();
+    spans.filter(|span| span["references"] == json!([])).collect()
+}
+
+/// A trace for a person who must find out what is wrong.
+fn outline(trace: &Value) -> String {
+    let spans = trace["spans"].as_array().into_iter().flatten();
+    let lines = spans.map(|span| {
+        let words = [
+            "k8s.container.name",
+            "epitaph.verdict",
+            "epitaph.cause",
+            "epitaph.sentence",
+            "epitaph.incomplete",
+        ];
+        let words = words.map(|key| tag(span, key)).into_iter().filter(|word| !word.is_null());
+        let words: Vec<String> = words.map(|word| word.to_string()).collect();
+        format!("  {} {} µs {}", span["operationName"], span["duration"], words.join(" "))
+    });
+    format!("{}\n{}", trace["traceID"], lines.collect::<Vec<_>>().join("\n"))
+}
+
+pub(super) fn tag(of: &Value, key: &str) -> Value {
+    let mut tags = of["tags"].as_array().into_iter().flatten();
+    tags.find(|tag| tag["key"] == key)
+        .map_or(Value::Null, |tag| tag["value"].clone())
+}
+
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Asks again and again until there is an answer.
+pub(super) fn until<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let deadline = boot_now() + u64::try_from(patience.as_nanos())?;
+    loop {
+        let answer = ask().with_context(|| format!("waiting for {what}"));
+        match answer {
+            Ok(Some(answer)) => return Ok(answer),
+            Ok(None) => {}
+            // The API server may be away for a moment.
+            Err(error) if boot_now() > deadline => return Err(error),
+            Err(_) => {}
+        }
+        if boot_now() > deadline {
+            bail!("waited {} s for {what}", patience.as_secs());
+        }
+        sleep(STEP);
+    }
+}

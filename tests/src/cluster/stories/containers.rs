@@ -1,0 +1,143 @@
+//! Pods of several containers, and of unusual namespaces.
+
+use serde_json::{Value, json};
+
+use super::manifest::{container, merge, pod, victim};
+use super::{Act, CLEAN, Expected, From, Story, deleted};
+
+/// An init container that stays.
+fn sidecar(args: &[&str]) -> Value {
+    let mut sidecar = container("sidecar", args);
+    sidecar["restartPolicy"] = json!("Always");
+    sidecar
+}
+
+fn in_namespaces(name: &str, args: &[&str], more: Value) -> Vec<Value> {
+    let mut pod = victim(name, 4, args);
+    merge(&mut pod["spec"], more);
+    vec![pod]
+}
+
+pub const STORIES: &[Story] = &[
+    deleted(
+        "sidecar-starved",
+        "the main container uses up the grace, and the sidecar, which waited for it, is killed with it",
+        |name| {
+            let spec = json!({
+                "terminationGracePeriodSeconds": 6,
+                "initContainers": [sidecar(&["handle-for", "30", "0"])],
+                "containers": [container("app", &["handle-slowly"])],
+            });
+            vec![pod(name, spec)]
+        },
+        Expected {
+            verdict: "killed-after-grace",
+            containers: &[("app", "killed-after-grace"), ("sidecar", "sidecar-starved")],
+            sentence: &["app", "SIGKILL"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "sidecar-ends-well",
+        "the sidecar is stopped once the main container has ended",
+        |name| {
+            let spec = json!({
+                "terminationGracePeriodSeconds": 12,
+                "initContainers": [sidecar(&["handle", "0"])],
+                "containers": [container("app", &["handle-for", "1", "0"])],
+            });
+            vec![pod(name, spec)]
+        },
+        Expected {
+            containers: &[("app", "clean"), ("sidecar", "clean")],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "one-of-three",
+        "three containers, of which one never hears its stop signal",
+        |name| {
+            let containers = [
+                container("first", &["handle", "0"]),
+                container("deaf", &["idle"]),
+                container("third", &["handle", "0"]),
+            ];
+            vec![pod(
+                name,
+                json!({"terminationGracePeriodSeconds": 4, "containers": containers}),
+            )]
+        },
+        Expected {
+            verdict: "ignored-stop-signal",
+            containers: &[("first", "clean"), ("deaf", "ignored-stop-signal"), ("third", "clean")],
+            sentence: &["deaf", "dropped it"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "after-an-init-container",
+        "an init container had ended before",
+        |name| {
+            let spec = json!({
+                "terminationGracePeriodSeconds": 8,
+                "initContainers": [container("first", &["exit", "0"])],
+                "containers": [container("app", &["handle", "0"])],
+            });
+            vec![pod(name, spec)]
+        },
+        CLEAN,
+    ),
+    deleted(
+        "host-network",
+        "a pod in the node's network namespace",
+        |name| in_namespaces(name, &["handle", "0"], json!({"hostNetwork": true})),
+        CLEAN,
+    ),
+    deleted(
+        "host-pid",
+        "a pod in the node's pid namespace: an unhandled SIGTERM ends it",
+        |name| in_namespaces(name, &["idle"], json!({"hostPID": true})),
+        Expected {
+            verdict: "default-action",
+            containers: &[("app", "default-action")],
+            sentence: &["SIGTERM", "no handler"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "shared-pid-namespace",
+        "shareProcessNamespace: the pause container is PID 1, and an unhandled SIGTERM ends the main process",
+        |name| in_namespaces(name, &["idle"], json!({"shareProcessNamespace": true})),
+        Expected {
+            verdict: "default-action",
+            containers: &[("app", "default-action")],
+            sentence: &["SIGTERM", "no handler"],
+            ..CLEAN
+        },
+    ),
+    Story {
+        name: "ephemeral-container",
+        what: "an ephemeral container of kubectl debug ends with the pod",
+        manifest: |name| vec![victim(name, 8, &["handle", "0"])],
+        from: From::Ready,
+        acts: &[Act::Debug, Act::Delete(None)],
+        alone: false,
+        expected: Expected {
+            containers: &[("app", "clean"), ("debugger", "clean")],
+            ..CLEAN
+        },
+    },
+    Story {
+        name: "opted-out",
+        what: "its annotation asks that nothing be told of it",
+        manifest: |name| {
+            let mut pod = victim(name, 4, &["idle"]);
+            pod["metadata"]["annotations"] = json!({"epitaph.dev/ignore": "true"});
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::Delete(None)],
+        alone: false,
+        expected: Expected { root: "", ..CLEAN },
+    },
+];

@@ -1,0 +1,220 @@
+//! How the main process takes its stop signal.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::manifest::{container, pod, victim, victim_with};
+use super::{Act, CLEAN, Expected, From, Story, deleted, one};
+use crate::cluster::images::{GO_SERVER, VICTIM, VICTIM_STOPPED_BY_QUIT};
+
+const IGNORED: Expected = Expected {
+    sentence: &["SIGTERM", "dropped it", "SIGKILL"],
+    remedy: &["SIGTERM"],
+    ..one("ignored-stop-signal", &[("app", "ignored-stop-signal")])
+};
+
+pub const STORIES: &[Story] = &[
+    deleted(
+        "clean",
+        "its handler runs and it exits with 0",
+        |name| vec![victim(name, 8, &["handle", "0"])],
+        CLEAN,
+    ),
+    deleted(
+        "no-handler",
+        "PID 1 has no handler for SIGTERM",
+        |name| vec![victim(name, 4, &["idle"])],
+        Expected {
+            sentence: &["no handler", "dropped it", "SIGKILL"],
+            ..IGNORED
+        },
+    ),
+    deleted(
+        "sig-ign",
+        "PID 1 has SIGTERM set to SIG_IGN",
+        |name| vec![victim(name, 4, &["ignore"])],
+        Expected {
+            sentence: &["SIG_IGN", "SIGKILL"],
+            ..IGNORED
+        },
+    ),
+    deleted(
+        "go-without-handler",
+        "a Go server that asks for no signal: its runtime exits with 2",
+        |name| {
+            let app = json!({"name": "app", "image": GO_SERVER, "imagePullPolicy": "Never"});
+            vec![pod(name, json!({"terminationGracePeriodSeconds": 8, "containers": [app]}))]
+        },
+        Expected {
+            sentence: &["SIGTERM", "exited with code 2"],
+            ..one("nonzero-exit", &[("app", "nonzero-exit")])
+        },
+    ),
+    deleted(
+        "exit-143",
+        "a runtime that exits with 143 once its shutdown hooks are done",
+        |name| vec![victim(name, 8, &["handle", "143"])],
+        Expected {
+            sentence: &["143"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "expected-exit-code",
+        "it exits with 3, which its annotation declares as expected",
+        |name| {
+            let mut pod = victim(name, 8, &["handle", "3"]);
+            pod["metadata"]["annotations"] = json!({"epitaph.dev/expected-exit-codes": "3"});
+            vec![pod]
+        },
+        Expected {
+            sentence: &["code 3"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "slow-within-grace",
+        "its handler takes 3 s of a grace of 12 s",
+        |name| vec![victim(name, 12, &["handle-for", "3", "0"])],
+        CLEAN,
+    ),
+    deleted(
+        "slow-beyond-grace",
+        "its handler takes longer than the grace",
+        |name| vec![victim(name, 4, &["handle-slowly"])],
+        Expected {
+            sentence: &["SIGTERM", "handler", "not done", "SIGKILL"],
+            remedy: &["grace"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+        },
+    ),
+    deleted(
+        "stop-signal-of-the-image",
+        "the image's STOPSIGNAL is SIGQUIT",
+        |name| {
+            let mut app = container("app", &["handle", "0"]);
+            app["image"] = json!(VICTIM_STOPPED_BY_QUIT);
+            vec![pod(name, json!({"terminationGracePeriodSeconds": 8, "containers": [app]}))]
+        },
+        Expected {
+            spans: &["SIGQUIT → exit"],
+            sentence: &["SIGQUIT"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "stop-signal-by-spec",
+        "lifecycle.stopSignal is SIGQUIT",
+        |name| {
+            let mut pod = victim_with(name, 8, &["handle", "0"], json!({"lifecycle": {"stopSignal": "SIGQUIT"}}));
+            pod["spec"]["os"] = json!({"name": "linux"});
+            vec![pod]
+        },
+        Expected {
+            spans: &["SIGQUIT → exit"],
+            sentence: &["SIGQUIT"],
+            ..CLEAN
+        },
+    ),
+    Story {
+        name: "force-delete",
+        what: "kubectl delete --force --grace-period=0: the API forgets it at once, the container lives on for 2 s",
+        manifest: |name| vec![victim(name, 30, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::ForceDelete],
+        alone: false,
+        expected: Expected {
+            sentence: &["SIGTERM", "SIGKILL"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+        },
+    },
+    Story {
+        name: "second-delete-shorter",
+        what: "a delete with a grace of 60 s, and 3 s later one with 2 s",
+        manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::Delete(Some(2))],
+        alone: false,
+        expected: Expected {
+            sentence: &["SIGTERM", "SIGKILL"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+        },
+    },
+    Story {
+        name: "killed-from-the-host",
+        what: "somebody on the node sends SIGKILL to the main process",
+        manifest: |name| {
+            let mut pod = victim(name, 8, &["handle", "0"]);
+            pod["spec"]["restartPolicy"] = json!("Never");
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::OnNode("kill -9 $PID"), Act::UntilOver],
+        alone: false,
+        expected: Expected {
+            cause: "external",
+            spans: &[],
+            sentence: &["SIGKILL", "neither its runtime nor itself"],
+            ..one("killed-by-other", &[("app", "killed-by-other")])
+        },
+    },
+    Story {
+        name: "killed-from-another-pod",
+        what: "a pod with hostPID sends SIGKILL to the main process",
+        manifest: |name| {
+            let mut pod = victim(name, 8, &["named", "prey-of-a-pod", "handle", "0"]);
+            pod["spec"]["restartPolicy"] = json!("Never");
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::Apply(|name| vec![killer(name)]), Act::UntilOver],
+        alone: false,
+        expected: Expected {
+            cause: "external",
+            spans: &[],
+            sentence: &["SIGKILL", "container", "neither its runtime nor itself"],
+            ..one("killed-by-other", &[("app", "killed-by-other")])
+        },
+    },
+    Story {
+        name: "agent-restarted",
+        what: "the agent is killed and started again between the stop signal and the end",
+        manifest: |name| vec![victim(name, 60, &["handle-for", "30", "0"])],
+        from: From::Ready,
+        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::KillAgent],
+        alone: true,
+        // It cannot know which signals it missed, and says so.
+        expected: Expected {
+            verdict: "unknown",
+            containers: &[("app", "unknown")],
+            spans: &[],
+            sentence: &["observ"],
+            ..CLEAN
+        },
+    },
+    Story {
+        name: "api-server-stopped",
+        what: "the API server is away from just after the request until after the end",
+        manifest: |name| vec![victim(name, 20, &["handle-for", "8", "0"])],
+        from: From::Ready,
+        acts: &[
+            Act::Delete(None),
+            Act::Wait(Duration::from_secs(2)),
+            Act::StopApiServer(Duration::from_secs(15)),
+        ],
+        alone: true,
+        expected: CLEAN,
+    },
+];
+
+/// Looks for the prey by its name: what a badly written "cleanup" DaemonSet does.
+fn killer(name: &str) -> serde_json::Value {
+    let script =
+        "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = prey-of-a-pod ]; then kill -9 ${p#/proc/}; fi; done";
+    let app = json!({"name": "app", "image": VICTIM, "imagePullPolicy": "Never", "command": ["sh", "-c", script]});
+    pod(
+        &format!("{name}-killer"),
+        json!({"hostPID": true, "restartPolicy": "Never", "containers": [app]}),
+    )
+}

@@ -1,0 +1,116 @@
+//! Who ended the pod, if not a delete.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::manifest::{merge, victim, victim_with};
+use super::{Act, CLEAN, Expected, From, Story};
+
+pub const STORIES: &[Story] = &[
+    Story {
+        name: "evicted-by-api",
+        what: "the Eviction API, as kubectl drain uses it",
+        manifest: |name| vec![victim(name, 8, &["handle", "0"])],
+        from: From::Ready,
+        acts: &[Act::Evict],
+        alone: false,
+        expected: Expected {
+            cause: "evicted-api",
+            ..CLEAN
+        },
+    },
+    Story {
+        name: "evicted-by-taint",
+        what: "a NoExecute taint that the pod does not tolerate",
+        manifest: |name| {
+            let mut pod = victim(name, 8, &["handle", "0"]);
+            pod["spec"]["tolerations"] = json!([]);
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::Taint],
+        alone: false,
+        expected: Expected {
+            cause: "evicted-taint",
+            ..CLEAN
+        },
+    },
+    Story {
+        name: "preempted",
+        what: "the scheduler makes room for a pod of higher priority",
+        manifest: |name| vec![demanding(name, name)],
+        from: From::Ready,
+        acts: &[Act::Apply(more_important)],
+        alone: true,
+        expected: Expected {
+            cause: "evicted-preempted",
+            ..CLEAN
+        },
+    },
+    Story {
+        name: "over-its-volume",
+        what: "it writes more into an emptyDir than its limit: the kubelet evicts it",
+        manifest: |name| {
+            let mut pod = victim_with(
+                name,
+                8,
+                &["fill", "/data/file", "24"],
+                json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
+            );
+            pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {"sizeLimit": "8Mi"}}]);
+            pod["spec"]["restartPolicy"] = json!("Never");
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::UntilOver],
+        alone: false,
+        expected: Expected {
+            cause: "evicted-node-pressure",
+            ..CLEAN
+        },
+    },
+    Story {
+        name: "deadline",
+        what: "the pod's activeDeadlineSeconds is over",
+        manifest: |name| {
+            let mut pod = victim(name, 8, &["handle", "0"]);
+            merge(
+                &mut pod["spec"],
+                json!({"activeDeadlineSeconds": 8, "restartPolicy": "Never"}),
+            );
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::UntilOver, Act::Wait(Duration::from_secs(1))],
+        alone: false,
+        expected: Expected {
+            cause: "deadline",
+            ..CLEAN
+        },
+    },
+];
+
+/// More than half of what a node with two processors has to give.
+fn demanding(name: &str, story: &str) -> Value {
+    let mut pod = victim_with(
+        name,
+        8,
+        &["handle", "0"],
+        json!({"resources": {"requests": {"cpu": "1100m"}}}),
+    );
+    pod["metadata"]["labels"] = json!({"story": story});
+    pod
+}
+
+fn more_important(story: &str) -> Vec<Value> {
+    let class = json!({
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "stories-important"},
+        "value": 1000,
+    });
+    let mut pod = demanding(&format!("{story}-by"), &format!("{story}-by"));
+    pod["spec"]["priorityClassName"] = json!("stories-important");
+    vec![class, pod]
+}

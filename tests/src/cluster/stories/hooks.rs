@@ -1,0 +1,144 @@
+//! preStop hooks.
+
+use serde_json::json;
+
+use super::manifest::{exec, pre_stop, victim_with};
+use super::{CLEAN, Expected, Story, deleted, one};
+
+pub const STORIES: &[Story] = &[
+    deleted(
+        "prestop-within",
+        "the hook takes 2 s of a grace of 12 s",
+        |name| vec![victim_with(name, 12, &["handle", "0"], pre_stop(exec(&["hook", "2", "0"])))],
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "prestop-fails",
+        "the hook exits with 7 at once",
+        |name| vec![victim_with(name, 8, &["handle", "0"], pre_stop(exec(&["hook", "0", "7"])))],
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            sentence: &["preStop", "7"],
+            ..one("prestop-failed", &[("app", "prestop-failed")])
+        },
+    ),
+    deleted(
+        "prestop-hangs",
+        "the hook never ends; the server would have stopped at once",
+        |name| vec![victim_with(name, 5, &["handle", "0"], pre_stop(exec(&["hook", "600", "0"])))],
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            sentence: &["preStop", "grace"],
+            remedy: &["preStop"],
+            ..one("prestop-overran", &[("app", "prestop-overran")])
+        },
+    ),
+    deleted(
+        "prestop-overruns",
+        "the hook takes the grace, and the server needs more than the 2 s that the kubelet then gives",
+        |name| {
+            vec![victim_with(
+                name,
+                5,
+                &["handle-for", "20", "0"],
+                pre_stop(exec(&["hook", "600", "0"])),
+            )]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            sentence: &["preStop", "SIGKILL"],
+            remedy: &["preStop"],
+            ..one("prestop-overran", &[("app", "prestop-overran")])
+        },
+    ),
+    deleted(
+        "prestop-late",
+        "grace 10, preStop 9: two seconds are left, and the server needs one",
+        |name| {
+            vec![victim_with(
+                name,
+                10,
+                &["handle-for", "1", "0"],
+                pre_stop(exec(&["hook", "9", "0"])),
+            )]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "prestop-stops-the-server",
+        "as `nginx -s quit` does: the hook itself asks the server to stop",
+        |name| {
+            vec![victim_with(
+                name,
+                12,
+                &["handle", "0"],
+                pre_stop(json!({"exec": {"command": ["sh", "-c", "kill -QUIT 1; sleep 2"]}})),
+            )]
+        },
+        Expected {
+            spans: &["preStop"],
+            sentence: &["SIGQUIT"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "prestop-sleep",
+        "the sleep action, 2 s",
+        |name| {
+            vec![victim_with(
+                name,
+                12,
+                &["handle", "0"],
+                pre_stop(json!({"sleep": {"seconds": 2}})),
+            )]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "prestop-http",
+        "an HTTP hook that the server answers",
+        |name| {
+            let hook = pre_stop(json!({"httpGet": {"path": "/", "port": 8080}}));
+            vec![victim_with(name, 12, &["http", "close-and-drain", "0.0.0.0:8080"], hook)]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            ..CLEAN
+        },
+    ),
+    deleted(
+        "prestop-http-refused",
+        "an HTTP hook to a port on which nobody listens",
+        |name| {
+            let hook = pre_stop(json!({"httpGet": {"path": "/", "port": 8081}}));
+            vec![victim_with(name, 8, &["handle", "0"], hook)]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            sentence: &["preStop"],
+            ..one("prestop-failed", &[("app", "prestop-failed")])
+        },
+    ),
+    deleted(
+        "prestop-tcp",
+        "a tcpSocket hook, which the kubelet does not carry out",
+        |name| {
+            let hook = pre_stop(json!({"tcpSocket": {"port": 8080}}));
+            vec![victim_with(name, 8, &["handle", "0"], hook)]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            sentence: &["preStop"],
+            ..one("prestop-failed", &[("app", "prestop-failed")])
+        },
+    ),
+];

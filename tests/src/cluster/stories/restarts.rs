@@ -1,0 +1,161 @@
+//! Ends of a container that are not its pod's deletion.
+
+use serde_json::{Value, json};
+
+use super::manifest::{exec, merge, victim, victim_with};
+use super::{Act, CLEAN, Expected, From, NAMESPACE, Story, one};
+
+/// The pod goes on: the container's end has a trace of its own.
+const RESTARTED: Expected = Expected {
+    root: "container.stop",
+    containers: &[],
+    ..CLEAN
+};
+
+const fn by_itself(
+    name: &'static str,
+    what: &'static str,
+    manifest: fn(&str) -> Vec<Value>,
+    until: &'static [Act],
+    expected: Expected,
+) -> Story {
+    Story {
+        name,
+        what,
+        manifest,
+        from: From::Applied,
+        acts: until,
+        alone: false,
+        expected,
+    }
+}
+
+fn never_restarted(mut pod: Value) -> Vec<Value> {
+    pod["spec"]["restartPolicy"] = json!("Never");
+    vec![pod]
+}
+
+fn failing_probe(kind: &str) -> Value {
+    let mut probe = exec(&["hook", "0", "1"]);
+    merge(
+        &mut probe,
+        json!({"initialDelaySeconds": 3, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5}),
+    );
+    json!({kind: probe})
+}
+
+pub const STORIES: &[Story] = &[
+    by_itself(
+        "liveness-kill",
+        "its liveness probe fails",
+        |name| vec![victim_with(name, 8, &["handle", "0"], failing_probe("livenessProbe"))],
+        &[Act::UntilRestarted],
+        Expected {
+            cause: "liveness",
+            ..RESTARTED
+        },
+    ),
+    by_itself(
+        "startup-kill",
+        "its startup probe fails, and it ignores the stop signal",
+        |name| vec![victim_with(name, 4, &["idle"], failing_probe("startupProbe"))],
+        &[Act::UntilRestarted],
+        Expected {
+            cause: "startup",
+            verdict: "ignored-stop-signal",
+            sentence: &["SIGTERM", "SIGKILL"],
+            ..RESTARTED
+        },
+    ),
+    by_itself(
+        "oom-main",
+        "the main process exceeds the memory limit",
+        |name| {
+            let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
+            never_restarted(victim_with(name, 8, &["allocate"], limit))
+        },
+        &[Act::UntilOver],
+        Expected {
+            cause: "oom",
+            spans: &[],
+            sentence: &["memory"],
+            ..one("oom-killed", &[("app", "oom-killed")])
+        },
+    ),
+    by_itself(
+        "oom-with-its-child",
+        "a child exceeds the memory limit, and the kubelet has the whole cgroup killed",
+        |name| {
+            let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
+            never_restarted(victim_with(name, 8, &["child-allocates"], limit))
+        },
+        &[Act::UntilOver],
+        Expected {
+            cause: "oom",
+            spans: &[],
+            sentence: &["memory"],
+            ..one("oom-killed", &[("app", "oom-killed")])
+        },
+    ),
+    by_itself(
+        "crash",
+        "it exits with 3 by itself",
+        |name| never_restarted(victim(name, 8, &["exit", "3"])),
+        &[Act::UntilOver],
+        Expected {
+            cause: "crash",
+            spans: &[],
+            sentence: &["code 3"],
+            ..one("nonzero-exit", &[("app", "nonzero-exit")])
+        },
+    ),
+    by_itself(
+        "crash-loop",
+        "it crashes within the first second of its life, and is restarted",
+        |name| vec![victim(name, 8, &["exit", "3"])],
+        &[Act::UntilRestarted],
+        Expected {
+            cause: "crash",
+            verdict: "nonzero-exit",
+            sentence: &["code 3"],
+            spans: &[],
+            ..RESTARTED
+        },
+    ),
+    by_itself(
+        "segfault",
+        "it ends by a fault of its own",
+        |name| never_restarted(victim(name, 8, &["fault"])),
+        &[Act::UntilOver],
+        Expected {
+            cause: "crash",
+            spans: &[],
+            sentence: &["SIGSEGV"],
+            ..one("crashed", &[("app", "crashed")])
+        },
+    ),
+    by_itself(
+        "job-completes",
+        "a Job whose pod exits with 0",
+        |name| {
+            let mut pod = victim(name, 8, &["exit", "0"]);
+            pod["spec"]["restartPolicy"] = json!("Never");
+            vec![json!({
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {
+                    "backoffLimit": 0,
+                    "template": {"metadata": {"labels": {"story": name}}, "spec": pod["spec"]},
+                },
+            })]
+        },
+        &[Act::UntilOver],
+        Expected {
+            cause: "completed",
+            spans: &[],
+            sentence: &["by itself", "code 0"],
+            ..CLEAN
+        },
+    ),
+];

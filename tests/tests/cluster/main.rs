@@ -1,0 +1,99 @@
+//! The stories on a real cluster, a test each: `cargo xtask cluster test` brings the cluster up and names it.
+
+mod foundation;
+mod machine;
+
+use std::sync::{Arc, OnceLock, RwLock};
+
+use epitaph_tests::cluster::play::Stage;
+use epitaph_tests::cluster::rollouts::{self, Row};
+use epitaph_tests::cluster::stories::{Story, stories};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Emulated processors are slow, and stories mostly wait.
+const AT_ONCE: usize = 6;
+
+fn main() {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(AT_ONCE);
+    let shared = Arc::new(Shared::default());
+    type Test = fn() -> anyhow::Result<()>;
+    let foundation: [(&str, Test); 3] = [
+        (
+            "a-pod-runs-and-answers-and-is-deleted",
+            foundation::a_pod_runs_and_answers_and_is_deleted,
+        ),
+        (
+            "a-node-is-root-s-and-reaches-jaeger",
+            foundation::a_node_is_root_s_and_reaches_jaeger_on_the_host,
+        ),
+        (
+            "a-machine-is-commanded-paused-reset-and-unplugged",
+            machine::a_machine_is_commanded_paused_reset_and_unplugged,
+        ),
+    ];
+    let foundation = foundation.into_iter().map(|(name, test)| {
+        Trial::test(format!("foundation::{name}"), move || {
+            Ok(test().map_err(|error| format!("{error:#}"))?)
+        })
+    });
+    let stories = stories().map(|story| {
+        let shared = Arc::clone(&shared);
+        Trial::test(format!("cluster::{}", story.name), move || shared.play(story))
+    });
+    let rollouts = [("prompt-proxy", false), ("late-proxy", true)]
+        .into_iter()
+        .map(|(name, late)| {
+            let shared = Arc::clone(&shared);
+            Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
+        });
+    libtest_mimic::run(&args, foundation.chain(stories).chain(rollouts).collect()).exit();
+}
+
+#[derive(Default)]
+struct Shared {
+    stage: OnceLock<Result<Stage, String>>,
+    /// Written by a story that needs the cluster for itself.
+    place: RwLock<()>,
+}
+
+impl Shared {
+    fn play(&self, story: &Story) -> Result<(), Failed> {
+        let poisoned = "a story panicked";
+        let (_alone, _beside) = if story.alone {
+            (Some(self.place.write().map_err(|_| poisoned)?), None)
+        } else {
+            (None, Some(self.place.read().map_err(|_| poisoned)?))
+        };
+        let problems = self
+            .stage()?
+            .play(story)
+            .map_err(|error| format!("{}: {error:#}", story.what))?;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n{}", story.what, problems.join("\n")).into())
+    }
+
+    /// The load is measured: nothing else may run.
+    fn roll(&self, late_proxy: bool) -> Result<(), Failed> {
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        let rows = rollouts::all(self.stage()?, late_proxy).map_err(|error| format!("{error:#}"))?;
+        let table: Vec<String> = rows.iter().map(Row::to_string).collect();
+        let table = table.join("\n");
+        println!("{table}");
+        // The first nine are the experiment; those after them had the sleep that was advised.
+        let cured = rows.iter().skip(9).all(|row| row.clients.iter().sum::<u64>() == 0);
+        if rows.iter().all(Row::agrees) && cured {
+            return Ok(());
+        }
+        Err(table.into())
+    }
+
+    fn stage(&self) -> Result<&Stage, Failed> {
+        let stage = self
+            .stage
+            .get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
+        stage.as_ref().map_err(Failed::from)
+    }
+}

@@ -1,0 +1,125 @@
+//! Hears what the source says, keeps it, and waits for what must come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use epitaph::event::Input;
+use epitaph::pod::{PodFact, PodGone, PodsState};
+use epitaph::source::pods::{Pods, Stats};
+use tokio::time::{Instant, timeout_at};
+
+/// Longer than any pause between two attempts: what has not come by then does not come, whatever else does.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct Listener {
+    pods: Pods,
+    seen: Vec<Input>,
+    /// Of the states that were waited for.
+    states: usize,
+}
+
+impl Listener {
+    pub fn new(pods: Pods) -> Listener {
+        Listener {
+            pods,
+            seen: Vec::new(),
+            states: 0,
+        }
+    }
+
+    pub fn seen(&self) -> &[Input] {
+        &self.seen
+    }
+
+    pub fn stats(&self) -> Arc<Stats> {
+        self.pods.stats.clone()
+    }
+
+    /// The newest version of the pod that was told last under that name.
+    pub fn last(&self, name: &str) -> Option<Arc<PodFact>> {
+        self.seen.iter().rev().find_map(|input| match input {
+            Input::Pod(pod) if pod.pod.name == name => Some(pod.clone()),
+            _ => None,
+        })
+    }
+
+    /// A version of the pod that `is` what is waited for.
+    pub async fn pod(&mut self, name: &str, is: impl Fn(&PodFact) -> bool) -> anyhow::Result<Arc<PodFact>> {
+        self.until(&format!("pod {name}"), |input| match input {
+            Input::Pod(pod) if pod.pod.name == name && is(pod) => Some(pod.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn gone(&mut self, name: &str) -> anyhow::Result<PodGone> {
+        let uid = self
+            .last(name)
+            .with_context(|| format!("{name} was never told"))?
+            .pod
+            .uid
+            .clone();
+        self.until(&format!("the end of {name}"), |input| match input {
+            Input::PodGone(gone) if gone.uid == uid => Some(gone.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next time that all is said to be known.
+    pub async fn synced(&mut self) -> anyhow::Result<()> {
+        self.state("synced", |state| (*state == PodsState::Synced).then_some(()))
+            .await
+    }
+
+    /// The next reason for which it is not.
+    pub async fn away(&mut self) -> anyhow::Result<String> {
+        self.state("away", |state| match state {
+            PodsState::Away { reason } => reason.clone(),
+            PodsState::Synced => None,
+        })
+        .await
+    }
+
+    async fn state<T>(&mut self, what: &str, is: impl Fn(&PodsState) -> Option<T>) -> anyhow::Result<T> {
+        let mut from = self.states;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            for place in from..self.seen.len() {
+                if let Input::Pods(state) = &self.seen[place]
+                    && let Some(found) = is(state)
+                {
+                    self.states = place + 1;
+                    return Ok(found);
+                }
+            }
+            from = self.seen.len();
+            self.next(what, deadline).await?;
+        }
+    }
+
+    /// What `is` finds in all that came or comes.
+    pub async fn until<T>(&mut self, what: &str, is: impl Fn(&Input) -> Option<T>) -> anyhow::Result<T> {
+        let mut from = 0;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = self.seen[from..].iter().find_map(&is) {
+                return Ok(found);
+            }
+            from = self.seen.len();
+            self.next(what, deadline).await?;
+        }
+    }
+
+    async fn next(&mut self, what: &str, deadline: Instant) -> anyhow::Result<()> {
+        match timeout_at(deadline, self.pods.inputs.recv()).await {
+            Ok(Some(input)) => {
+                self.seen.push(input);
+                Ok(())
+            }
+            Ok(None) => bail!("the source ended before {what} came"),
+            Err(_) => bail!("{what} did not come; the last that did: {:#?}", self.seen.last()),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Ends of processes, and the cgroups that they happen in.
+
+use super::*;
+
+#[test]
+fn a_process_ends_once_with_the_status_that_its_parent_got_in_whatever_order_its_threads_leave() {
+    ends_are_told_once(need!(Probes::load(), "not root"));
+}
+
+#[test]
+fn the_programs_for_old_kernels_tell_ends_once_too() {
+    ends_are_told_once(need!(Probes::oldest(), "not root"));
+}
+
+fn ends_are_told_once(mut probes: Probes) {
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let dir = cgroup.0.to_str().expect("utf-8");
+    let mut ended = Vec::new();
+    for role in ["leader-first", "leader-last", "exit-group", "abort"]
+        .into_iter()
+        .cycle()
+        .take(24)
+    {
+        let mut player = Player::start(&["--cgroup", dir, role]);
+        let status = as_event(player.wait());
+        ended.push((role, player.pid(), status));
+    }
+    for (role, pid, status) in &ended {
+        let exit = probes.exit_of(*pid);
+        assert_eq!(exit.status, *status, "{role}");
+        assert_eq!(exit.task.cgroup, cgroup.id(), "{role}");
+        assert_eq!(exit.task.comm.to_string(), "probe-player", "{role}");
+    }
+    probes.settle();
+    for (role, pid, _) in ended {
+        assert_eq!(probes.count(|event| exit_of(event, pid).is_some()), 1, "{role}");
+    }
+}
+
+#[test]
+fn an_unwatched_process_that_nobody_signalled_ends_unheard() {
+    let mut probes = need!(Probes::load(), "not root");
+    if !own_cgroup_is_root() {
+        skip(&test_name(), "the tests run in a cgroup of their own, which may be watched");
+        return;
+    }
+    let mut child = Command::new("true").spawn().expect("true(1)");
+    child.wait().expect("wait");
+    probes.settle();
+    assert_eq!(probes.count(|event| exit_of(event, child.id()).is_some()), 0);
+}
+
+#[test]
+fn what_is_born_in_a_new_cgroup_is_watched_from_its_first_moment() {
+    let mut probes = need!(Probes::load(), "not root");
+    let parent = need!(Cgroup::v2(), "no cgroup v2");
+    let child = parent.child("pod");
+    let grandchild = child.child("container");
+    let procs = grandchild.0.join("cgroup.procs");
+    // In one breath after mkdir, before user space has read the first record.
+    let script = format!("echo 0 > {} && exec sh -c 'exit 3'", procs.display());
+    let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh");
+    shell.wait().expect("wait");
+
+    let exit = probes.exit_of(shell.id());
+    assert_eq!((exit.status, exit.task.cgroup), (ExitStatus::Exited(3), grandchild.id()));
+    let exec = probes.wait("exec", |event| match event {
+        Event::ProcessExec(exec) if exec.task.tgid == Pid(shell.id()) && exec.task.cgroup == grandchild.id() => Some(*exec),
+        _ => None,
+    });
+    assert_eq!(exec.task.comm.to_string(), "sh");
+    assert_ne!(exec.parent_cgroup, grandchild.id());
+    let made = probes.wait("mkdir", |event| match event {
+        Event::CgroupMkdir(made) if made.cgroup == grandchild.id() => Some(made.clone()),
+        _ => None,
+    });
+    assert_eq!(made.parent, child.id());
+    assert!(
+        made.path.as_deref().is_some_and(|path| path.ends_with("/pod/container")),
+        "{made:?}"
+    );
+
+    let id = grandchild.id();
+    drop(grandchild);
+    probes.wait("rmdir", |event| {
+        matches!(event, Event::CgroupRmdir(gone) if gone.cgroup == id).then_some(())
+    });
+}
+
+#[test]
+fn a_cgroup_of_another_hierarchy_is_told_by_its_number() {
+    let mut probes = need!(Probes::load(), "not root");
+    let Some(cgroup) = Cgroup::v1("memory") else {
+        println!("no v1 hierarchy on this machine, so none to be told");
+        return;
+    };
+    let id = cgroup.id().id;
+    let made = probes.wait("mkdir", |event| match event {
+        Event::CgroupMkdir(made) if made.cgroup.id == id && made.cgroup.hierarchy != 0 => Some(made.clone()),
+        _ => None,
+    });
+    let listed = fs::read_to_string("/proc/self/cgroup").expect("cgroups");
+    assert!(
+        listed
+            .lines()
+            .any(|line| line.starts_with(&format!("{}:memory:", made.cgroup.hierarchy))),
+        "{made:?}\n{listed}"
+    );
+}
+
+#[test]
+fn an_oom_kill_names_its_victim() {
+    let mut probes = need!(Probes::load(), "not root");
+    let (cgroup, limit) = need!(
+        Cgroup::v1("memory")
+            .map(|c| (c, "memory.limit_in_bytes"))
+            .or_else(|| Some((Cgroup::v2()?, "memory.max"))),
+        "no memory controller"
+    );
+    need!(
+        cgroup.0.join(limit).exists().then_some(()),
+        "the memory controller is not enabled here"
+    );
+    cgroup.write(limit, "16777216");
+    let mut player = Player::start(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "hog"]);
+    let status = as_event(player.wait());
+    assert_eq!(
+        status,
+        ExitStatus::Signaled {
+            signal: Signal::KILL,
+            core_dumped: false
+        }
+    );
+    let oom = probes.wait("oom", |event| match event {
+        Event::OomVictim(oom) if oom.victim == Pid(player.pid()) => Some(*oom),
+        _ => None,
+    });
+    assert_eq!(oom.trigger, Pid(player.pid()));
+    assert!(oom.task.is_none_or(|task| task.comm.to_string() == "probe-player"));
+    let seen = probes.signal_to(player.pid(), 9);
+    assert_eq!(seen.code, si_code::KERNEL);
+    assert_eq!(probes.exit_of(player.pid()).status, status);
+}

@@ -1,0 +1,145 @@
+//! What can be loaded, what is lost, what can be watched.
+
+use super::*;
+
+#[test]
+fn every_probe_of_this_kernel_is_active() {
+    let probes = need!(Probes::load(), "not root");
+    for (name, state) in probes.kernel.probes() {
+        match state {
+            ProbeState::Active => {}
+            ProbeState::Unsupported(reason) => println!("{name} is not for this kernel: {reason}"),
+            ProbeState::Failed(error) => panic!("{name}: {error}"),
+        }
+    }
+    assert_eq!(probes.kernel.probes().len(), 11);
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    const SENT: usize = 500;
+    let mut probes = need!(
+        Probes::with(&Options {
+            ring_bytes: 4096,
+            ..Options::default()
+        }),
+        "not root"
+    );
+    let (player, _) = Player::ready(&["ignore"]);
+    for _ in 0..SENT {
+        player.kill(signal::Signal::SIGTERM);
+    }
+    probes.drain();
+    let kept = probes.count(|e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid())));
+    let lost: Vec<(Kind, u64)> = probes.kernel.lost();
+    let signals = lost
+        .iter()
+        .find(|(kind, _)| *kind == Kind::SignalGenerate)
+        .map_or(0, |(_, count)| *count as usize);
+    assert!(kept < SENT && kept + signals >= SENT, "{kept} kept, {lost:?}");
+    assert!(
+        probes.seen.len() <= probes.kernel.ring_records(),
+        "{} records of at most {}",
+        probes.seen.len(),
+        probes.kernel.ring_records()
+    );
+    // A report is of what is new since the last one.
+    assert!(probes.kernel.lost().iter().all(|(_, count)| (*count as usize) < SENT));
+}
+
+#[test]
+fn records_wake_the_reader() {
+    let mut probes = need!(Probes::load(), "not root");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("runtime");
+    let (player, _) = Player::ready(&["ignore"]);
+    runtime.block_on(async {
+        for round in 0..3 {
+            player.kill(signal::Signal::SIGTERM);
+            while probes.count(|e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid()))) <= round {
+                probes.kernel.readable().await.expect("wait");
+                probes.drain();
+            }
+        }
+    });
+}
+
+#[test]
+fn only_v2_can_be_watched_and_what_is_forgotten_stays_forgotten() {
+    let mut probes = need!(Probes::load(), "not root");
+    assert!(probes.kernel.watch(CgroupId { hierarchy: 4, id: 7 }, watch::SELF).is_err());
+    let ghost = CgroupId::v2(u64::MAX);
+    probes.kernel.watch(ghost, watch::SELF).expect("watch");
+    probes.kernel.watch(ghost, 0).expect("forget");
+    probes.kernel.watch(ghost, 0).expect("forget twice");
+    probes.kernel.arm(ghost).expect("arm");
+    probes.kernel.arm(ghost).expect("arm twice");
+    probes.kernel.disarm(ghost).expect("disarm");
+    probes.kernel.disarm(ghost).expect("disarm twice");
+}
+
+#[test]
+fn two_capabilities_are_enough_and_a_missing_one_is_named() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let with = |capabilities: &str| {
+        let output = Command::new("setpriv")
+            .args(["--bounding-set", capabilities, "--"])
+            .arg(std::env::current_exe().expect("own path"))
+            .args(["--exact", "loading::load_only", "--ignored", "--nocapture"])
+            .output()
+            .expect("setpriv(1)");
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    // As many as with all capabilities: an old kernel has fewer tracepoints.
+    let all = with("+all");
+    let loaded = all
+        .lines()
+        .find(|line| line.starts_with("loaded: "))
+        .unwrap_or_else(|| panic!("{all}"));
+    let both = with("-all,+bpf,+perfmon");
+    assert!(both.contains(loaded), "{both}");
+    let neither = with("-all");
+    assert!(neither.contains("needs CAP_BPF and CAP_PERFMON"), "{neither}");
+    let one = with("-all,+bpf");
+    assert!(one.contains("needs CAP_PERFMON"), "{one}");
+}
+
+/// Run by the test above with fewer capabilities.
+#[test]
+#[ignore = "a part of two_capabilities_are_enough_and_a_missing_one_is_named"]
+fn load_only() {
+    match Kernel::load(&Options::default()) {
+        Ok(kernel) => {
+            println!(
+                "loaded: {} active",
+                kernel
+                    .probes()
+                    .iter()
+                    .filter(|(_, state)| *state == ProbeState::Active)
+                    .count()
+            );
+            println!("{:?}", kernel.probes());
+        }
+        Err(error) => println!("{error}"),
+    }
+}
+
+#[test]
+fn a_wrong_btf_file_is_named() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let file = tempfile::NamedTempFile::new().expect("file");
+    fs::write(file.path(), "not BTF").expect("write");
+    for path in [file.path().to_owned(), PathBuf::from("/nonexistent/btf")] {
+        let options = Options {
+            btf: Some(path.clone()),
+            ..Options::default()
+        };
+        let error = Kernel::load(&options).err().expect("no BTF").to_string();
+        assert!(
+            error.contains(path.to_str().expect("utf-8")) && error.contains("--btf FILE"),
+            "{error}"
+        );
+    }
+}

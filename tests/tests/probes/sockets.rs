@@ -1,0 +1,325 @@
+//! Sockets of a cgroup that is being stopped, and those of its clients.
+
+use super::*;
+
+#[test]
+fn refused_reset_and_cut_connections_are_the_servers() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
+    let [v4, v6]: [u16; 2] = ports
+        .split(' ')
+        .map(|port| port.parse().expect("port"))
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("two");
+    let hosts = [("127.0.0.1", v4), ("::1", v6)];
+    let mut clients = hosts.map(|to| TcpStream::connect(to).expect("connect"));
+    assert_eq!(server.line(), "accepted\n");
+    // Unread bytes: the end of the server resets this one; the other it closes with a FIN.
+    clients[0].write_all(b"never read").expect("write");
+
+    probes.kernel.arm(cgroup.id()).expect("arm");
+    server.say();
+    assert_eq!(server.line(), "closed\n");
+    for (host, port) in hosts {
+        let closed = probes.tcp("listener closed", |tcp| {
+            tcp.op
+                == TcpOp::State {
+                    old: TcpState::Listen,
+                    new: TcpState::Close,
+                }
+                && tcp.local.port() == port
+        });
+        assert_eq!(
+            (closed.cgroup, closed.by_exit, closed.tgid),
+            (Some(cgroup.id()), false, Pid(server.pid())),
+            "{host}"
+        );
+        assert_eq!(
+            TcpStream::connect((host, port)).expect_err("nobody listens").kind(),
+            ErrorKind::ConnectionRefused
+        );
+        let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local.port() == port);
+        assert_eq!(
+            (refused.cgroup, refused.local.ip().to_string().as_str()),
+            (Some(cgroup.id()), host)
+        );
+        assert!(
+            matches!(refused.op, TcpOp::ResetSent { .. } | TcpOp::Error { errno: 111 }),
+            "{refused:?}"
+        );
+        let netns = fs::metadata("/proc/self/ns/net").expect("ns").ino();
+        assert_eq!(u64::from(refused.netns), netns);
+    }
+
+    server.kill(signal::Signal::SIGKILL);
+    let client_port = |i: usize| clients[i].local_addr().expect("address").port();
+    let reset = probes.tcp("reset", |tcp| {
+        matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
+    });
+    assert_eq!(
+        (reset.cgroup, reset.has_socket, reset.by_exit),
+        (Some(cgroup.id()), true, true)
+    );
+    assert_eq!(reset.counts.expect("counts").bytes_received, 10);
+    let cut = probes.tcp("cut", |tcp| {
+        tcp.op
+            == TcpOp::State {
+                old: TcpState::Established,
+                new: TcpState::FinWait1,
+            }
+            && tcp.remote.port() == client_port(1)
+    });
+    assert_eq!((cut.cgroup, cut.by_exit, cut.local.port()), (Some(cgroup.id()), true, v6));
+    assert_eq!((reset.foreign, cut.foreign), (false, false));
+    assert_eq!(cut.remote.ip().to_string(), "::1");
+    server.wait();
+
+    // Disarmed, the port is nobody's again.
+    probes.kernel.disarm(cgroup.id()).expect("disarm");
+    probes.drain();
+    probes.seen.clear();
+    TcpStream::connect(hosts[0]).expect_err("nobody listens");
+    probes.settle();
+    assert_eq!(
+        probes.count(|event| matches!(event, Event::Tcp(tcp) if tcp.local.port() == v4)),
+        0
+    );
+}
+
+const CONNECTED: TcpOp = TcpOp::State {
+    old: TcpState::SynSent,
+    new: TcpState::Established,
+};
+const NOT_CONNECTED: TcpOp = TcpOp::State {
+    old: TcpState::SynSent,
+    new: TcpState::Close,
+};
+
+#[test]
+fn connections_in_the_queue_at_the_close_are_told_apart_from_those_that_were_accepted() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
+    let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+    let hosts = [("127.0.0.1", ports[0]), ("::1", ports[1])];
+    let mut accepted = hosts.map(|to| TcpStream::connect(to).expect("connect"));
+    assert_eq!(server.line(), "accepted\n");
+    accepted
+        .iter_mut()
+        .for_each(|client| client.write_all(b"never read").expect("write"));
+    let queued = hosts.map(|to| TcpStream::connect(to).expect("connect"));
+    probes.kernel.arm(cgroup.id()).expect("arm");
+    server.kill(signal::Signal::SIGKILL);
+    server.wait();
+    for (clients, unheld) in [(&queued, true), (&accepted, false)] {
+        for client in clients {
+            let port = client.local_addr().expect("address").port();
+            let closed = TcpOp::State {
+                old: TcpState::Established,
+                new: TcpState::Close,
+            };
+            let end = probes.tcp("closed", |tcp| {
+                tcp.op == closed && tcp.remote.port() == port && tcp.client.is_none()
+            });
+            assert_eq!((end.unheld, end.sk_err, end.cgroup), (unheld, 0, Some(cgroup.id())));
+            probes.tcp("reset", |tcp| {
+                matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == port
+            });
+        }
+    }
+}
+
+#[test]
+fn the_kubelets_connects_are_told_and_those_of_others_that_fail() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let kubelet = need!(Cgroup::v2(), "no cgroup v2");
+    let path = |cgroup: &Cgroup| cgroup.0.to_str().expect("utf-8").to_owned();
+    let (server, ports) = Player::ready(&["--cgroup", &path(&cgroup), "serve"]);
+    let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+    let served = [format!("127.0.0.1:{}", ports[0]), format!("[::1]:{}", ports[1])];
+    // Nobody listens at port 1.
+    let all: Vec<&str> = served.iter().map(String::as_str).chain(["127.0.0.1:1", "[::1]:1"]).collect();
+    let connect = |home: &Cgroup| {
+        let mut player = Player::start(&[&["--cgroup", &path(home), "connect"], &all[..]].concat());
+        let said: Vec<String> = all.iter().map(|_| player.line()).collect();
+        assert_eq!(
+            said,
+            ["connected\n", "connected\n", "connection refused\n", "connection refused\n"]
+        );
+        player.wait();
+        player.pid()
+    };
+    probes.kernel.kubelet(kubelet.id(), true).expect("tell of the kubelet");
+    connect(&kubelet);
+    probes.settle();
+    let told = |probes: &Probes, of: &Cgroup| probes.count(|e| matches!(e, Event::Tcp(t) if t.cgroup == Some(of.id())));
+    assert_eq!(told(&probes, &kubelet), 0, "while nobody ends, nothing is told");
+
+    let (other, ended) = (need!(Cgroup::v2(), "no cgroup v2"), need!(Cgroup::v2(), "no cgroup v2"));
+    probes.kernel.arm(ended.id()).expect("arm");
+    connect(&kubelet);
+    connect(&other);
+    probes.settle();
+    for (home, by) in [(&kubelet, Client::Kubelet), (&other, Client::Other)] {
+        for to in &all {
+            let to: std::net::SocketAddr = to.parse().expect("an address");
+            let of = |probes: &Probes, op: TcpOp| -> Vec<Tcp> {
+                let all = probes.seen.iter().filter_map(|(_, event)| match event {
+                    // Its own end has it watched, too: that is another story.
+                    Event::Tcp(tcp)
+                        if tcp.cgroup == Some(home.id()) && tcp.client.is_some() && tcp.remote == to && tcp.op == op =>
+                    {
+                        Some(*tcp)
+                    }
+                    _ => None,
+                });
+                all.collect()
+            };
+            let [connected, reset, failed] = [CONNECTED, TcpOp::ResetReceived, NOT_CONNECTED].map(|op| of(&probes, op));
+            let counts = (connected.len(), reset.len(), failed.len());
+            let expected = match (to.port(), by) {
+                (1, _) => (0, 1, 1),
+                (_, Client::Kubelet) => (1, 0, 0),
+                (_, Client::Other) => (0, 0, 0),
+            };
+            assert_eq!(counts, expected, "{by:?} to {to}");
+            for tcp in connected.iter().chain(&reset).chain(&failed) {
+                assert_eq!((tcp.client, tcp.local.ip()), (Some(by), to.ip()));
+                assert_ne!(tcp.local.port(), 0);
+            }
+            assert!(failed.iter().all(|tcp| tcp.sk_err == 111));
+        }
+    }
+    probes.kernel.kubelet(kubelet.id(), false).expect("forget the kubelet");
+    drop(server);
+}
+
+#[test]
+fn connections_of_a_listener_handed_over_are_told_to_the_cgroup_that_ends() {
+    let mut probes = need!(Probes::load(), "not root");
+    let maker = need!(Cgroup::v2(), "no cgroup v2");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let [made_in, served_in] = [&maker, &cgroup].map(|cgroup| cgroup.0.to_str().expect("utf-8"));
+    // Armed or not, the cgroup that made the listener is not the one whose end this is.
+    for both in [false, true] {
+        let (mut server, ports) = Player::ready(&["--cgroup", made_in, "serve", served_in]);
+        let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+        let mut clients = [("127.0.0.1", ports[0]), ("::1", ports[1])].map(|to| TcpStream::connect(to).expect("connect"));
+        assert_eq!(server.line(), "accepted\n");
+        // Unread bytes: the end of the server resets this one; the other it closes with a FIN.
+        clients[0].write_all(b"never read").expect("write");
+        // Arrived, and not only sent: a busy machine takes its time.
+        let server_end = format!("0100007F:{:04X}", ports[0]);
+        wait_for(|| {
+            let table = fs::read_to_string("/proc/net/tcp").expect("/proc/net/tcp");
+            let arrived = |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words[1] == server_end && words[3] == "01" && words[4].ends_with(":0000000A")
+            };
+            table.lines().any(arrived).then_some(())
+        });
+        probes.kernel.arm(cgroup.id()).expect("arm");
+        if both {
+            probes.kernel.arm(maker.id()).expect("arm");
+        }
+        server.kill(signal::Signal::SIGKILL);
+        server.wait();
+        let old = TcpState::Established;
+        let client_port = |i: usize| clients[i].local_addr().expect("address").port();
+        for (i, what, new) in [(0, "reset", TcpState::Close), (1, "cut", TcpState::FinWait1)] {
+            let seen = probes.tcp(what, |tcp| {
+                tcp.foreign && tcp.op == TcpOp::State { old, new } && tcp.remote.port() == client_port(i)
+            });
+            assert_eq!(
+                (seen.cgroup, seen.by_exit, seen.has_socket, seen.local.port()),
+                (Some(cgroup.id()), true, true, ports[i]),
+                "{what}"
+            );
+        }
+        let sent = probes.tcp("reset sent", |tcp| {
+            tcp.foreign && matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
+        });
+        assert_eq!((sent.cgroup, sent.local.port()), (Some(cgroup.id()), ports[0]));
+        probes.settle();
+        // Its own facts go on being told to the maker, where that is armed; the clients' sockets are nobody's here.
+        let of_maker =
+            |event: &Event| matches!(event, Event::Tcp(t) if t.cgroup == Some(maker.id()) && ports.contains(&t.local.port()));
+        assert_eq!(probes.count(of_maker) > 0, both);
+        let of_clients = |event: &Event| matches!(event, Event::Tcp(t) if t.foreign && !ports.contains(&t.local.port()));
+        assert_eq!(probes.count(of_clients), 0);
+        for armed in [&maker, &cgroup] {
+            probes.kernel.disarm(armed.id()).expect("disarm");
+        }
+        probes.drain();
+        probes.seen.clear();
+    }
+}
+
+#[test]
+fn where_no_reset_is_told_the_clients_error_stands_in() {
+    let mut probes = need!(Probes::oldest(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
+    let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+    server.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(server.pid(), 15);
+    // Old kernels give no BTF pointer to the sender: it was read by the helper.
+    let comm = fs::read_to_string("/proc/self/comm").expect("comm");
+    assert_eq!(
+        (seen.sender.tgid, seen.sender.comm.to_string().as_str()),
+        (Pid(std::process::id()), comm.trim())
+    );
+    server.wait();
+    assert_eq!(probes.kernel.armed().iter().filter(|&&armed| armed == cgroup.id()).count(), 1);
+    for (host, port) in [("127.0.0.1", ports[0]), ("::1", ports[1])] {
+        TcpStream::connect((host, port)).expect_err("nobody listens");
+        let refused = probes.tcp("refused", |tcp| {
+            tcp.op == TcpOp::Error { errno: 111 } && tcp.local.port() == port
+        });
+        assert_eq!((refused.has_socket, refused.cgroup), (false, Some(cgroup.id())));
+        assert_eq!(
+            (
+                refused.local.ip().to_string().as_str(),
+                refused.remote.ip().to_string().as_str()
+            ),
+            (host, host)
+        );
+    }
+}
+
+#[test]
+fn the_kernel_arms_by_itself_before_the_sockets_close() {
+    let mut probes = need!(Probes::load(), "not root");
+    if !own_cgroup_is_root() {
+        skip(&test_name(), "not in the root cgroup");
+        return;
+    }
+    // Killed from outside; and ended of its own accord, where no signal tells of it.
+    for killed in [true, false] {
+        let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+        let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
+        let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
+        if killed {
+            server.kill(signal::Signal::SIGKILL);
+        } else {
+            let _clients = [("127.0.0.1", ports[0]), ("::1", ports[1])].map(|to| TcpStream::connect(to).expect("connect"));
+            assert_eq!(server.line(), "accepted\n");
+            drop(server.child.stdin.take());
+        }
+        server.wait();
+        for port in ports {
+            let closed = probes.tcp("listener closed", |tcp| {
+                tcp.op
+                    == TcpOp::State {
+                        old: TcpState::Listen,
+                        new: TcpState::Close,
+                    }
+                    && tcp.local.port() == port
+            });
+            assert_eq!((closed.cgroup, closed.by_exit), (Some(cgroup.id()), true));
+        }
+    }
+}
