@@ -146,8 +146,6 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "kubernetes.events" => "false",
             "kubernetes.mode" => "on",
             "otlp.insecure" => "true",
-            "kubernetes.mode" => "on",
-            "kubernetes.events" => "false",
             "observer.election" => "false",
             "otlp.compression" => "gzip",
             _ => "131072",
