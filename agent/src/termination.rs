@@ -263,7 +263,7 @@ pub enum Output {
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.
     Workload(Workload),
-    /// The last pod of a workload is gone from here.
+    /// The last pod of one that was said so is gone from here: once for each [`Output::Workload`].
     WorkloadGone(Workload),
     /// A pod's deletion was asked for: its containers' sockets are to be watched from now on.
     Watch(CgroupId),

@@ -1,4 +1,4 @@
-//! `epitaph agent` as a running service: its endpoints, its log, its end.
+//! `epitaph agent` or `epitaph observer` as a running service: its endpoints, its log, its end.
 
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
@@ -22,17 +22,25 @@ pub struct Service {
 const STEP: Duration = Duration::from_millis(50);
 
 impl Service {
-    /// Returns once it is ready.
+    /// An agent; returns once it is ready.
     ///
     /// # Errors
     /// It ends, or does not get ready.
     pub fn start(epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+        Service::of("agent", epitaph, directory, args)
+    }
+
+    /// The same of another command: `observer`.
+    ///
+    /// # Errors
+    /// It ends, or does not get ready.
+    pub fn of(command: &str, epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
         let port = free_port()?;
-        let log = directory.join(format!("agent-{port}.log"));
+        let log = directory.join(format!("{command}-{port}.log"));
         let file = std::fs::File::create(&log)?;
         let child = epitaph
             .command()
-            .args(["agent", "--listen", &format!("127.0.0.1:{port}")])
+            .args([command, "--listen", &format!("127.0.0.1:{port}")])
             .args(args)
             .stdout(Stdio::null())
             .stderr(file)
@@ -40,14 +48,14 @@ impl Service {
         let mut service = Service { child, port, log };
         for _ in 0..1200 {
             if let Some(status) = service.child.try_wait()? {
-                bail!("the agent ended with {status}: {}", service.log());
+                bail!("it ended with {status}: {}", service.log());
             }
             if get(port, "/readyz").is_ok_and(|(status, _)| status == 200) {
                 return Ok(service);
             }
             sleep(STEP);
         }
-        bail!("the agent did not get ready: {}", service.log())
+        bail!("it did not get ready: {}", service.log())
     }
 
     pub fn log(&self) -> String {
@@ -89,6 +97,16 @@ impl Service {
             "{name} with {labels:?} is {value}, not {least}; the agent's log: {}",
             self.log()
         )
+    }
+
+    /// SIGKILL: nothing is let go of, nothing sent.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// SIGTERM, then SIGKILL where it does not end within `patience`.

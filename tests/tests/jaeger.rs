@@ -1,56 +1,51 @@
 //! A real Jaeger receives deaths through the real sink, and is asked what it has.
 
 #[path = "../../agent/src/render/fixtures.rs"]
+#[expect(dead_code, reason = "the agent's own tests use the rest")]
 mod fixtures;
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use epitaph::event::Boot;
+use epitaph::kubernetes::PodTermination;
 use epitaph::render::id;
-use epitaph::render::span::{Options, trace};
+use epitaph::render::span::{Options, Trace, pod_trace, trace};
 use epitaph::sink::otlp::{self, DropReason, OtlpConfig, Protocol};
 use epitaph::termination::Termination;
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 
-use fixtures::{clean, ignored, ms, observation, oom};
+use fixtures::{clean, ignored, ms, observation, oom, pods};
 
 #[tokio::test]
 async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
-    let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
-        skip(
-            "jaeger_shows_each_death_as_one_trace",
-            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
-        );
+    let Some((jaeger, _directory)) = jaeger("jaeger_shows_each_death_as_one_trace")? else {
         return Ok(());
     };
-    let directory = tempfile::tempdir()?;
-    let jaeger = Jaeger::start(binary.as_ref(), &directory.path().join("jaeger.log"))?;
-
     let mut saved = 0;
     for (protocol, port, base) in [
         (Protocol::Grpc, jaeger.ports().otlp_grpc, 100),
         (Protocol::HttpProtobuf, jaeger.ports().otlp_http, 200),
     ] {
         let deaths = [clean(base + 1), ignored(base + 2), oom(base + 3)];
-        send(protocol, port, &deaths).await?;
-        saved += spans(&deaths);
-        until_saved(&jaeger, saved).await?;
+        let traces = deaths.clone().map(|death| trace(&death, &observation(), &Options::default()));
+        send(protocol, port, &traces).await?;
+        saved += spans(&traces);
+        until_saved(&jaeger, "epitaph", saved).await?;
         for death in &deaths {
-            let found = found(&jaeger, death)?;
-            // Jaeger says what it thinks of a trace: a skewed clock, a parent it does not know.
-            assert!(spans_of(&found).iter().all(|s| s["warnings"].is_null()), "{found:#}");
+            let found = found(&jaeger, id::of(death))?;
+            no_warnings(&found);
             check(death, &found);
         }
         // What a restart that lost track of what it had sent would do.
-        send(protocol, port, &deaths).await?;
-        saved += spans(&deaths);
-        until_saved(&jaeger, saved).await?;
+        send(protocol, port, &traces).await?;
+        saved += spans(&traces);
+        until_saved(&jaeger, "epitaph", saved).await?;
         for death in &deaths {
-            check(death, &folded(found(&jaeger, death)?));
+            check(death, &folded(found(&jaeger, id::of(death))?));
         }
     }
 
@@ -59,8 +54,146 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A rollout's pod, one of its containers unclean, and a container of another that was restarted: told twice, as an agent does
+/// that lost track in between.
+#[tokio::test]
+async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
+    let Some((jaeger, _directory)) = jaeger("jaeger_shows_a_pod_as_one_trace")? else {
+        return Ok(());
+    };
+    let options = Options {
+        cluster_name: Some("staging".into()),
+        ..Options::default()
+    };
+    let (pod, restarted) = (pods::pod(301), pods::restarted(303));
+    let traces = [
+        pod_trace(&pod, &observation(), &options),
+        trace(&restarted, &observation(), &options),
+    ];
+    let whole = id::of_pod(&pod.pod, &pod.boot_id);
+    for (times, protocol, port) in [
+        (1, Protocol::Grpc, jaeger.otlp_grpc),
+        (2, Protocol::HttpProtobuf, jaeger.otlp_http),
+    ] {
+        send(protocol, port, &traces).await?;
+        until_saved(&jaeger, "cart", times * spans(&traces)).await?;
+        let found = [found(&jaeger, whole)?, found(&jaeger, id::of(&restarted))?];
+        if times == 1 {
+            found.iter().for_each(no_warnings);
+        }
+        let [whole, own] = found.map(folded);
+        check_pod(&pod, &whole);
+        let roots: Vec<_> = spans_of(&own).iter().filter(|s| s["references"] == json!([])).collect();
+        assert_eq!(roots.len(), 1, "{own:#}");
+        assert_eq!(roots[0]["operationName"], "container.stop");
+        assert_eq!(tag(roots[0], "k8s.container.restart_count"), json!(2));
+        let process = &own["processes"][roots[0]["processID"].as_str().expect("a process")];
+        assert_eq!(tag(process, "service.instance.id"), json!("shop.cart-7d9f8b6c5-x2x4z.app"));
+    }
+    assert_eq!(jaeger.traces_of("cart")?.len(), 2, "the pod's and the restart's");
+    assert!(
+        jaeger.traces_of("epitaph")?.is_empty(),
+        "beside its application's, and nowhere else"
+    );
+    Ok(())
+}
+
+fn check_pod(pod: &PodTermination, found: &Value) {
+    let spans = spans_of(found);
+    let mut names: Vec<_> = spans.iter().map(|s| s["operationName"].as_str().expect("a name")).collect();
+    names.sort_unstable();
+    let expected = [
+        "SIGTERM → exit",
+        "SIGTERM → exit",
+        "container.stop",
+        "container.stop",
+        "cut connections",
+        "pod.termination",
+        "preStop",
+        "refused connections",
+        "rejected connections",
+        "reset connections",
+    ];
+    assert_eq!(names, expected, "each span once");
+
+    let (mut roots, mut orphans) = (vec![], vec![]);
+    for span in spans {
+        let Some(parent) = span["references"].get(0) else {
+            roots.push(span);
+            continue;
+        };
+        let Some(parent) = spans.iter().find(|s| s["spanID"] == parent["spanID"]) else {
+            orphans.push(&span["operationName"]);
+            continue;
+        };
+        let (from, to) = interval(span);
+        let (begin, end) = interval(parent);
+        assert!(begin <= from && to <= end, "{} outside of its parent", span["operationName"]);
+        let under = match span["operationName"].as_str().expect("a name") {
+            "container.stop" => "pod.termination",
+            _ => "container.stop",
+        };
+        assert_eq!(parent["operationName"], under, "above {}", span["operationName"]);
+    }
+    assert_eq!((roots.len(), orphans.len()), (1, 0), "one root, no orphan: {orphans:?}");
+    let root = roots[0];
+    assert_eq!(
+        root["spanID"],
+        json!(id::pod_root(id::of_pod(&pod.pod, &pod.boot_id)).to_string())
+    );
+    times(root, pod.begin, pod.end);
+    assert_eq!(tag(root, "epitaph.sentence"), json!(pod.verdict.sentence));
+    assert_eq!(tag(root, "otel.status_code"), json!("ERROR"));
+    assert_eq!(tag(root, "epitaph.connections.refused"), json!(14));
+    assert_eq!(tag(root, "epitaph.request.grace"), json!(30));
+    let moments = [("grace.shortened", ms(100)), ("container.unseen", pod.end)];
+    assert_eq!(events(root), moments.map(|(name, at)| (name.to_string(), micros(at))));
+
+    let stops = spans.iter().filter(|s| s["operationName"] == "container.stop");
+    let mut ends: Vec<_> = stops
+        .map(|s| (tag(s, "k8s.container.name"), tag(s, "otel.status_code")))
+        .collect();
+    ends.sort_by_key(|(name, _)| name.to_string());
+    assert_eq!(ends, [(json!("app"), json!("ERROR")), (json!("proxy"), Value::Null)]);
+
+    let process = &found["processes"][root["processID"].as_str().expect("a process")];
+    assert_eq!(process["serviceName"], "cart");
+    for (key, value) in [
+        ("service.namespace", "shop"),
+        ("service.version", "1.4.2"),
+        ("k8s.cluster.name", "staging"),
+        ("k8s.namespace.name", "shop"),
+        ("k8s.pod.name", "cart-7d9f8b6c5-x2x4z"),
+        ("k8s.node.name", "node-7"),
+        ("k8s.deployment.name", "cart"),
+        ("k8s.replicaset.name", "cart-7d9f8b6c5"),
+    ] {
+        assert_eq!(tag(process, key), json!(value), "{key}");
+    }
+}
+
+/// None where there is none to ask, which is said.
+fn jaeger(test: &str) -> anyhow::Result<Option<(Jaeger, tempfile::TempDir)>> {
+    #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
+    let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
+        skip(
+            test,
+            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+        );
+        return Ok(None);
+    };
+    let directory = tempfile::tempdir()?;
+    let jaeger = Jaeger::start(binary.as_ref(), &directory.path().join("jaeger.log"))?;
+    Ok(Some((jaeger, directory)))
+}
+
+/// Jaeger says what it thinks of a trace: a skewed clock, a parent it does not know.
+fn no_warnings(found: &Value) {
+    assert!(spans_of(found).iter().all(|s| s["warnings"].is_null()), "{found:#}");
+}
+
 /// Sends them as an agent does that starts, sees these deaths, and ends.
-async fn send(protocol: Protocol, port: u16, deaths: &[Termination]) -> anyhow::Result<()> {
+async fn send(protocol: Protocol, port: u16, traces: &[Trace]) -> anyhow::Result<()> {
     let endpoint = Some(format!("http://127.0.0.1:{port}"));
     let config = OtlpConfig {
         endpoint,
@@ -68,27 +201,24 @@ async fn send(protocol: Protocol, port: u16, deaths: &[Termination]) -> anyhow::
         ..OtlpConfig::default()
     };
     let (sink, worker) = otlp::start(config.settings()?.expect("an endpoint"))?;
-    for death in deaths {
-        sink.offer(trace(death, &observation(), &Options::default()));
+    for trace in traces {
+        sink.offer(trace.clone());
     }
     worker.shutdown(Duration::from_secs(60)).await;
-    assert_eq!(sink.stats().exported(), spans(deaths), "{protocol:?}");
+    assert_eq!(sink.stats().exported(), spans(traces), "{protocol:?}");
     assert_eq!(DropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3], "{protocol:?}");
     Ok(())
 }
 
-fn spans(deaths: &[Termination]) -> u64 {
-    deaths
-        .iter()
-        .map(|d| trace(d, &observation(), &Options::default()).spans.len() as u64)
-        .sum()
+fn spans(traces: &[Trace]) -> u64 {
+    traces.iter().map(|trace| trace.spans.len() as u64).sum()
 }
 
 /// Jaeger takes a request before it has stored it, and counts what it has stored.
-async fn until_saved(jaeger: &Jaeger, spans: u64) -> anyhow::Result<()> {
+async fn until_saved(jaeger: &Jaeger, service: &str, spans: u64) -> anyhow::Result<()> {
     let mut saved = 0;
     for _ in 0..600 {
-        saved = jaeger.spans_saved("epitaph")?;
+        saved = jaeger.spans_saved(service)?;
         if saved >= spans {
             anyhow::ensure!(saved == spans, "Jaeger stored {saved} spans of {spans}");
             return Ok(());
@@ -98,10 +228,10 @@ async fn until_saved(jaeger: &Jaeger, spans: u64) -> anyhow::Result<()> {
     anyhow::bail!("Jaeger stored {saved} spans of {spans}")
 }
 
-fn found(jaeger: &Jaeger, death: &Termination) -> anyhow::Result<Value> {
+fn found(jaeger: &Jaeger, trace: impl Display) -> anyhow::Result<Value> {
     jaeger
-        .trace(&id::of(death).to_string())?
-        .with_context(|| format!("Jaeger has no trace of {}", death.subject))
+        .trace(&trace.to_string())?
+        .with_context(|| format!("Jaeger has no trace {trace}"))
 }
 
 /// Storage in memory keeps both copies of a span that came twice, and the query folds those that are identical. Jaeger
@@ -200,6 +330,11 @@ fn times(span: &Value, begin: Boot, end: Boot) {
     let name = &span["operationName"];
     assert_eq!(span["startTime"], json!(micros(begin)), "start of {name}");
     assert_eq!(span["duration"], json!(micros(end) - micros(begin)), "duration of {name}");
+}
+
+fn interval(span: &Value) -> (u64, u64) {
+    let start = span["startTime"].as_u64().expect("a time");
+    (start, start + span["duration"].as_u64().expect("a duration"))
 }
 
 /// Jaeger's resolution.

@@ -100,6 +100,45 @@ fn a_recording_that_could_not_begin_is_not_in_the_way_of_the_next() -> anyhow::R
 }
 
 #[test]
+fn who_asks_a_cluster_says_which_node_this_is_and_how_it_is_reached() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let says = |args: &[&str]| {
+        let mut command = stage.epitaph.command();
+        command.env_remove("NODE_NAME");
+        run(command, args)
+    };
+    let missing = stage.path("no-such-kubeconfig");
+    let agent = ["agent", "--listen", "off", "--kubeconfig", &missing];
+    refuses(
+        &says(&agent)?,
+        78,
+        &["set NODE_NAME", "fieldPath: spec.nodeName", "--node-name"],
+    );
+    refuses(
+        &says(&[&agent[..], &["--node-name", "a,b"]].concat())?,
+        78,
+        &["cannot use node name `a,b`"],
+    );
+    refuses(
+        &says(&[&agent[..], &["--node-name", "a"]].concat())?,
+        78,
+        &["cannot read kubeconfig", "no-such-kubeconfig", "--kubeconfig FILE"],
+    );
+    let odd = stage.file("odd", b"clusters: {")?.display().to_string();
+    refuses(
+        &says(&["watch", "--kubeconfig", &odd, "--node-name", "a"])?,
+        78,
+        &["cannot read kubeconfig"],
+    );
+    refuses(
+        &says(&["agent", "--kubernetes", "maybe"])?,
+        78,
+        &["--kubernetes", "not one of auto, on, off"],
+    );
+    Ok(())
+}
+
+#[test]
 fn a_kernel_without_usable_btf_is_told_how_to_bring_it() -> anyhow::Result<()> {
     if !root("a_kernel_without_usable_btf_is_told_how_to_bring_it") {
         return Ok(());

@@ -5,6 +5,7 @@ use expect_test::{expect, expect_file};
 
 use super::*;
 use crate::sink::otlp::{Compression, Protocol};
+use crate::source::pods::Access;
 
 struct Vars(HashMap<&'static str, &'static str>);
 
@@ -142,9 +143,9 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
             "export.unclean_only" => "true",
             "kubernetes.kubelet_units" => "my-kubelet.service",
             "log.format" => "json",
-            "otlp.insecure" => "true",
-            "kubernetes.mode" => "on",
             "kubernetes.events" => "false",
+            "kubernetes.mode" => "on",
+            "otlp.insecure" => "true",
             "observer.election" => "false",
             "otlp.compression" => "gzip",
             _ => "131072",
@@ -336,4 +337,38 @@ fn the_documentation_lists_what_the_code_has() {
         settings::markdown()
     );
     expect_file!["../../../docs/config.md"].assert_eq(&doc);
+}
+
+#[test]
+fn a_person_is_in_no_cluster_and_who_names_a_kubeconfig_wants_it() {
+    let env = vars([("EPITAPH_KUBERNETES", "on"), ("EPITAPH_KUBECONFIG", "/of/the/shell")]);
+    let file = Access::Kubeconfig("/k".into());
+    let given = ("--kubeconfig", "kubernetes.kubeconfig", "/k");
+    let off = ("--kubernetes", "kubernetes.mode", "off");
+    let auto = ("--kubernetes", "kubernetes.mode", "auto");
+    let person = |given: Overrides| Config::for_person(&env, &given).unwrap().kubernetes.access(true);
+    assert_eq!(person(flags([])), None);
+    assert_eq!(person(flags([given])), Some(file.clone()));
+    assert_eq!(person(flags([given, off])), None);
+    assert_eq!(person(flags([auto])), Some(Access::InCluster));
+
+    let kubernetes = |mode, kubeconfig: Option<&str>| Kubernetes {
+        mode,
+        kubeconfig: kubeconfig.map(Into::into),
+        ..Kubernetes::default()
+    };
+    for (mode, kubeconfig, in_pod, access) in [
+        (KubernetesMode::Auto, None, true, Some(Access::InCluster)),
+        (KubernetesMode::Auto, None, false, None),
+        (KubernetesMode::Auto, Some("/k"), true, Some(file.clone())),
+        (KubernetesMode::On, None, false, Some(Access::Kubectl)),
+        (KubernetesMode::On, None, true, Some(Access::InCluster)),
+        (KubernetesMode::Off, Some("/k"), true, None),
+    ] {
+        assert_eq!(
+            kubernetes(mode, kubeconfig).access(in_pod),
+            access,
+            "{mode:?} {kubeconfig:?} {in_pod}"
+        );
+    }
 }

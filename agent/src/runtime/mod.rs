@@ -231,7 +231,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         kubernetes_events::start(pods.client(), settings, clock::now)
     });
     let posting = events.map(|(sink, worker)| {
-        export.metrics.follow_events(sink.clone());
+        export.metrics.follow_events(sink.stats().clone());
         sinks.events = Some(sink);
         worker
     });

@@ -42,6 +42,8 @@ pub struct Settings {
     pub longest_pause: Duration,
     /// How long one Event is tried for.
     pub give_up: Duration,
+    /// The same for one that RBAC forbids: an API server that starts says so until it has read its roles.
+    pub give_up_forbidden: Duration,
     /// Of one request.
     pub timeout: Duration,
 }
@@ -58,6 +60,7 @@ impl Settings {
             pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             give_up: Duration::from_secs(15 * 60),
+            give_up_forbidden: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
         }
     }
@@ -78,7 +81,7 @@ impl Sink {
         }
     }
 
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 }

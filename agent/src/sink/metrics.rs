@@ -255,14 +255,14 @@ impl Metrics {
     }
 
     /// Reads the totals of Kubernetes Events at every collection.
-    pub fn follow_events(&self, sink: kubernetes_events::Sink) {
+    pub fn follow_events(&self, stats: Arc<kubernetes_events::Stats>) {
         self.meter
             .u64_observable_counter(KUBERNETES_EVENTS.name)
             .with_unit(KUBERNETES_EVENTS.unit)
             .with_description(KUBERNETES_EVENTS.about)
             .with_callback(move |observer| {
                 for outcome in kubernetes_events::OUTCOMES {
-                    observer.observe(sink.stats().get(outcome), &[KeyValue::new("outcome", outcome.name())]);
+                    observer.observe(stats.get(outcome), &[KeyValue::new("outcome", outcome.name())]);
                 }
             })
             .build();

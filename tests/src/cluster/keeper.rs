@@ -18,7 +18,7 @@ use crate::cluster::credentials::write_private;
 use crate::cluster::images::{self, Image};
 use crate::cluster::node::{Node, NodeConfig};
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{Cluster, FEATURE_GATES, Known, MOST_NODES, NODES, Tools, node_name};
+use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, Tools, node_name};
 use crate::http::free_port;
 use crate::jaeger::{self, Jaeger};
 use crate::sys::boot_now;
@@ -257,7 +257,7 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
 
 /// Brings what the node does not have yet into its containerd; how many that were.
 fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usize> {
-    let file = directory.join("images.json");
+    let file = directory.join(IMAGES);
     let mut known: BTreeMap<String, String> = match fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", file.display()))?,
         Err(_) => BTreeMap::new(),

@@ -4,12 +4,14 @@
 
 pub mod control_plane;
 pub mod credentials;
+pub mod deploy;
 pub mod images;
 pub mod keeper;
 pub mod kubectl;
 pub mod node;
 pub mod play;
 pub mod process;
+pub mod rollouts;
 pub mod stories;
 
 use std::fs;
@@ -32,6 +34,8 @@ pub const MOST_NODES: u8 = 9;
 const FEATURE_GATES: &[(&str, bool)] = &[("ContainerStopSignals", true)];
 /// Directory of the nodes' own ones.
 const NODES: &str = "nodes";
+/// In a node's directory: the digests of the images that it has.
+const IMAGES: &str = "images.json";
 
 /// What `cargo xtask cluster` built: a directory with
 /// - `bin/`: etcd, kube-apiserver and kubectl; for a whole cluster kube-controller-manager, kube-scheduler and jaeger too
@@ -175,6 +179,17 @@ impl Cluster {
     /// It has none of that name.
     pub fn node(&self, name: &str) -> anyhow::Result<Node> {
         Node::open(&self.node_directory(name), Lifetime::Detached).with_context(|| format!("find {name}"))
+    }
+
+    /// Digest of the image as its nodes got it last.
+    ///
+    /// # Errors
+    /// No node has it.
+    pub fn imported(&self, image: &str) -> anyhow::Result<String> {
+        let file = self.node_directory(&node_name(1)).join(IMAGES);
+        let text = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        let known: std::collections::BTreeMap<String, String> = serde_json::from_slice(&text)?;
+        known.get(image).cloned().with_context(|| format!("no node has {image}"))
     }
 
     fn node_directory(&self, name: &str) -> PathBuf {

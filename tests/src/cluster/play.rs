@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
 use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
 use crate::cluster::stories::{Act, Expected, From, NAMESPACE, Story};
+use crate::cluster::{Cluster, deploy};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
 
@@ -23,9 +23,6 @@ const TOLD: Duration = Duration::from_secs(90);
 /// A second trace, or a span that comes later, would have come by then.
 const SETTLED: Duration = Duration::from_secs(4);
 const STEP: Duration = Duration::from_millis(500);
-
-/// Where the DaemonSet of `deploy/kubernetes` runs.
-pub const AGENT_NAMESPACE: &str = "epitaph";
 
 pub struct Stage {
     pub cluster: Cluster,
@@ -43,6 +40,7 @@ impl Stage {
         let kubectl = cluster.control_plane()?.kubectl();
         let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?;
         kubectl.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string())?;
+        deploy::deploy(&cluster)?;
         Ok(Stage {
             cluster,
             kubectl,
@@ -198,7 +196,7 @@ impl Stage {
         self.jaeger.traces_with("k8s.pod.uid", &pod.uid)
     }
 
-    fn apply(&self, manifests: &[Value]) -> anyhow::Result<()> {
+    pub(super) fn apply(&self, manifests: &[Value]) -> anyhow::Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests});
         self.kubectl.apply(&list.to_string())
     }
@@ -274,7 +272,11 @@ impl Stage {
         let field = format!("spec.nodeName={node}");
         let selector = ["--selector", "app.kubernetes.io/component=agent", "--field-selector", &field];
         let list = || -> anyhow::Result<Value> {
-            let args = [&["get", "pods", "--namespace", AGENT_NAMESPACE, "-o", "json"][..], &selector].concat();
+            let args = [
+                &["get", "pods", "--namespace", deploy::NAMESPACE, "-o", "json"][..],
+                &selector,
+            ]
+            .concat();
             Ok(self.kubectl.json(&args)?["items"][0]["status"]["containerStatuses"][0].clone())
         };
         let before = list()?;
@@ -405,18 +407,22 @@ fn outline(trace: &Value) -> String {
     format!("{}\n{}", trace["traceID"], lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn tag(of: &Value, key: &str) -> Value {
+pub(super) fn tag(of: &Value, key: &str) -> Value {
     let mut tags = of["tags"].as_array().into_iter().flatten();
     tags.find(|tag| tag["key"] == key)
         .map_or(Value::Null, |tag| tag["value"].clone())
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Asks again and again until there is an answer.
-fn until<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+pub(super) fn until<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let deadline = boot_now() + u64::try_from(patience.as_nanos())?;
     loop {
         let answer = ask().with_context(|| format!("waiting for {what}"));

@@ -2,7 +2,7 @@
 //! blocks the signal, faults, allocates. It says `ready` on stdout once its signals are as the story wants them.
 
 mod http;
-mod load;
+pub mod load;
 mod memory;
 mod serve;
 

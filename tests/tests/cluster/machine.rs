@@ -28,10 +28,8 @@ pub fn a_machine_is_commanded_paused_reset_and_unplugged() -> anyhow::Result<()>
         kubelet: json!({ "maxPods": 7 }),
     };
     let mut node = Node::start(cluster.tools(), &config, dir.path(), Lifetime::Caller)?;
-    let played = play(&mut node, dir.path());
-    let unplugged = node.power_off();
-    played?;
-    unplugged?;
+    play(&mut node, dir.path())?;
+    node.power_off()?;
     assert!(!node.runs());
     Ok(())
 }

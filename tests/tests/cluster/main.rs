@@ -6,6 +6,7 @@ mod machine;
 use std::sync::{Arc, OnceLock, RwLock};
 
 use epitaph_tests::cluster::play::Stage;
+use epitaph_tests::cluster::rollouts::{self, Row};
 use epitaph_tests::cluster::stories::{Story, stories};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -40,7 +41,13 @@ fn main() {
         let shared = Arc::clone(&shared);
         Trial::test(format!("cluster::{}", story.name), move || shared.play(story))
     });
-    libtest_mimic::run(&args, foundation.chain(stories).collect()).exit();
+    let rollouts = [("prompt-proxy", false), ("late-proxy", true)]
+        .into_iter()
+        .map(|(name, late)| {
+            let shared = Arc::clone(&shared);
+            Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
+        });
+    libtest_mimic::run(&args, foundation.chain(stories).chain(rollouts).collect()).exit();
 }
 
 #[derive(Default)]
@@ -58,14 +65,35 @@ impl Shared {
         } else {
             (None, Some(self.place.read().map_err(|_| poisoned)?))
         };
-        let stage = self
-            .stage
-            .get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
-        let stage = stage.as_ref().map_err(Failed::from)?;
-        let problems = stage.play(story).map_err(|error| format!("{}: {error:#}", story.what))?;
+        let problems = self
+            .stage()?
+            .play(story)
+            .map_err(|error| format!("{}: {error:#}", story.what))?;
         if problems.is_empty() {
             return Ok(());
         }
         Err(format!("{}\n{}", story.what, problems.join("\n")).into())
+    }
+
+    /// The load is measured: nothing else may run.
+    fn roll(&self, late_proxy: bool) -> Result<(), Failed> {
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        let rows = rollouts::all(self.stage()?, late_proxy).map_err(|error| format!("{error:#}"))?;
+        let table: Vec<String> = rows.iter().map(Row::to_string).collect();
+        let table = table.join("\n");
+        println!("{table}");
+        // The first nine are the experiment; those after them had the sleep that was advised.
+        let cured = rows.iter().skip(9).all(|row| row.clients.iter().sum::<u64>() == 0);
+        if rows.iter().all(Row::agrees) && cured {
+            return Ok(());
+        }
+        Err(table.into())
+    }
+
+    fn stage(&self) -> Result<&Stage, Failed> {
+        let stage = self
+            .stage
+            .get_or_init(|| Stage::named().map_err(|error| format!("{error:#}")));
+        stage.as_ref().map_err(Failed::from)
     }
 }

@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use epitaph::event::Input;
 use epitaph::pod::{PodFact, PodGone, PodsState};
 use epitaph::source::pods::{Pods, Stats};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
-/// Longer than any pause between two attempts: what has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Longer than any pause between two attempts: what has not come by then does not come, whatever else does.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct Listener {
     pods: Pods,
@@ -84,6 +84,7 @@ impl Listener {
 
     async fn state<T>(&mut self, what: &str, is: impl Fn(&PodsState) -> Option<T>) -> anyhow::Result<T> {
         let mut from = self.states;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             for place in from..self.seen.len() {
                 if let Input::Pods(state) = &self.seen[place]
@@ -94,24 +95,25 @@ impl Listener {
                 }
             }
             from = self.seen.len();
-            self.next(what).await?;
+            self.next(what, deadline).await?;
         }
     }
 
     /// What `is` finds in all that came or comes.
     pub async fn until<T>(&mut self, what: &str, is: impl Fn(&Input) -> Option<T>) -> anyhow::Result<T> {
         let mut from = 0;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(found) = self.seen[from..].iter().find_map(&is) {
                 return Ok(found);
             }
             from = self.seen.len();
-            self.next(what).await?;
+            self.next(what, deadline).await?;
         }
     }
 
-    async fn next(&mut self, what: &str) -> anyhow::Result<()> {
-        match timeout(PATIENCE, self.pods.inputs.recv()).await {
+    async fn next(&mut self, what: &str, deadline: Instant) -> anyhow::Result<()> {
+        match timeout_at(deadline, self.pods.inputs.recv()).await {
             Ok(Some(input)) => {
                 self.seen.push(input);
                 Ok(())

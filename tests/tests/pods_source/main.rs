@@ -3,17 +3,23 @@
 mod listener;
 mod proxy;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::event::Input;
 use epitaph::pod::{ContainerState, Phase, PodFact};
 use epitaph::source::pods::{Access, DropReason, Pods};
+use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::get;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 
@@ -515,4 +521,44 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
     let why = listen(&misled).await?.away().await?;
     ensure!(why.contains("CA that we were not given"), "{why}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_says_how_far_the_api_is_and_goes_on_without_it() -> anyhow::Result<()> {
+    const NAME: &str = "the_agent_says_how_far_the_api_is_and_goes_on_without_it";
+    if !is_root() {
+        skip(NAME, "the probes need root");
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let Some(mut plane) = plane(NAME, directory.path())? else {
+        return Ok(());
+    };
+    let players = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    let copy = tempfile::tempdir()?;
+    let epitaph = Epitaph::copied(&program(players.parent().context("no directory")?), copy.path())?;
+    let kubeconfig = plane.admin().display().to_string();
+    let args = ["--kubeconfig", &kubeconfig, "--node-name", NODE];
+    let service = Service::start(&epitaph, copy.path(), &args)?;
+    let says = |words: &str| {
+        for _ in 0..900 {
+            let (status, body) = get(service.port, "/readyz")?;
+            ensure!(status == 200, "without the API it is ready all the same: {body}");
+            if body.contains(words) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100));
+        }
+        anyhow::bail!("never `{words}`: {}", service.log())
+    };
+    says(r#""kubernetes":{"state":"synced"}"#)?;
+    let synced = || service.metric("epitaph_kubernetes_synced", &[]);
+    ensure!(synced()? == 1.0);
+    plane.stop_api_server()?;
+    says(r#""kubernetes":{"state":"away","reason":"cannot list and watch the pods of this node"#)?;
+    ensure!(synced()? == 0.0);
+    let failed = [r#"resource="pods""#, r#"outcome="failed""#];
+    ensure!(service.metric("epitaph_kubernetes_requests_total", &failed)? >= 1.0);
+    plane.start_api_server()?;
+    says(r#""kubernetes":{"state":"synced"}"#)
 }

@@ -20,8 +20,15 @@ use crate::{
 };
 
 const SUITE: &str = "trixie";
-/// What mmdebstrap, mke2fs and the initrd need of the machine that builds.
-const TOOLS: [&str; 4] = ["mmdebstrap", "e2fsprogs", "cpio", "xz-utils"];
+/// What makes the disk and the initrd, and what runs the machines and talks to them.
+const TOOLS: [&str; 6] = [
+    "mmdebstrap",
+    "e2fsprogs",
+    "cpio",
+    "xz-utils",
+    "qemu-system-x86",
+    "openssh-client",
+];
 const PACKAGES: [&str; 22] = [
     "systemd",
     "systemd-sysv",
@@ -95,6 +102,7 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
         initrd: dir.join("initrd"),
         busybox: dir.join("busybox"),
     };
+    debian::ensure(&TOOLS, "the cluster's nodes")?;
     if dir.is_dir() {
         return Ok(parts);
     }
@@ -102,20 +110,26 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
         shell::is_root(),
         "a Debian root for the nodes is made by root: run this task as root"
     );
-    debian::ensure(&TOOLS, "the nodes' disk")?;
     // Under another name until it is whole.
     let partial = dir.with_extension(std::process::id().to_string());
-    let root = partial.join("root");
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    if let Err(error) = make(programs, &partial) {
+        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+        return Err(error);
+    }
+    fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))?;
+    Ok(parts)
+}
+
+fn make(programs: &[PathBuf], partial: &Path) -> Result<()> {
+    let root = partial.join("root");
     bootstrap(&root)?;
     add_programs(&root, programs)?;
     take_kernel(&root, &partial.join("vmlinuz"))?;
     fs::copy(root.join("bin/busybox"), partial.join("busybox")).context("taking busybox from the nodes' root")?;
-    make_initrd(&root, &partial)?;
+    make_initrd(&root, partial)?;
     make_disk(&root, &partial.join("rootfs.raw"))?;
-    fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
-    fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))?;
-    Ok(parts)
+    fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))
 }
 
 fn key(programs: &[PathBuf]) -> String {

@@ -41,7 +41,7 @@ impl Pod {
     }
 
     fn asked_by_absence(&self) -> Option<Asked> {
-        let gone = self.gone.as_ref()?;
+        let gone = self.gone.as_ref().filter(|_| !self.over_by_itself)?;
         let evidence = match (self.is_static(), gone.watched) {
             // Deleting a mirror pod stops nothing: that it went after its containers means that the manifest did.
             (true, _) => "the mirror pod is gone and did not come back",
@@ -79,6 +79,8 @@ impl Pod {
             Some(Cause::Liveness) => of(probes.and_then(|spec| spec.liveness.as_ref())).or(spec),
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
             Some(Cause::Deadline) if self.deletion.is_none() => spec,
+            // The kubelet's own evictions and a node's shutdown have graces of their own.
+            Some(Cause::NodeShutdown | Cause::EvictedNodePressure) => None,
             None | Some(Cause::Restart) => death.stop.and(spec),
             Some(_) => match self.deletion {
                 Some((deletion, _)) => {
@@ -87,7 +89,6 @@ impl Pod {
                     Some(last.map_or(deletion.grace, |(_, grace)| *grace).max(LEAST_GRACE))
                 }
                 None if self.gone.as_ref().is_some_and(|gone| gone.watched) && !self.is_static() => Some(LEAST_GRACE),
-                // The kubelet's own evictions and a node's shutdown have graces of their own.
                 None => None,
             },
         }

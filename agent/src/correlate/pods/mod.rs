@@ -12,6 +12,7 @@ mod pod;
 mod prestop;
 mod sandbox;
 mod settle;
+mod store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -54,6 +55,7 @@ pub(super) struct Pods {
     /// Ends that wait.
     held: usize,
     dropped: u64,
+    forged: u64,
     opted_out: u64,
 }
 
@@ -71,6 +73,7 @@ impl Pods {
             due: BTreeSet::new(),
             held: 0,
             dropped: 0,
+            forged: 0,
             opted_out: 0,
         }
     }
@@ -283,6 +286,12 @@ impl Pods {
         if let Some(container) = pod.container(own) {
             container.ended = Some(container.ended.map_or(termination.end, |end| end.min(termination.end)));
         }
+        // A cgroup of the container's own making can bear its id: no runtime makes two.
+        if pod.is_forged(own) {
+            self.forged += 1;
+            self.schedule(&key, now);
+            return;
+        }
         // A container dies once. What is left of it after that is no death of its own.
         if let Some(first) = pod
             .held
@@ -292,7 +301,7 @@ impl Pods {
             first.termination.other_exits += 1;
             return;
         }
-        if pod.told_ids.contains(&id) {
+        if pod.told_ids.contains(&(id.clone(), own)) {
             return;
         }
         pod.held.push(Held {
@@ -393,12 +402,13 @@ impl Pods {
             let Some(pod) = self.pods.get(&key) else { continue };
             let runs = |of: &Container| !of.is_sandbox && pod.is_alive(of.ended.is_none(), of.removed, &self.limits, now);
             let open = |held: &Held| held.termination.exit.is_none() && held.termination.basis.open == Open::ObservationEnded;
-            let is_over = pod.is_ending() && pod.told.is_none();
+            // Where its end is still to be seen, the pod's own trace is left to whoever sees it.
+            let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();
+            let is_over = is_over && pod.is_ending() && pod.told.is_none();
             if is_over && !pod.containers.iter().any(runs) && !pod.held.iter().any(open) {
                 self.finish(&key, boot_id, now, out);
                 continue;
             }
-            // The pod's own trace is left to whoever sees its end.
             while self.pods.get(&key).is_some_and(|pod| !pod.held.is_empty()) {
                 let missing = "the observation ended before more was known of its pod".to_owned();
                 self.release(&key, 0, Some(missing), now, out);
@@ -407,13 +417,19 @@ impl Pods {
     }
 
     pub fn drops(&mut self, out: &mut Vec<Output>) {
-        let (dropped, opted_out) = (std::mem::take(&mut self.dropped), std::mem::take(&mut self.opted_out));
-        if dropped > 0 {
-            let reason = DropReason::PodCap;
-            out.push(Output::Dropped { reason, count: dropped });
+        let counts = [
+            (DropReason::PodCap, &mut self.dropped),
+            (DropReason::Unattributed, &mut self.forged),
+        ];
+        for (reason, count) in counts {
+            let count = std::mem::take(count);
+            if count > 0 {
+                out.push(Output::Dropped { reason, count });
+            }
         }
-        if opted_out > 0 {
-            out.push(Output::OptedOut { count: opted_out });
+        let count = std::mem::take(&mut self.opted_out);
+        if count > 0 {
+            out.push(Output::OptedOut { count });
         }
     }
 
@@ -442,102 +458,6 @@ impl Pods {
             Some(output) => out.push(output),
             None => {}
         }
-    }
-
-    fn drop_sandboxes(&mut self, key: &PodUid) {
-        let Some(pod) = self.pods.get_mut(key) else { return };
-        let before = pod.held.len();
-        let sandboxes: Vec<CgroupId> = pod.containers.iter().filter(|of| of.is_sandbox).map(|of| of.cgroup).collect();
-        pod.held.retain(|held| !sandboxes.contains(&held.termination.key.cgroup));
-        self.held = self.held.saturating_sub(before - pod.held.len());
-    }
-
-    /// A container that a cgroup's name had put elsewhere, and a status puts here.
-    fn bring_home(&mut self, id: &ContainerId, key: &PodUid, now: Boot) {
-        let elsewhere = |pod: &&mut Pod| pod.key != *key && pod.containers.iter().any(|of| of.id == *id);
-        let Some(other) = self.pods.values_mut().find(elsewhere) else {
-            return;
-        };
-        let (moved, rest): (Vec<Container>, Vec<Container>) = other.containers.drain(..).partition(|of| of.id == *id);
-        other.containers = rest;
-        let (ends, rest): (Vec<Held>, Vec<Held>) = other.held.drain(..).partition(|held| held.id == *id);
-        other.held = rest;
-        let other = other.key.clone();
-        let Some(pod) = self.pods.get_mut(key) else { return };
-        for container in &moved {
-            self.homes.insert(container.cgroup, key.clone());
-        }
-        pod.containers.extend(moved);
-        pod.held.extend(ends);
-        self.schedule(&other, now);
-    }
-
-    fn living(&self, key: &PodUid) -> Vec<CgroupId> {
-        let containers = self.pods.get(key).map_or(&[][..], |pod| &pod.containers);
-        let lives = |of: &&Container| of.ended.is_none() && !of.is_sandbox;
-        containers.iter().filter(lives).map(|of| of.cgroup).collect()
-    }
-
-    fn schedule(&mut self, key: &PodUid, now: Boot) {
-        let Some(pod) = self.pods.get_mut(key) else { return };
-        pod.place();
-        let due = match pod.step(&self.api, &self.limits, now) {
-            Step::Wait(at) => at,
-            Step::Release(..) | Step::Finish | Step::Forget => Some(now),
-        };
-        if pod.due == due {
-            return;
-        }
-        if let Some(old) = std::mem::replace(&mut pod.due, due) {
-            self.due.remove(&(old, key.clone()));
-        }
-        if let Some(due) = due {
-            self.due.insert((due, key.clone()));
-        }
-    }
-
-    /// Where there are too many pods: those that are over go first, then those that the API does not know, then the longest quiet.
-    fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut Vec<Output>) {
-        if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
-            return;
-        }
-        let worth = |pod: &Pod| (pod.told.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
-        let Some(least) = self.pods.values().min_by_key(|pod| worth(pod)).map(|pod| pod.key.clone()) else {
-            return;
-        };
-        while self.pods.get(&least).is_some_and(|pod| !pod.held.is_empty()) {
-            self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
-        }
-        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
-        self.forget(&least, out);
-    }
-
-    fn forget(&mut self, key: &PodUid, out: &mut Vec<Output>) {
-        let Some(pod) = self.pods.remove(key) else { return };
-        if let Some(due) = pod.due {
-            self.due.remove(&(due, key.clone()));
-        }
-        self.held = self.held.saturating_sub(pod.held.len());
-        for container in &pod.containers {
-            self.homes.remove(&container.cgroup);
-        }
-        for id in pod.names.keys() {
-            if self.ids.get(id) == Some(key) {
-                self.ids.remove(id);
-            }
-        }
-        if let Some(fact) = &pod.fact {
-            self.uids.remove(&fact.pod.uid);
-            let used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
-            if !used.into_iter().any(|other| other.pod.workload == fact.pod.workload) {
-                let told = self.workloads.take(&fact.pod.workload);
-                out.extend(told.map(Output::WorkloadGone));
-            }
-        }
-    }
-
-    fn of_home(&mut self, own: CgroupId) -> Option<&mut Container> {
-        self.pods.get_mut(self.homes.get(&own)?)?.container(own)
     }
 
     fn is_ignored(&self, subject: &Subject) -> bool {

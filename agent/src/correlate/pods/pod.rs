@@ -40,8 +40,10 @@ pub(super) struct Pod {
     pub held: Vec<Held>,
     /// Names of the containers that were over when the pod was first seen, and not as a part of this end.
     pub over_before: Vec<String>,
-    /// Ids whose end was told: what is left of them is no death.
-    pub told_ids: VecDeque<ContainerId>,
+    /// Whose end was told: what is left of them is no death. By their cgroups, too, for a cgroup can name any id.
+    pub told_ids: VecDeque<(ContainerId, CgroupId)>,
+    /// It was over before anybody asked for its deletion, which then only removes it.
+    pub over_by_itself: bool,
     /// Its end was told, or needs no telling any more.
     pub told: Option<Boot>,
     /// When anything of it was last heard.
@@ -105,6 +107,7 @@ impl Pod {
             held: Vec::new(),
             over_before: Vec::new(),
             told_ids: VecDeque::new(),
+            over_by_itself: false,
             told: None,
             touched: now,
             due: None,
@@ -120,7 +123,8 @@ impl Pod {
             self.shortened.clear();
         }
         let (is_first, seen) = (self.fact.is_none(), fact.seen);
-        if let Some(deletion) = fact.deletion {
+        self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
+        if let Some(deletion) = fact.deletion.filter(|_| !self.over_by_itself) {
             match self.deletion {
                 None => self.deletion = Some((deletion, seen)),
                 Some((first, _)) => {
@@ -225,6 +229,15 @@ impl Pod {
         self.containers.iter_mut().find(|container| container.cgroup == cgroup)
     }
 
+    /// Another cgroup bore its id before it did.
+    pub fn is_forged(&self, cgroup: CgroupId) -> bool {
+        let Some(of) = self.containers.iter().find(|of| of.cgroup == cgroup) else {
+            return false;
+        };
+        let came_before = |other: &Container| other.id == of.id && other.order() < of.order();
+        self.containers.iter().any(came_before) || self.told_ids.iter().any(|(id, told)| *id == of.id && *told != cgroup)
+    }
+
     pub fn is_static(&self) -> bool {
         self.fact.as_ref().is_some_and(|fact| fact.pod.is_static)
     }
@@ -254,10 +267,10 @@ impl Pod {
         !self.is_static() && (self.deletion.is_some() || self.gone.is_some())
     }
 
-    /// The API says that all of its containers are over.
+    /// By the API's word none of its containers runs.
     pub fn all_reported(&self) -> bool {
-        let over = |status: &ContainerStatus| matches!(status.state, ContainerState::Terminated(_));
-        self.fact.as_ref().is_some_and(|fact| fact.containers.iter().all(over))
+        let runs = |status: &ContainerStatus| matches!(status.state, ContainerState::Running);
+        self.fact.as_ref().is_some_and(|fact| !fact.containers.iter().any(runs))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which of a pod's containers is the sandbox (the pause container). It is in no status, but absence alone is unknown: a status
 //! may be late, and a privileged container can make a cgroup that names any pod. So it is known by its place, too.
 
-use crate::pod::ContainerState;
 use crate::termination::{Role, Termination};
 
 use super::pod::{Container, Pod};
@@ -43,10 +42,8 @@ impl Pod {
 
     /// The API knows the pod's containers and that none of them runs.
     fn runs_nothing(&self) -> bool {
-        let runs = |state: &ContainerState| matches!(state, ContainerState::Running);
-        self.fact
-            .as_ref()
-            .is_some_and(|fact| !fact.containers.is_empty() && !fact.containers.iter().any(|status| runs(&status.state)))
+        let is_known = self.fact.as_ref().is_some_and(|fact| !fact.containers.is_empty());
+        is_known && self.all_reported()
     }
 }
 

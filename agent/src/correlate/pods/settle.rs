@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::event::Boot;
+use crate::attribute::ContainerId;
+use crate::event::{Boot, CgroupId};
 use crate::kubernetes::{PodTermination, Reported};
 use crate::pod::{ContainerKind, ContainerState};
 use crate::termination::{Output, Termination};
@@ -135,8 +136,8 @@ impl Pod {
     /// One container's end, with the pod's side.
     pub fn release(&mut self, i: usize, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let held = self.held.remove(i);
-        self.has_told(held.id.clone());
         let cgroup = held.termination.key.cgroup;
+        self.has_told(held.id.clone(), cgroup);
         let termination = self.joined(held, api, missing, now);
         // What came later is placed by those that still run.
         self.containers.retain(|of| of.cgroup != cgroup);
@@ -153,7 +154,7 @@ impl Pod {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|held| (held.termination.end, held.termination.key.cgroup));
         for of in &held {
-            self.has_told(of.id.clone());
+            self.has_told(of.id.clone(), of.termination.key.cgroup);
         }
         let containers: Vec<Termination> = held
             .into_iter()
@@ -205,11 +206,11 @@ impl Pod {
         termination
     }
 
-    fn has_told(&mut self, id: crate::attribute::ContainerId) {
+    fn has_told(&mut self, id: ContainerId, cgroup: CgroupId) {
         if self.told_ids.len() >= TOLD_IDS {
             self.told_ids.pop_front();
         }
-        self.told_ids.push_back(id);
+        self.told_ids.push_back((id, cgroup));
     }
 
     /// Containers that ended with the pod by the API's word alone.
@@ -230,7 +231,7 @@ impl Pod {
                 ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,
             };
-            let was_told = status.id.as_ref().is_some_and(|id| self.told_ids.contains(id));
+            let was_told = self.told_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));
             let is_earlier = self.over_before.contains(&status.name)
                 || kind(fact, &status.name) == Some(ContainerKind::Init)
                     && reported.as_ref().is_some_and(|of| of.exit_code == 0);

@@ -106,7 +106,7 @@ impl Parser {
         let rest = &words[2..];
         let event = match words[1] {
             "start" => return self.begin(at),
-            "mkdir" => self.mkdir(rest[0]),
+            "mkdir" => self.mkdir(rest[0], rest.get(1).and_then(|word| word.strip_prefix("as="))),
             "rmdir" => Event::CgroupRmdir(CgroupRmdir {
                 cgroup: self.cgroups[rest[0]],
             }),
@@ -201,9 +201,10 @@ impl Parser {
         self.parents.insert(task.tgid, task);
     }
 
-    fn mkdir(&mut self, name: &str) -> Event {
+    fn mkdir(&mut self, name: &str, like: Option<&str>) -> Event {
         let cgroup = self.cgroup(name);
-        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, cgroup));
+        let shown = like.map_or(cgroup, |like| self.cgroup(like));
+        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, shown));
         let path = pod.unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
             (Some(_), _) => format!("/system.slice/{name}"),
             (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),

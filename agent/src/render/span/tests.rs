@@ -1,3 +1,4 @@
+mod observer;
 mod pods;
 
 use std::fmt::Write as _;
@@ -267,6 +268,7 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
         whole.push(pod);
     }
     traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
+    traces.extend(observer::traces(&cluster));
     for trace in traces {
         let on_spans = trace
             .spans

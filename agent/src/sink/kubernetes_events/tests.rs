@@ -247,6 +247,7 @@ fn a_403_names_the_rule() {
     let refused = kube::core::Status::failure("events is forbidden: User \"x\" cannot create", "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
     assert!(failure.to_string().contains(RULE), "{failure}");
+    assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
     let going = "unable to create new content in namespace shop because it is being terminated";
     let going = kube::core::Status::failure(going, "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(going.boxed()));

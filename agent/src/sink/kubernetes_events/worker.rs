@@ -84,11 +84,21 @@ impl Worker {
             Failure::Rejected(_) => Outcome::Rejected,
             Failure::Later(_) => Outcome::Unavailable,
         };
-        // A namespace that goes away with its pods is no trouble of ours.
-        if outcome != Outcome::NamespaceGone && self.said.replace(outcome) != Some(outcome) {
+        let patience = match outcome {
+            Outcome::Unavailable => self.settings.give_up,
+            Outcome::Forbidden => self.settings.give_up_forbidden,
+            _ => Duration::ZERO,
+        };
+        let again = (self.clock)().since(since) < patience;
+        // A namespace that goes away with its pods is no trouble of ours, and a first 403 may be none.
+        let is_trouble = match outcome {
+            Outcome::NamespaceGone => false,
+            Outcome::Forbidden => !again,
+            _ => true,
+        };
+        if is_trouble && self.said.replace(outcome) != Some(outcome) {
             tracing::warn!(outcome = outcome.name(), "{failure}");
         }
-        let again = outcome == Outcome::Unavailable && (self.clock)().since(since) < self.settings.give_up;
         (!again).then_some(outcome)
     }
 

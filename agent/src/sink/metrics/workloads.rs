@@ -70,6 +70,9 @@ struct Name {
 
 #[derive(Default)]
 struct Counts {
+    /// Those of one name that have pods here: a Deployment's ReplicaSets, a namespace's Jobs.
+    running: usize,
+    /// Since when there are none.
     gone: Option<Boot>,
     /// By [`What::ALL`], then clean and unclean.
     ended: [[u64; 2]; 2],
@@ -153,6 +156,7 @@ impl Workloads {
     pub(super) fn runs(&self, workload: &pod::Workload) {
         let mut known = lock(&self.0);
         if let Some(counts) = known.own(workload) {
+            counts.running += 1;
             counts.gone = None;
         }
     }
@@ -161,7 +165,8 @@ impl Workloads {
         let mut known = lock(&self.0);
         let now = known.now;
         if let Some(counts) = known.all.get_mut(&Name::of(workload)) {
-            counts.gone = Some(now);
+            counts.running = counts.running.saturating_sub(1);
+            counts.gone = (counts.running == 0).then_some(now);
         }
     }
 
@@ -211,7 +216,11 @@ impl Known {
             let oldest = gone.min_by_key(|(gone, _)| *gone).map(|(_, name)| name.clone())?;
             self.all.remove(&oldest);
         }
-        Some(self.all.entry(name).or_default())
+        let new = || Counts {
+            gone: Some(self.now),
+            ..Counts::default()
+        };
+        Some(self.all.entry(name).or_insert_with(new))
     }
 
     /// True: the series of those that found no room.

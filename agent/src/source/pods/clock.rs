@@ -65,7 +65,7 @@ pub(super) async fn run(client: Client, stats: Arc<Stats>, inputs: Sender<Input>
             }
         }
         if let Some(known) = known {
-            let now = known.aged(clock::now()).from_our_wall(clock::wall_offset());
+            let now = known.aged(clock::now()).against_our_wall(clock::wall_offset());
             if differs(told, now) {
                 told = Some(now);
                 if inputs.send(Input::ApiClock(now)).await.is_err() {
@@ -164,7 +164,7 @@ impl Offset {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
-    pub fn from_our_wall(self, ours: WallOffset) -> ApiClock {
+    pub fn against_our_wall(self, ours: WallOffset) -> ApiClock {
         let against =
             |bound: i128| i64::try_from(bound - i128::from(ours.0)).unwrap_or(if bound < 0 { i64::MIN } else { i64::MAX });
         ApiClock {
@@ -261,9 +261,9 @@ mod tests {
             latest: 10_020_000_000,
             at: Boot(0),
         };
-        let clock = offset.from_our_wall(WallOffset(9_000_000_000));
+        let clock = offset.against_our_wall(WallOffset(9_000_000_000));
         assert_eq!((clock.earliest, clock.latest), (1_000_000_000, 1_020_000_000));
         assert!(!differs(Some(clock), clock) && differs(None, clock));
-        assert!(differs(Some(clock), offset.from_our_wall(WallOffset(12_000_000_000))));
+        assert!(differs(Some(clock), offset.against_our_wall(WallOffset(12_000_000_000))));
     }
 }

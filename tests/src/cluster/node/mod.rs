@@ -90,7 +90,7 @@ struct Known {
     index: u8,
 }
 
-/// A machine. Dropping it changes nothing.
+/// A machine. With [`Lifetime::Caller`] it ends with this value.
 #[derive(Debug)]
 pub struct Node {
     dir: PathBuf,
@@ -363,6 +363,16 @@ impl Node {
     /// The shell does not answer, or the clock stays wrong.
     pub fn set_clock(&self) -> anyhow::Result<f64> {
         clock::set(&self.shell())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.lifetime == Lifetime::Caller {
+            self.shell().forget();
+            // Whoever wants to know asks before.
+            let _ = self.power_off();
+        }
     }
 }
 

@@ -126,7 +126,7 @@ pub const STORIES: &[Story] = &[
         alone: false,
         expected: Expected {
             sentence: &["SIGTERM", "SIGKILL"],
-            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+            ..one("force-killed", &[("app", "force-killed")])
         },
     },
     Story {

@@ -108,12 +108,7 @@ pub const STORIES: &[Story] = &[
         "an HTTP hook that the server answers",
         |name| {
             let hook = pre_stop(json!({"httpGet": {"path": "/", "port": 8080}}));
-            vec![victim_with(
-                name,
-                12,
-                &["http", "accept-and-drain", "0.0.0.0:8080", "0"],
-                hook,
-            )]
+            vec![victim_with(name, 12, &["http", "close-and-drain", "0.0.0.0:8080"], hook)]
         },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],

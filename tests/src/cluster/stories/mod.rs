@@ -4,7 +4,7 @@ mod containers;
 mod ends;
 mod evictions;
 mod hooks;
-mod manifest;
+pub(crate) mod manifest;
 mod restarts;
 mod workloads;
 

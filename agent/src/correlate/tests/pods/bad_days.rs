@@ -211,7 +211,7 @@ fn the_observation_ends_in_the_middle() {
 }
 
 #[test]
-fn the_observation_ends_when_all_had_ended() {
+fn the_observation_ends_before_the_api_says_that_the_pod_is_over() {
     check(
         &web("
         +1.05 pod web deleted=+1:30
@@ -221,11 +221,9 @@ fn the_observation_ends_when_all_had_ended() {
         +1.6 end
         "),
         expect![[r#"
-            +1.600 pod web +1.050…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
-              request +1.000…+1.050 grace 30 s
-              web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
-                Deleted: deletionTimestamp, grace 30 s
-                incomplete: the API had not said that the pod is over
+            +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
+              Deleted: deletionTimestamp, grace 30 s
+              incomplete: the observation ended before more was known of its pod
         "#]],
     );
 }
@@ -322,6 +320,70 @@ fn the_pod_reaches_us_before_the_kernels_own_records() {
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
               gone +3.000
+        "#]],
+    );
+}
+
+#[test]
+fn the_observation_ends_when_the_pod_is_gone() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +1.7 KILL runc -> pause
+        +1.71 exit pause KILL
+        +1.8 gone web
+        +1.9 end
+        "),
+        expect![[r#"
+            +1.900 pod web +1.050…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
+                Deleted: deletionTimestamp, grace 30 s
+              gone +1.800
+        "#]],
+    );
+}
+
+/// The one before us told what it saw: the pod's own trace is ours.
+#[test]
+fn all_had_ended_before_the_agent_came_and_the_pod_is_still_there() {
+    check(
+        "
+        +2 start
+        +2.2 api synced
+        pod web app
+        +2.3 pod web deleted=+1:30 app=0:Completed
+        +3 gone web
+        ",
+        expect![[r#"
+            +3.200 pod web +2.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+2.000 grace 30 s
+              unseen app Some(Reported { exit_code: 0, reason: Some("Completed") })
+              gone +3.000
+        "#]],
+    );
+}
+
+/// Forged: a cgroup of the container's own making bears the container's id.
+#[test]
+fn a_second_cgroup_of_the_same_id_hides_no_death() {
+    check(
+        &web("
+        +0 mkdir web:fake as=web:app
+        proc fake in=web:fake pid=160 start=+0 parent=main comm=fake
+        +0 exec fake
+        +0.5 exit fake 0
+        +0.6 rmdir web:fake
+        +1 exit main 3
+        +2 pod web app=waiting app.last=web:app:3:Error app.restarts=1
+        "),
+        expect![[r#"
+            +2.800 dropped unattributed: 1
+            +4.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              reported 3 Error
         "#]],
     );
 }

@@ -378,3 +378,43 @@ fn a_taint_and_a_preemption() {
         "#]],
     );
 }
+
+#[test]
+fn a_job_that_is_removed_at_once_completed_all_the_same() {
+    check(
+        &web("
+        pod web policy=never app
+        -58 pod web app=running
+        +1 exit main 0
+        +1.1 rmdir web:app
+        +2 pod web app=0:Completed phase=succeeded
+        +2.1 pod web deleted=+2:0
+        +2.2 gone web
+        +2.3 KILL runc -> pause
+        +2.31 exit pause KILL
+        "),
+        expect![[r#"
+            +3.310 pod web +1.000…+1.000 clean: Completed/Clean/Quiet (nobody asked)
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                reported 0 Completed
+              gone +2.200
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_shutdown_names_itself_in_the_status() {
+    check(
+        &web("
+        +1 TERM runc -> main handler
+        +1.02 enter main TERM
+        +1.2 exit main 0
+        +3 pod web app=0:Completed phase=failed reason=Terminated disruption=TerminationByKubelet
+        "),
+        expect![[r#"
+            +5.200 pod web +1.000…+1.200 clean: NodeShutdown/Clean/Quiet (DisruptionTarget=TerminationByKubelet)
+              web/app +1.000…+1.200 clean: NodeShutdown/Clean/Quiet
+                NodeShutdown: DisruptionTarget=TerminationByKubelet, reported 0 Completed
+        "#]],
+    );
+}

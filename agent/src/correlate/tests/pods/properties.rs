@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::super::properties::any_input;
 use super::super::script::{self, ZERO};
+use super::cast::Cast;
 use super::{feed, run, tick, web};
+use crate::attribute::{ContainerId, PodUid};
 use crate::correlate::{Correlator, Limits};
-use crate::event::{Boot, Input};
+use crate::event::{Boot, Input, Wall};
+use crate::pod::*;
 use crate::termination::{DropReason, Output};
 
 /// Ends of every sort, each with what the API said.
@@ -76,6 +80,98 @@ proptest! {
         let expected = told(run(script));
         prop_assert!(!expected.is_empty());
         prop_assert_eq!(expected, told(run_late(script, &delays)));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_nothing_panics(events in prop::collection::vec(any::<[u8; 12]>(), 0..600)) {
+        let limits = Limits {
+            pods: 4,
+            held: 4,
+            ..Limits::default()
+        };
+        let mut correlator = Correlator::new(limits);
+        let mut now = ZERO;
+        for bytes in events {
+            now = now.plus(Duration::from_millis(u64::from(bytes[0]) * u64::from(bytes[1]) / 16));
+            let input = match bytes[2] % 4 {
+                0 => any_word(now, &bytes),
+                _ => any_input(now, &[0, 0, bytes[3], bytes[4], bytes[5], bytes[6], bytes[7], bytes[8], bytes[9], bytes[10], bytes[11], 0]),
+            };
+            correlator.handle(now, input);
+            let (pods, held) = correlator.pods.sizes();
+            prop_assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
+        }
+        // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.
+        prop_assert!(correlator.pods.kept() <= limits.pods * (64 * 5 + 16 + 5));
+        correlator.handle(now, Input::End);
+        prop_assert_eq!(correlator.pods.sizes().1, 0);
+    }
+}
+
+/// Few pods, which name the containers of `any_input` by their ids and by their cgroups.
+fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
+    let [_, _, _, verb, a, b, c, d, e, f, g, h] = *bytes;
+    let uid = PodUid(format!("uid{}", a % 8).into());
+    let id = |n: u8| (!n.is_multiple_of(3)).then(|| ContainerId(format!("{:0>64x}", n % 24).into()));
+    let ended = |n: u8| Ended {
+        id: id(n),
+        exit_code: i32::from(n),
+        reason: None,
+    };
+    match verb % 8 {
+        0 => Input::Pods(if a % 2 == 0 {
+            PodsState::Synced
+        } else {
+            PodsState::Away { reason: None }
+        }),
+        1 => Input::PodGone(PodGone {
+            uid,
+            seen: now,
+            watched: b % 2 == 0,
+        }),
+        2 => Input::PodHint(PodHint {
+            uid,
+            seen: now,
+            container: Some("app".to_owned()),
+            reason: "Killing".to_owned(),
+            message: "failed liveness probe".to_owned(),
+        }),
+        3 => Input::ApiClock(ApiClock {
+            earliest: i64::from(b) * -30_000_000_000_000_000,
+            latest: i64::from(c) * 1_000_000_000_000_000,
+        }),
+        _ => {
+            let mut cast = Cast::default();
+            cast.declare(&["web", "app", "log:sidecar", "app.prestop=exec:/bin/hook"]);
+            let Input::Pod(fact) = cast.version(now, &["web"], |_| unreachable!("no container is named")) else {
+                unreachable!("a version is a pod's");
+            };
+            let mut fact = PodFact::clone(&fact);
+            let mut pod = PodIdentity::clone(&fact.pod);
+            (pod.cgroup_uid, pod.uid) = (
+                uid.clone(),
+                if h % 4 == 0 {
+                    PodUid(format!("uid{}", h % 8).into())
+                } else {
+                    uid
+                },
+            );
+            pod.is_static = h > 240;
+            fact.pod = std::sync::Arc::new(pod);
+            fact.deletion = (b % 3 == 0).then_some(Deletion {
+                timestamp: Wall(u64::from(c) << 56),
+                grace: Duration::from_secs(u64::from(d)),
+            });
+            fact.phase = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Unknown][usize::from(e % 4)];
+            fact.containers[0].id = id(f);
+            fact.containers[0].last = (g % 2 == 0).then(|| ended(g));
+            fact.containers[0].state = match h % 3 {
+                0 => ContainerState::Running,
+                1 => ContainerState::Waiting { reason: None },
+                _ => ContainerState::Terminated(ended(f)),
+            };
+            Input::Pod(std::sync::Arc::new(fact))
+        }
     }
 }
 
@@ -147,7 +243,9 @@ fn all_pods_of_a_node_deleted_in_the_same_second_are_told_each_and_once() {
     assert_eq!(outputs.len(), 110);
     let mut names = std::collections::BTreeSet::new();
     for output in outputs {
-        let Output::PodTerminated(pod) = output else { panic!("a container by itself") };
+        let Output::PodTerminated(pod) = output else {
+            panic!("a container by itself")
+        };
         assert_eq!(pod.verdict.headline, "clean");
         assert_eq!(pod.containers.len(), 1);
         names.insert(pod.pod.name.clone());
@@ -170,7 +268,15 @@ fn ten_thousand_pods_are_kept_within_the_bounds() {
         let (pods, held) = correlator.pods.sizes();
         assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
     }
-    let is_cap = |output: &Output| matches!(output, Output::Dropped { reason: DropReason::PodCap, .. });
+    let is_cap = |output: &Output| {
+        matches!(
+            output,
+            Output::Dropped {
+                reason: DropReason::PodCap,
+                ..
+            }
+        )
+    };
     let dropped = correlator.handle(now, Input::Tick).iter().any(is_cap);
     assert!(dropped, "more pods than are kept, and none was counted");
     // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.

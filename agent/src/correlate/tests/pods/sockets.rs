@@ -51,6 +51,7 @@ fn a_deletion_has_each_container_watched_once_and_let_go_once() {
             Output::Watch(cgroup) => format!("{} watch {}\n", super::at(now), cgroup.id),
             Output::Forget(cgroup) => format!("{} forget {}\n", super::at(now), cgroup.id),
             Output::Workload(workload) => format!("{} workload {}\n", super::at(now), workload.name),
+            Output::WorkloadGone(workload) => format!("{} workload gone {}\n", super::at(now), workload.name),
             _ => continue,
         };
         text.push_str(&line);

@@ -153,6 +153,30 @@ fn the_gone_are_read_for_an_hour_and_then_forgotten() {
     assert!(text.contains("\"back\"") && text.contains("\"here\""), "{text}");
 }
 
+/// A rollout: the Deployment's old ReplicaSet goes, its new one stays.
+#[test]
+fn a_workload_is_gone_with_the_last_that_bears_its_name() {
+    let metrics = metrics(10);
+    metrics.alive(at(1_000));
+    let [old, new] = ["old", "new"].map(|set| Workload {
+        through: Some(("ReplicaSet".into(), set.into(), None)),
+        ..workload("cart")
+    });
+    metrics.output(&Output::Workload(old.clone()));
+    metrics.output(&Output::Workload(new.clone()));
+    metrics.output(&Output::WorkloadGone(old));
+    metrics.alive(at(9_000));
+    assert!(series(&metrics).contains("\"cart\""));
+    metrics.output(&Output::WorkloadGone(new));
+    metrics.alive(at(19_000));
+    assert!(!series(&metrics).contains("\"cart\""));
+    // And one whose pods nobody announced is forgotten as well.
+    metrics.output(&ended(of("Deployment", "stray")));
+    assert!(series(&metrics).contains("\"stray\""));
+    metrics.alive(at(29_000));
+    assert!(!series(&metrics).contains("\"stray\""));
+}
+
 #[test]
 fn the_largest_advice_of_the_last_hour_stands() {
     let metrics = metrics(10);
@@ -172,6 +196,7 @@ fn the_largest_advice_of_the_last_hour_stands() {
         };
         advice.iter().map(short).collect::<Vec<_>>().join("; ")
     };
+    metrics.output(&Output::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(advise(AdviceKind::AcceptWhileDraining, None), "");
     assert_eq!(advise(AdviceKind::GraceShorter, Some(5)), "\"grace-shorter\" 5");

@@ -1,0 +1,107 @@
+//! The pods that are known: where their containers are, when each is looked at, and which go when there are too many.
+
+use crate::attribute::{ContainerId, PodUid};
+use crate::event::{Boot, CgroupId};
+use crate::termination::Output;
+
+use super::Pods;
+use super::pod::{Container, Held, Pod};
+use super::settle::Step;
+
+impl Pods {
+    pub(super) fn drop_sandboxes(&mut self, key: &PodUid) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        let before = pod.held.len();
+        let sandboxes: Vec<CgroupId> = pod.containers.iter().filter(|of| of.is_sandbox).map(|of| of.cgroup).collect();
+        pod.held.retain(|held| !sandboxes.contains(&held.termination.key.cgroup));
+        self.held = self.held.saturating_sub(before - pod.held.len());
+    }
+
+    /// A container that a cgroup's name had put elsewhere, and a status puts here.
+    pub(super) fn bring_home(&mut self, id: &ContainerId, key: &PodUid, now: Boot) {
+        let elsewhere = |pod: &&mut Pod| pod.key != *key && pod.containers.iter().any(|of| of.id == *id);
+        let Some(other) = self.pods.values_mut().find(elsewhere) else {
+            return;
+        };
+        let (moved, rest): (Vec<Container>, Vec<Container>) = other.containers.drain(..).partition(|of| of.id == *id);
+        other.containers = rest;
+        let (ends, rest): (Vec<Held>, Vec<Held>) = other.held.drain(..).partition(|held| held.id == *id);
+        other.held = rest;
+        let other = other.key.clone();
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        for container in &moved {
+            self.homes.insert(container.cgroup, key.clone());
+        }
+        pod.containers.extend(moved);
+        pod.held.extend(ends);
+        self.schedule(&other, now);
+    }
+
+    pub(super) fn living(&self, key: &PodUid) -> Vec<CgroupId> {
+        let containers = self.pods.get(key).map_or(&[][..], |pod| &pod.containers);
+        let lives = |of: &&Container| of.ended.is_none() && !of.is_sandbox;
+        containers.iter().filter(lives).map(|of| of.cgroup).collect()
+    }
+
+    pub(super) fn schedule(&mut self, key: &PodUid, now: Boot) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        pod.place();
+        let due = match pod.step(&self.api, &self.limits, now) {
+            Step::Wait(at) => at,
+            Step::Release(..) | Step::Finish | Step::Forget => Some(now),
+        };
+        if pod.due == due {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut pod.due, due) {
+            self.due.remove(&(old, key.clone()));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, key.clone()));
+        }
+    }
+
+    /// Where there are too many pods: those that are over go first, then those that the API does not know, then the longest quiet.
+    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut Vec<Output>) {
+        if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
+            return;
+        }
+        let worth = |pod: &Pod| (pod.told.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
+        let Some(least) = self.pods.values().min_by_key(|pod| worth(pod)).map(|pod| pod.key.clone()) else {
+            return;
+        };
+        while self.pods.get(&least).is_some_and(|pod| !pod.held.is_empty()) {
+            self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
+        }
+        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
+        self.forget(&least, out);
+    }
+
+    pub(super) fn forget(&mut self, key: &PodUid, out: &mut Vec<Output>) {
+        let Some(pod) = self.pods.remove(key) else { return };
+        if let Some(due) = pod.due {
+            self.due.remove(&(due, key.clone()));
+        }
+        self.held = self.held.saturating_sub(pod.held.len());
+        for container in &pod.containers {
+            self.homes.remove(&container.cgroup);
+        }
+        for id in pod.names.keys() {
+            if self.ids.get(id) == Some(key) {
+                self.ids.remove(id);
+            }
+        }
+        if let Some(fact) = &pod.fact {
+            self.uids.remove(&fact.pod.uid);
+            let used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
+            if !used.into_iter().any(|other| other.pod.workload == fact.pod.workload) {
+                let told = self.workloads.take(&fact.pod.workload);
+                out.extend(told.map(Output::WorkloadGone));
+            }
+        }
+    }
+
+    pub(super) fn of_home(&mut self, own: CgroupId) -> Option<&mut Container> {
+        self.pods.get_mut(self.homes.get(&own)?)?.container(own)
+    }
+}

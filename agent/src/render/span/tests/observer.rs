@@ -1,0 +1,147 @@
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::told;
+use crate::event::Boot;
+use crate::observe::{EndpointRemoval, Moment, Replacement, Rule};
+use crate::render::fixtures::{observation, pods as fixtures};
+use crate::render::id;
+use crate::render::span::{Options, Trace, removal, replacement};
+
+const BEGIN: Boot = Boot(3_600_000_000_000);
+
+fn at(millis: u64) -> Moment {
+    Moment {
+        at: BEGIN.plus(Duration::from_millis(millis)),
+        gap: None,
+    }
+}
+
+fn left(service: &str) -> EndpointRemoval {
+    EndpointRemoval {
+        pod: fixtures::identity(),
+        service: service.into(),
+        ports: ["http/TCP:8080".to_owned()].into(),
+        address_types: vec!["IPv4".into(), "IPv6".into()],
+        begin: at(0),
+        end: at(2400),
+        terminating: Some(at(0)),
+        not_ready: Some(at(0)),
+        not_serving: Some(at(1900)),
+        all_terminating: None,
+        publish_not_ready: false,
+    }
+}
+
+/// Not ready long before it was deleted, over a gap of the watch, of a Service that publishes it all the same.
+fn left_late() -> EndpointRemoval {
+    let late = Moment {
+        gap: Some(Duration::from_secs(5)),
+        ..at(2400)
+    };
+    EndpointRemoval {
+        end: late,
+        not_ready: Some(Moment {
+            at: BEGIN.minus(Duration::from_secs(60)),
+            gap: None,
+        }),
+        all_terminating: Some(at(100)),
+        publish_not_ready: true,
+        ..left("admin")
+    }
+}
+
+fn replaced() -> Replacement {
+    let mut by = (*fixtures::identity()).clone();
+    by.name = "cart-7d9f8b6c5-new".into();
+    by.uid = crate::attribute::PodUid("1a2b".into());
+    by.node = "node-8".into();
+    Replacement {
+        pod: fixtures::identity(),
+        by: by.into(),
+        rule: Rule::NextOfReplicaSet,
+        created: at(50),
+        scheduled: Some(at(70)),
+        ready: Some(at(4000)),
+        end: at(4000),
+    }
+}
+
+pub(super) fn traces(options: &Options) -> Vec<Trace> {
+    let offset = observation().wall_offset;
+    vec![
+        removal(&left_late(), offset, options),
+        replacement(&replaced(), offset, options),
+    ]
+}
+
+#[test]
+fn a_removal_is_below_the_root_of_the_agents_trace() {
+    let trace = removal(&left("cart"), observation().wall_offset, &Options::default());
+    expect![[r#"
+        resource epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
+        endpoint.removal < -: 0..2400 Unset
+          k8s.service.name=cart
+          epitaph.service.ports=["http/TCP:8080"]
+          epitaph.endpoint.address_types=["IPv4","IPv6"]
+          epitaph.endpoint.all_terminating=false
+          @0 endpoint.terminating 
+          @0 endpoint.not_ready 
+          @1900 endpoint.not_serving 
+          @2400 endpoint.gone 
+    "#]].assert_eq(&told(&trace, BEGIN, true));
+    let span = &trace.spans[0];
+    let expected = id::of_pod(&fixtures::identity(), "whatever boot");
+    assert_eq!(span.span_context.trace_id(), expected);
+    assert_eq!(span.parent_span_id, id::pod_root(expected));
+    assert!(span.span_context.is_sampled());
+}
+
+#[test]
+fn a_gap_is_said_and_what_was_before_the_begin_is_no_event() {
+    let trace = removal(&left_late(), observation().wall_offset, &Options::default());
+    expect![[r#"
+        resource epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
+        endpoint.removal < -: 0..2400 Unset
+          k8s.service.name=admin
+          epitaph.service.ports=["http/TCP:8080"]
+          epitaph.endpoint.address_types=["IPv4","IPv6"]
+          epitaph.endpoint.publish_not_ready_addresses=true
+          epitaph.endpoint.all_terminating=true
+          epitaph.watch.gap=5
+          @0 endpoint.terminating 
+          @100 service.all_terminating 
+          @1900 endpoint.not_serving 
+          @2400 endpoint.gone epitaph.watch.gap=5
+    "#]].assert_eq(&told(&trace, BEGIN, true));
+}
+
+#[test]
+fn a_replacement_names_the_pod_and_the_rule() {
+    let trace = replacement(&replaced(), observation().wall_offset, &Options::default());
+    expect![[r#"
+        resource epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
+        replacement < -: 50..4000 Unset
+          epitaph.replacement.pod.name=cart-7d9f8b6c5-new
+          epitaph.replacement.pod.uid=1a2b
+          epitaph.replacement.node.name=node-8
+          epitaph.replacement.rule=next-of-replica-set
+          epitaph.replacement.ready=true
+          @50 pod.created 
+          @70 pod.scheduled 
+          @4000 pod.ready 
+    "#]].assert_eq(&told(&trace, BEGIN, true));
+}
+
+#[test]
+fn each_service_has_a_span_of_its_own_and_a_retry_is_the_same() {
+    let (offset, options) = (observation().wall_offset, Options::default());
+    let of = |service: &str| removal(&left(service), offset, &options).spans[0].span_context.span_id();
+    assert_ne!(of("cart"), of("admin"));
+    assert_eq!(of("cart").to_string(), "2f542c51cf92cf81");
+    assert_eq!(
+        removal(&left("cart"), offset, &options),
+        removal(&left("cart"), offset, &options)
+    );
+}

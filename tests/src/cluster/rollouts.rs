@@ -1,0 +1,318 @@
+//! The rollout experiment: a Deployment is rolled under load, and what the agent says that clients saw is held against the
+//! clients' own log.
+
+use std::fmt::{self, Display, Formatter};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::node_name;
+use super::play::{Stage, tag, text, until};
+use super::stories::NAMESPACE;
+use super::stories::manifest::{container, merge, pod};
+use crate::victim::load::Totals;
+
+/// What the agent's count may be off by: this, or 2 % of the clients' own.
+const SLACK: u64 = 1;
+const REPLICAS: usize = 2;
+const GRACE: u32 = 12;
+/// Longer than kube-proxy and the clients ever need here, and well within the grace.
+const ENOUGH: u32 = 8;
+/// How late kube-proxy is where it is delayed.
+const LATE: Duration = Duration::from_secs(4);
+const AT_ONCE: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    None,
+    /// The sleep action, so many seconds.
+    Seconds(u32),
+    /// A hook that never ends.
+    Overrunning,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rollout {
+    /// How the server goes: a mode of `victim http`.
+    pub server: &'static str,
+    pub sleep: Sleep,
+    pub late_proxy: bool,
+}
+
+impl Display for Rollout {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let sleep = match self.sleep {
+            Sleep::None => "no-sleep".to_owned(),
+            Sleep::Seconds(seconds) => format!("sleep-{seconds}"),
+            Sleep::Overrunning => "overrun".to_owned(),
+        };
+        let proxy = if self.late_proxy { "late" } else { "prompt" };
+        write!(f, "{}-{sleep}-{proxy}", self.server)
+    }
+}
+
+/// What one rollout gave.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub rollout: Rollout,
+    /// By the clients' log: refused, reset, cut.
+    pub clients: [u64; 3],
+    pub answered: u64,
+    /// By the agent's traces of the pods that went.
+    pub agent: [u64; 3],
+    pub verdicts: Vec<String>,
+    /// The longest preStop sleep that was advised, seconds.
+    pub advised: Option<u64>,
+}
+
+impl Row {
+    /// The sums agree: which of the three a loss is called can differ by who looks, its being one cannot.
+    pub fn agrees(&self) -> bool {
+        let (clients, agent): (u64, u64) = (self.clients.iter().sum(), self.agent.iter().sum());
+        clients.abs_diff(agent) <= SLACK.max(clients / 50)
+    }
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let advised = self.advised.map_or("none".to_owned(), |seconds| format!("{seconds} s"));
+        let sign = if self.agrees() { "ok " } else { "BAD" };
+        write!(
+            f,
+            "{sign} {:32} answered {:5}, refused/reset/cut: clients {:?}, agent {:?}; advised sleep {advised}; {}",
+            self.rollout.to_string(),
+            self.answered,
+            self.clients,
+            self.agent,
+            self.verdicts.join(", ")
+        )
+    }
+}
+
+/// {no sleep, enough sleep, overrunning sleep} × {abrupt, close-and-drain, accept-and-drain}, and after each that lost something
+/// and was advised a sleep the same with that sleep: it must lose nothing.
+///
+/// # Errors
+/// A rollout could not be played.
+pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
+    let sleeps = [Sleep::None, Sleep::Seconds(ENOUGH), Sleep::Overrunning];
+    let servers = ["abrupt", "close-and-drain", "accept-and-drain"];
+    let every = servers.iter().flat_map(|server| {
+        sleeps.iter().map(move |&sleep| Rollout {
+            server,
+            sleep,
+            late_proxy,
+        })
+    });
+    let over = AtomicBool::new(false);
+    scope(|threads| {
+        let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, &over)));
+        let mut rows = several(stage, every.collect());
+        if let Ok(rows) = &mut rows {
+            let again = rows.iter().filter(|row| row.rollout.sleep == Sleep::None);
+            let again = again.filter_map(|row| {
+                let seconds = u32::try_from(row.advised?).ok()?;
+                Some(Rollout {
+                    sleep: Sleep::Seconds(seconds),
+                    ..row.rollout
+                })
+            });
+            rows.extend(several(stage, again.collect())?);
+        }
+        over.store(true, Ordering::Relaxed);
+        if let Some(held) = held {
+            held.join().expect("the thread that holds kube-proxy panicked")?;
+        }
+        rows
+    })
+}
+
+/// So many at a time.
+fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
+    let count = rollouts.len();
+    let queue = Mutex::new(rollouts.into_iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    scope(|threads| {
+        for _ in 0..AT_ONCE.min(count) {
+            threads.spawn(|| {
+                loop {
+                    let next = queue.lock().expect("no thread panics with it").next();
+                    let Some((place, rollout)) = next else { break };
+                    let row = stage.roll(rollout).with_context(|| format!("rollout {rollout}"));
+                    done.lock().expect("no thread panics with it").push((place, row));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("the threads are over");
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Whatever changes reaches the rules up to [`LATE`] later.
+fn hold_proxy(stage: &Stage, over: &AtomicBool) -> anyhow::Result<()> {
+    let node = stage.cluster.node(&node_name(1))?;
+    while !over.load(Ordering::Relaxed) {
+        node.hold("kube-proxy", true)?;
+        sleep(LATE);
+        node.hold("kube-proxy", false)?;
+        sleep(Duration::from_secs(1));
+    }
+    Ok(())
+}
+
+impl Stage {
+    fn roll(&self, rollout: Rollout) -> anyhow::Result<Row> {
+        let name = format!("roll-{rollout}");
+        let client = format!("{name}-client");
+        let here = |args: &[&str]| self.kubectl.run(&[args, &["--namespace", NAMESPACE]].concat());
+        self.remove(&name, &client)?;
+        self.apply(&deployment(&name, rollout))?;
+        let workload = format!("deployment/{name}");
+        here(&["rollout", "status", &workload, "--timeout=300s"])?;
+        let address = here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])?;
+        let mut spec = container("app", &["load", &format!("{address}:80"), "--clients=4", "--pause-ms=60"]);
+        spec["name"] = json!("app");
+        self.apply(&[pod(&client, json!({"restartPolicy": "Never", "containers": [spec]}))])?;
+        here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=300s"])?;
+        sleep(Duration::from_secs(3));
+
+        let before = self.uids(&name)?;
+        ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
+        here(&["rollout", "restart", &workload])?;
+        here(&["rollout", "status", &workload, "--timeout=300s"])?;
+        until(PATIENCE, "the old pods to be gone", || {
+            let now = self.uids(&name)?;
+            Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
+        })?;
+        sleep(Duration::from_secs(3));
+        here(&["exec", &client, "--", "sh", "-c", "kill -TERM 1"])?;
+        let over = format!("pod/{client}");
+        here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=120s"])?;
+        let log = here(&["logs", &client])?;
+        let log = log
+            .lines()
+            .rfind(|line| line.starts_with('{'))
+            .context("the client logged nothing")?;
+        let totals: Totals = serde_json::from_str(log).with_context(|| format!("read the client's log: {log}"))?;
+        ensure!(
+            totals.timeout + totals.other + totals.unreachable == 0,
+            "the client met something else: {log}"
+        );
+
+        let mut row = Row {
+            rollout,
+            clients: [totals.refused, totals.reset, totals.cut],
+            answered: totals.ok,
+            agent: [0; 3],
+            verdicts: Vec::new(),
+            advised: None,
+        };
+        for uid in &before {
+            self.add(uid, &mut row)?;
+        }
+        self.remove(&name, &client)?;
+        Ok(row)
+    }
+
+    /// What the agent's trace of a pod counts.
+    fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<()> {
+        let stops = until(PATIENCE, "the trace of a pod that went", || {
+            let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
+            let spans = traces
+                .iter()
+                .flat_map(|trace| trace["spans"].as_array().into_iter().flatten());
+            let spans: Vec<Value> = spans.cloned().collect();
+            let told = spans.iter().any(|span| span["operationName"] == "pod.termination");
+            Ok(told.then_some(spans))
+        })?;
+        for span in stops.iter().filter(|span| span["operationName"] == "container.stop") {
+            row.verdicts.push(text(&tag(span, "epitaph.verdict")));
+            ensure!(
+                tag(span, "epitaph.connections.observed") == true,
+                "its sockets were not observed: {span}"
+            );
+            for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
+                *sum += tag(span, &format!("epitaph.connections.{what}")).as_u64().unwrap_or(0);
+            }
+            // Jaeger gives a list of strings as the JSON of it.
+            let advice = text(&tag(span, "epitaph.advice"));
+            let advice: Vec<String> = serde_json::from_str(&advice).unwrap_or_default();
+            for line in advice.iter().filter(|line| line.starts_with("pre-stop-sleep-longer ")) {
+                let seconds = line.split(' ').nth(1).and_then(|word| word.parse().ok());
+                row.advised = row.advised.max(seconds);
+            }
+        }
+        Ok(())
+    }
+
+    fn uids(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        let selector = format!("story={name}");
+        let args = ["get", "pods", "--namespace", NAMESPACE, "--selector", &selector, "-o", "json"];
+        let pods = self.kubectl.json(&args)?;
+        let pods = pods["items"].as_array().into_iter().flatten();
+        Ok(pods.map(|pod| text(&pod["metadata"]["uid"])).collect())
+    }
+
+    fn remove(&self, name: &str, client: &str) -> anyhow::Result<()> {
+        for object in [
+            format!("deployment/{name}"),
+            format!("service/{name}"),
+            format!("pod/{client}"),
+        ] {
+            let args = [
+                "delete",
+                &object,
+                "--namespace",
+                NAMESPACE,
+                "--ignore-not-found",
+                "--grace-period=1",
+            ];
+            self.kubectl.run(&args)?;
+        }
+        Ok(())
+    }
+}
+
+fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
+    let mut server = container("app", &["http", rollout.server, "0.0.0.0:8080", "--stay-ready"]);
+    let hook = match rollout.sleep {
+        Sleep::None => Value::Null,
+        Sleep::Seconds(seconds) => json!({"sleep": {"seconds": seconds}}),
+        Sleep::Overrunning => json!({"exec": {"command": ["/victim", "hook", "600", "0"]}}),
+    };
+    merge(
+        &mut server,
+        json!({"readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 5}}),
+    );
+    if !hook.is_null() {
+        merge(&mut server, json!({"lifecycle": {"preStop": hook}}));
+    }
+    let template = pod(name, json!({"terminationGracePeriodSeconds": GRACE, "containers": [server]}));
+    let labels = json!({"story": name});
+    let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": labels});
+    vec![
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {
+                "replicas": REPLICAS,
+                "selector": {"matchLabels": labels},
+                "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+                "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+            },
+        }),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
+        }),
+    ]
+}

@@ -1,0 +1,297 @@
+//! Events as a real kube-apiserver takes them: the agent's sink, without an agent around it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph::attribute::PodUid;
+use epitaph::clock;
+use epitaph::event::{Boot, Observation};
+use epitaph::kubernetes::PodTermination;
+use epitaph::pod::{PodIdentity, Service, Workload};
+use epitaph::sink::kubernetes_events::{OUTCOMES, Outcome, Rate, Settings, Sink, Worker, start};
+use epitaph::source::pods::{Access, connect};
+use epitaph::termination::Output;
+use epitaph::verdict::{Cause, Exit, Severity, TrafficAxis, Verdict};
+use epitaph_tests::cluster::Tools;
+use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::skip::skip;
+use serde_json::Value;
+
+/// `poster` has what the sink's own 403 asks for, `nobody` has nothing.
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: going}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cart, namespace: shop}
+spec:
+  selector: {matchLabels: {app: cart}}
+  template:
+    metadata: {labels: {app: cart}}
+    spec:
+      containers: [{name: app, image: app}]
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: poster, namespace: shop}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: nobody, namespace: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: poster}
+rules:
+  - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: poster}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: poster}
+subjects: [{kind: ServiceAccount, name: poster, namespace: shop}]
+";
+
+const PODS: u64 = 110;
+/// Far more than any of it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
+    let Some(tools) = Tools::named()? else {
+        skip(
+            "events_stand_on_the_real_api_once_and_counted",
+            "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
+        );
+        return Ok(());
+    };
+    let directory = tempfile::tempdir()?;
+    let mut plane = ControlPlane::api_only(&tools, directory.path())?;
+    let kubectl = plane.kubectl();
+    kubectl.apply(CLUSTER)?;
+    let uid = kubectl.json(&["-n", "shop", "get", "deployment", "cart", "-o", "json"])?["metadata"]["uid"]
+        .as_str()
+        .context("the Deployment has no UID")?
+        .to_owned();
+    let poster = Access::Kubeconfig(plane.kubeconfig_of_service_account("shop", "poster")?);
+    let rollout: Vec<Output> = (0..PODS).map(|n| unclean("shop", &format!("cart-{n}"), &uid)).collect();
+
+    // A rollout: one Event for each pod, one for all of them on the Deployment.
+    let (sink, worker) = posting(&poster, 512, PATIENCE).await?;
+    offer(&sink, &rollout);
+    told(&sink, Outcome::Posted, 2 * PODS).await?;
+    worker.shutdown(PATIENCE).await;
+    let (of_pods, of_cart) = events(&kubectl, "shop")?;
+    assert_eq!(of_pods.len() as u64, PODS);
+    let of_cart = one(&of_cart)?;
+    assert_eq!(of_cart["series"]["count"], PODS);
+    for (field, value) in [
+        ("type", "Warning"),
+        ("reason", "UncleanTermination"),
+        ("action", "Terminate"),
+        ("reportingController", "epitaph.dev/agent"),
+        ("reportingInstance", "node-1"),
+        ("note", "pod `cart-0`: container `app`: it was killed"),
+    ] {
+        assert_eq!(of_cart[field], value, "{field}");
+    }
+    assert!(
+        of_pods
+            .iter()
+            .all(|event| event["note"] == "container `app`: it was killed" && event["series"].is_null())
+    );
+    let described = kubectl.run(&["-n", "shop", "describe", "deployment", "cart"])?;
+    ensure!(described.contains("UncleanTermination"), "{described}");
+
+    // The agent was started again and tells the last ones once more, and one that is new.
+    let (sink, worker) = posting(&poster, 512, PATIENCE).await?;
+    offer(&sink, &rollout[100..]);
+    told(&sink, Outcome::Known, 2 * (PODS - 100)).await?;
+    offer(&sink, &[unclean("shop", "cart-new", &uid)]);
+    told(&sink, Outcome::Posted, 2).await?;
+    let (of_pods, of_cart) = events(&kubectl, "shop")?;
+    assert_eq!(of_pods.len() as u64, PODS + 1);
+    assert_eq!(one(&of_cart)?["series"]["count"], PODS + 1);
+
+    // The Event on the Deployment expired: the next death begins a new one.
+    let name = one(&of_cart)?["metadata"]["name"].as_str().context("no name")?.to_owned();
+    kubectl.run(&["-n", "shop", "delete", "events.events.k8s.io", &name])?;
+    offer(&sink, &[unclean("shop", "cart-newer", &uid)]);
+    told(&sink, Outcome::Posted, 4).await?;
+    assert!(one(&events(&kubectl, "shop")?.1)?["series"].is_null());
+
+    // The API server is away for a while.
+    plane.stop_api_server()?;
+    offer(&sink, &[unclean("shop", "cart-meanwhile", &uid)]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(sink.stats().get(Outcome::Posted), 4);
+    plane.start_api_server()?;
+    told(&sink, Outcome::Posted, 6).await?;
+    assert_eq!(one(&events(&kubectl, "shop")?.1)?["series"]["count"], 2);
+
+    // A static pod's workload is its node, whose Events live in `default`.
+    let mut output = unclean("shop", "etcd-node-1", "node-1");
+    if let Output::PodTerminated(pod) = &mut output {
+        let mut identity = (*pod.pod).clone();
+        identity.is_static = true;
+        identity.workload = Workload {
+            kind: "Node".into(),
+            name: "node-1".into(),
+            api_version: Some("v1".into()),
+            ..identity.workload
+        };
+        pod.pod = Arc::new(identity);
+    }
+    offer(&sink, &[output]);
+    told(&sink, Outcome::Posted, 8).await?;
+    let in_default = kubectl.json(&["-n", "default", "get", "events.events.k8s.io", "-o", "json"])?;
+    let of_node = items(&in_default)?.iter().find(|event| event["regarding"]["kind"] == "Node");
+    assert_eq!(of_node.context("no Event on the node")?["regarding"]["name"], "node-1");
+
+    // Its namespace is being removed, which nobody finishes here: there is no controller manager.
+    kubectl.run(&["delete", "namespace", "going", "--wait=false"])?;
+    offer(&sink, &[unclean("going", "cart-1", &uid)]);
+    told(&sink, Outcome::NamespaceGone, 2).await?;
+    offer(&sink, &[unclean("never-was", "cart-1", &uid)]);
+    told(&sink, Outcome::NamespaceGone, 4).await?;
+    worker.shutdown(PATIENCE).await;
+    assert_eq!(untold(&sink), 4, "{:?}", sink.stats());
+
+    // RBAC says no: counted, and not tried for ever.
+    let nobody = Access::Kubeconfig(plane.kubeconfig_of_service_account("shop", "nobody")?);
+    let (sink, worker) = posting(&nobody, 512, Duration::ZERO).await?;
+    offer(&sink, &rollout[..2]);
+    told(&sink, Outcome::Forbidden, 4).await?;
+    worker.shutdown(PATIENCE).await;
+
+    // Nobody answers at all: what does not fit and what is left at the end is counted.
+    plane.stop_api_server()?;
+    let (sink, worker) = posting(&poster, 10, PATIENCE).await?;
+    offer(&sink, &rollout);
+    worker.shutdown(Duration::from_millis(200)).await;
+    assert_eq!(untold(&sink), 2 * PODS, "{:?}", sink.stats());
+    assert!(sink.stats().get(Outcome::QueueFull) > 0 && sink.stats().get(Outcome::Shutdown) > 0);
+    Ok(())
+}
+
+async fn posting(access: &Access, queue: usize, forbidden: Duration) -> anyhow::Result<(Sink, Worker)> {
+    let settings = Settings {
+        queue,
+        rate: Rate {
+            burst: 1_000,
+            per_second: 1_000,
+        },
+        pause: Duration::from_millis(50),
+        longest_pause: Duration::from_millis(200),
+        give_up_forbidden: forbidden,
+        ..Settings::of_node("node-1")
+    };
+    Ok(start(connect(access).await?, settings, clock::now))
+}
+
+fn offer(sink: &Sink, outputs: &[Output]) {
+    let observation = Observation {
+        boot_id: "boot".into(),
+        host: "node-1".into(),
+        kernel: "6.18".into(),
+        wall_offset: clock::wall_offset(),
+        since: Boot(0),
+        hybrid: false,
+    };
+    for output in outputs {
+        sink.offer(output, &observation, clock::now());
+    }
+}
+
+async fn told(sink: &Sink, outcome: Outcome, deaths: u64) -> anyhow::Result<()> {
+    let wait = async {
+        while sink.stats().get(outcome) < deaths {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(PATIENCE, wait).await.is_ok();
+    ensure!(in_time, "not {deaths} {}: {:?}", outcome.name(), sink.stats());
+    assert_eq!(sink.stats().get(outcome), deaths, "{:?}", sink.stats());
+    Ok(())
+}
+
+fn untold(sink: &Sink) -> u64 {
+    let told = [Outcome::Posted, Outcome::Known];
+    OUTCOMES
+        .into_iter()
+        .filter(|outcome| !told.contains(outcome))
+        .map(|outcome| sink.stats().get(outcome))
+        .sum()
+}
+
+/// Those on pods, and those on the Deployment.
+fn events(kubectl: &Kubectl, namespace: &str) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
+    let all = kubectl.json(&["-n", namespace, "get", "events.events.k8s.io", "-o", "json"])?;
+    let of = |kind: &str| -> anyhow::Result<Vec<Value>> {
+        let events = items(&all)?.iter().filter(|event| event["regarding"]["kind"] == kind);
+        Ok(events.cloned().collect())
+    };
+    Ok((of("Pod")?, of("Deployment")?))
+}
+
+fn items(list: &Value) -> anyhow::Result<&Vec<Value>> {
+    list["items"].as_array().context("no list of Events")
+}
+
+fn one(events: &[Value]) -> anyhow::Result<&Value> {
+    ensure!(events.len() == 1, "not one Event but {}", events.len());
+    Ok(&events[0])
+}
+
+fn unclean(namespace: &str, name: &str, owner: &str) -> Output {
+    let pod = PodIdentity {
+        uid: PodUid(format!("uid-of-{name}").into()),
+        cgroup_uid: PodUid(format!("uid-of-{name}").into()),
+        namespace: namespace.into(),
+        name: name.into(),
+        node: "node-1".into(),
+        workload: Workload {
+            kind: "Deployment".into(),
+            namespace: namespace.into(),
+            name: "cart".into(),
+            uid: Some(owner.into()),
+            api_version: Some("apps/v1".into()),
+            through: None,
+        },
+        is_static: false,
+        service: Service::default(),
+        created: None,
+    };
+    let now = clock::now();
+    Output::PodTerminated(Box::new(PodTermination {
+        pod: Arc::new(pod),
+        boot_id: "boot".into(),
+        asked: None,
+        request: None,
+        begin: now,
+        end: now,
+        containers: Vec::new(),
+        unseen: Vec::new(),
+        gone: None,
+        verdict: Verdict {
+            headline: "killed-after-grace",
+            cause: Cause::Deleted,
+            exit: Exit::KilledAfterGrace,
+            traffic: TrafficAxis::Quiet,
+            unclean: true,
+            severity: Severity::Critical,
+            sentence: "container `app`: it was killed".into(),
+            remedy: None,
+            advice: Vec::new(),
+            evidence: Vec::new(),
+        },
+    }))
+}

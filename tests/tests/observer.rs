@@ -1,0 +1,390 @@
+//! Observers on a real API server, with the rights of their manifest: slices and pods are written as the controllers write them,
+//! and a real Jaeger is asked for what became of it.
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph::attribute::PodUid;
+use epitaph::render::id;
+use epitaph_tests::agent::program;
+use epitaph_tests::cluster::Tools;
+use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::get;
+use epitaph_tests::jaeger::Jaeger;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What is waited for comes within seconds; the rest is for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+const STEP: Duration = Duration::from_millis(100);
+/// What is asserted not to come has come by then, on an idle machine.
+const QUIET: Duration = Duration::from_secs(6);
+const TO_END: Duration = Duration::from_secs(20);
+
+/// Both of a cluster's own, and what the observers' manifest needs.
+const NAMESPACES: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: private, annotations: {epitaph.dev/ignore: 'true'}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: epitaph}
+";
+
+struct Stage {
+    plane: ControlPlane,
+    kubectl: Kubectl,
+    jaeger: Jaeger,
+    epitaph: Epitaph,
+    kubeconfig: PathBuf,
+    directory: TempDir,
+}
+
+impl Stage {
+    /// None, said, where the caller (a test of that name) cannot be played.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        let Some(tools) = Tools::named()? else {
+            skip(
+                test,
+                "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
+            );
+            return Ok(None);
+        };
+        #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
+        let Some(jaeger) = std::env::var_os("EPITAPH_JAEGER") else {
+            skip(
+                test,
+                "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+            );
+            return Ok(None);
+        };
+        let directory = tempfile::tempdir()?;
+        let jaeger = Jaeger::start(jaeger.as_ref(), &directory.path().join("jaeger.log"))?;
+        let plane = ControlPlane::api_only(&tools, &directory.path().join("plane"))?;
+        let kubectl = plane.kubectl();
+        kubectl.apply(NAMESPACES)?;
+        // Its Deployment stays a wish: no controller runs here.
+        kubectl.apply(include_str!("../../deploy/kubernetes/observer.yaml"))?;
+        let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
+        let copy = directory.path().join("bin");
+        std::fs::create_dir(&copy)?;
+        Ok(Some(Stage {
+            kubeconfig: plane.kubeconfig_of_service_account("epitaph", "epitaph-observer")?,
+            epitaph: Epitaph::copied(&program(binaries), &copy)?,
+            plane,
+            kubectl,
+            jaeger,
+            directory,
+        }))
+    }
+
+    fn observer(&self, more: &[&str]) -> anyhow::Result<Service> {
+        let otlp = format!("http://127.0.0.1:{}", self.jaeger.ports().otlp_grpc);
+        let kubeconfig = self.kubeconfig.to_str().context("a path of ours is text")?;
+        let mut args = vec!["--kubeconfig", kubeconfig, "--otlp", &otlp, "--otlp-protocol", "grpc"];
+        args.extend(["--set", "observer.namespace=epitaph", "--log", "info,epitaph=debug"]);
+        args.extend(more);
+        Service::of("observer", &self.epitaph, self.directory.path(), &args)
+    }
+
+    /// A running pod of this ReplicaSet (or another kind), as the kubelet says it: its UID.
+    fn pod(&self, namespace: &str, name: &str, owner: (&str, &str)) -> anyhow::Result<String> {
+        let (kind, of) = owner;
+        let api_version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+        let reference =
+            json!({"apiVersion": api_version, "kind": kind, "name": of, "uid": format!("uid-{of}"), "controller": true});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": [reference]},
+            "spec": {"nodeName": "node-1", "containers": [{"name": "app", "image": "app"}]},
+        });
+        self.kubectl.run_with(&["create", "-f", "-"], &pod.to_string())?;
+        let created = self.kubectl.json(&["-n", namespace, "get", "pod", name, "-o", "json"])?;
+        Ok(created["metadata"]["uid"].as_str().context("no UID")?.to_owned())
+    }
+
+    fn runs(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let status = json!({"status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{
+                "name": "app", "image": "app", "imageID": "", "ready": true, "restartCount": 0,
+                "containerID": format!("containerd://{:064x}", 7), "state": {"running": {}},
+            }],
+        }});
+        let patch = [
+            "-n",
+            namespace,
+            "patch",
+            "pod",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+        ];
+        self.kubectl.run(&[&patch[..], &[&status.to_string()]].concat()).map(drop)
+    }
+
+    /// The Service's slice, with these pods: name, UID, ready, serving, terminating.
+    fn slice(&self, namespace: &str, service: &str, pods: &[(&str, &str, [bool; 3])]) -> anyhow::Result<()> {
+        let endpoint = |(name, uid, [ready, serving, terminating]): &(&str, &str, [bool; 3])| {
+            json!({
+                "addresses": ["10.0.0.1"],
+                "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+                "targetRef": {"kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
+            })
+        };
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("{service}-1"), "namespace": namespace,
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+        });
+        self.kubectl.apply(&slice.to_string())
+    }
+
+    /// The request; the object stays until the kubelet's second one.
+    fn delete(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+        self.kubectl
+            .run(&["-n", namespace, "delete", "pod", name, "--wait=false"])
+            .map(drop)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let args = ["-n", namespace, "delete", "pod", name, "--grace-period=0", "--force"];
+        self.kubectl.run(&args).map(drop)
+    }
+
+    /// A pod of a ReplicaSet leaves its Service and is replaced, as it happens in a cluster: its UID and the other's.
+    fn roll(&self, namespace: &str, service: &str, old: &str, new: &str) -> anyhow::Result<(String, String)> {
+        let owner = ("ReplicaSet", service);
+        let uid = self.pod(namespace, old, owner)?;
+        self.runs(namespace, old)?;
+        self.slice(namespace, service, &[(old, &uid, READY)])?;
+        self.delete(namespace, old)?;
+        self.slice(namespace, service, &[(old, &uid, TERMINATING)])?;
+        let by = self.pod(namespace, new, owner)?;
+        self.slice(namespace, service, &[(old, &uid, [false, false, true])])?;
+        self.slice(namespace, service, &[])?;
+        self.gone(namespace, old)?;
+        self.runs(namespace, new)?;
+        Ok((uid, by))
+    }
+
+    /// The spans of a pod's trace once there are so many; with none wanted, those after a while.
+    fn spans(&self, uid: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+        let trace = id::pod_trace_id(&PodUid(uid.into()), None).to_string();
+        let begin = Instant::now();
+        loop {
+            let spans = match self.jaeger.trace(&trace)? {
+                Some(trace) => trace["spans"].as_array().context("no spans")?.clone(),
+                None => Vec::new(),
+            };
+            let enough = count > 0 && spans.len() >= count;
+            if enough || begin.elapsed() > if count == 0 { QUIET } else { PATIENCE } {
+                return Ok(spans);
+            }
+            sleep(STEP);
+        }
+    }
+}
+
+const READY: [bool; 3] = [true, true, false];
+const TERMINATING: [bool; 3] = [false, true, true];
+
+fn role(observer: &Service) -> anyhow::Result<String> {
+    let (_, body) = get(observer.port, "/readyz")?;
+    let ready: Value = serde_json::from_str(&body)?;
+    Ok(ready["role"].as_str().context("no role")?.to_owned())
+}
+
+/// Waits until it is active and knows everything.
+fn until_active(observer: &Service) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 {
+            return Ok(());
+        }
+        sleep(STEP);
+    }
+    bail!("it did not become active: {}", observer.log())
+}
+
+fn tag<'a>(span: &'a Value, key: &str) -> &'a Value {
+    let mut tags = span["tags"].as_array().into_iter().flatten();
+    tags.find(|tag| tag["key"] == key).map_or(&Value::Null, |tag| &tag["value"])
+}
+
+fn named<'a>(spans: &'a [Value], name: &str) -> anyhow::Result<&'a Value> {
+    let found: Vec<_> = spans.iter().filter(|span| span["operationName"] == name).collect();
+    ensure!(found.len() == 1, "{} spans {name} in {spans:#?}", found.len());
+    Ok(found[0])
+}
+
+fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::Result<()> {
+    let spans = stage.spans(uid, 2)?;
+    assert_eq!(spans.len(), 2, "{spans:#?}");
+    let removal = named(&spans, "endpoint.removal")?;
+    assert_eq!(tag(removal, "k8s.service.name"), service);
+    assert_eq!(tag(removal, "epitaph.endpoint.all_terminating"), true);
+    assert!(tag(removal, "epitaph.watch.gap").is_null(), "{removal:#}");
+    let logs: Vec<_> = removal["logs"].as_array().into_iter().flatten().collect();
+    let events: Vec<_> = logs
+        .iter()
+        .map(|log| log["fields"][0]["value"].as_str().unwrap_or_default())
+        .collect();
+    let expected = [
+        "endpoint.terminating",
+        "endpoint.not_ready",
+        "service.all_terminating",
+        "endpoint.not_serving",
+        "endpoint.gone",
+    ];
+    assert_eq!(events, expected);
+    let replacement = named(&spans, "replacement")?;
+    assert_eq!(tag(replacement, "epitaph.replacement.pod.uid"), by.as_str());
+    assert_eq!(tag(replacement, "epitaph.replacement.rule"), "next-of-replica-set");
+    assert_eq!(tag(replacement, "epitaph.replacement.ready"), true);
+    // Both hang below the root, which is an agent's to tell.
+    let trace = id::pod_trace_id(&PodUid(uid.as_str().into()), None);
+    for span in [removal, replacement] {
+        assert_eq!(span["references"][0]["spanID"], id::pod_root(trace).to_string());
+    }
+    Ok(())
+}
+
+#[test]
+fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("observers_take_turns_and_tell_everything_once")? else {
+        return Ok(());
+    };
+    let mut first = stage.observer(&[])?;
+    until_active(&first)?;
+    let mut second = stage.observer(&[])?;
+    assert_eq!(role(&second)?, "standby", "{}", second.log());
+    assert_eq!(get(second.port, "/readyz")?.0, 200, "a standby is ready");
+
+    let rolled = stage.roll("shop", "web", "web-a", "web-b")?;
+    check(&stage, &rolled, "web")?;
+    first.until("epitaph_observer_spans_total", &[], 2.0)?;
+    assert_eq!(first.metric("epitaph_observer_active", &[])?, 1.0);
+    assert_eq!(second.metric("epitaph_observer_active", &[])?, 0.0);
+
+    // Told to end, it lets go: the other is active long before the Lease would have run out.
+    let asked = Instant::now();
+    assert!(first.end(TO_END)?.success(), "{}", first.log());
+    until_active(&second)?;
+    assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
+    let lease = stage
+        .kubectl
+        .json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
+    assert_eq!(lease["spec"]["leaseTransitions"], 1, "{lease:#}");
+    let rolled_again = stage.roll("shop", "web", "web-c", "web-d")?;
+    check(&stage, &rolled_again, "web")?;
+    // What the first one told is not told again.
+    check(&stage, &rolled, "web")?;
+
+    // The API server restarts in the middle: what happened meanwhile is told with its gap.
+    let uid = stage.pod("shop", "web-e", ("ReplicaSet", "web"))?;
+    stage.runs("shop", "web-e")?;
+    stage.slice("shop", "web", &[("web-e", &uid, READY)])?;
+    second.until("epitaph_observer_known", &["object=\"endpoints\""], 1.0)?;
+    stage.plane.stop_api_server()?;
+    second.until("epitaph_observer_watch_breaks_total", &["watch=\"endpointslices\""], 1.0)?;
+    stage.plane.start_api_server()?;
+    stage.delete("shop", "web-e")?;
+    stage.slice("shop", "web", &[("web-e", &uid, TERMINATING)])?;
+    stage.slice("shop", "web", &[])?;
+    stage.gone("shop", "web-e")?;
+    let spans = stage.spans(&uid, 1)?;
+    assert_eq!(
+        tag(named(&spans, "endpoint.removal")?, "k8s.service.name"),
+        "web",
+        "{}",
+        second.log()
+    );
+
+    // An observer that dies lets go of nothing: the next one waits for the Lease's end.
+    second.kill()?;
+    let third = stage.observer(&[])?;
+    until_active(&third)?;
+    let lease = stage
+        .kubectl
+        .json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
+    assert_eq!(lease["spec"]["leaseTransitions"], 2, "{lease:#}");
+    let rolled_last = stage.roll("shop", "web", "web-f", "web-g")?;
+    check(&stage, &rolled_last, "web")
+}
+
+#[test]
+fn an_observer_tells_nothing_of_those_who_opted_out_or_of_what_it_did_not_see_begin() -> anyhow::Result<()> {
+    let test = "an_observer_tells_nothing_of_those_who_opted_out_or_of_what_it_did_not_see_begin";
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    let early = stage.pod("shop", "early", ("ReplicaSet", "web"))?;
+    stage.runs("shop", "early")?;
+    stage.slice("shop", "web", &[("early", &early, READY)])?;
+    stage.delete("shop", "early")?;
+    stage.slice("shop", "web", &[("early", &early, TERMINATING)])?;
+
+    let observer = stage.observer(&["--set", "observer.election=false"])?;
+    until_active(&observer)?;
+    stage.slice("shop", "web", &[])?;
+    stage.gone("shop", "early")?;
+    let (private, _) = stage.roll("private", "safe", "safe-a", "safe-b")?;
+    let rolled = stage.roll("shop", "admin", "admin-a", "admin-b")?;
+    check(&stage, &rolled, "admin")?;
+    observer.until("epitaph_observer_dropped_total", &["reason=\"begin_unseen\""], 1.0)?;
+    for uid in [early, private] {
+        let spans = stage.spans(&uid, 0)?;
+        assert!(spans.is_empty(), "{spans:#?}");
+    }
+
+    // One with an election, beside this one: it is warned of.
+    let mut other = stage.observer(&[])?;
+    until_active(&other)?;
+    assert!(other.end(TO_END)?.success());
+    Ok(())
+}
+
+#[test]
+fn a_missing_rule_is_named() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_missing_rule_is_named")? else {
+        return Ok(());
+    };
+    let rules = stage
+        .kubectl
+        .json(&["get", "clusterrole", "epitaph-observer", "-o", "json"])?;
+    let rules: Vec<&Value> = rules["rules"]
+        .as_array()
+        .context("no rules")?
+        .iter()
+        .filter(|rule| rule["resources"][0] != "endpointslices")
+        .collect();
+    let patch = json!({"rules": rules}).to_string();
+    let args = ["patch", "clusterrole", "epitaph-observer", "--type=merge", "-p", &patch];
+    stage.kubectl.run(&args)?;
+    let error = match stage.observer(&["--set", "observer.election=false"]) {
+        Ok(_) => bail!("it says that it is ready"),
+        Err(error) => error.to_string(),
+    };
+    let rule = "{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}";
+    assert!(error.contains(rule), "{error}");
+    Ok(())
+}
