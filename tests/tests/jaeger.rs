@@ -72,8 +72,8 @@ async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
     ];
     let whole = id::of_pod(&pod.pod, &pod.boot_id);
     for (times, protocol, port) in [
-        (1, Protocol::Grpc, jaeger.otlp_grpc),
-        (2, Protocol::HttpProtobuf, jaeger.otlp_http),
+        (1, Protocol::Grpc, jaeger.ports().otlp_grpc),
+        (2, Protocol::HttpProtobuf, jaeger.ports().otlp_http),
     ] {
         send(protocol, port, &traces).await?;
         until_saved(&jaeger, "cart", times * spans(&traces)).await?;
