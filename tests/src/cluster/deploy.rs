@@ -48,6 +48,8 @@ pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
 fn ours(mut object: Value, collector: &str, digest: &str) -> Value {
     if let Some(Value::Array(env)) = object.pointer_mut("/spec/template/spec/containers/0/env") {
         env.push(json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}));
+        // Jaeger takes traces alone.
+        env.push(json!({"name": "OTEL_METRICS_EXPORTER", "value": "none"}));
         object["spec"]["template"]["metadata"]["annotations"] = json!({"epitaph.test/image": digest});
     }
     object
