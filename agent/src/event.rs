@@ -47,7 +47,7 @@ impl WallOffset {
     }
 
     pub const fn boot(self, at: Wall) -> Boot {
-        Boot(at.0.saturating_sub_signed(self.0))
+        Boot(at.0.saturating_add_signed(self.0.saturating_neg()))
     }
 }
 
