@@ -184,17 +184,22 @@ impl OnDuty {
                     synced: false,
                 });
             }
-            (false, Some(_)) => {
-                tracing::warn!("the Lease is not ours any more: nothing is observed; what was under way is not told");
-                self.term = None;
-            }
+            (false, Some(_)) => self.leave(),
             _ => {}
         }
     }
 
+    fn leave(&mut self) {
+        if self.term.take().is_some() {
+            tracing::warn!("the Lease is not ours any more: nothing is observed; what was under way is not told");
+        }
+    }
+
     fn feed(&mut self, at: Boot, input: Input) {
-        // Between two looks at the Lease it may have run out.
+        // Between two looks at the Lease it may have run out. What is not taken now would be missing for the rest of the term,
+        // should a late answer prolong it.
         if !self.seat.is_ours(clock::now()) {
+            self.leave();
             return;
         }
         let Some(term) = &mut self.term else { return };
