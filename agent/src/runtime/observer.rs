@@ -366,21 +366,19 @@ impl Seat {
     }
 
     /// Lets go of the Lease, where it is ours.
-    fn release(mut self) -> impl Future<Output = ()> {
-        async move {
-            let released = async {
-                if self.asking.is_some() {
-                    self.answered().await;
-                }
-                let now = clock::now();
-                let ask = self.election.as_mut()?.release(clock::wall_offset().wall(now))?;
-                Some(self.lease.as_mut()?.ask(ask).await)
-            };
-            match tokio::time::timeout(RELEASE, released).await {
-                Ok(Some(Answer::Is(_))) => tracing::info!("the Lease is free"),
-                Ok(Some(_)) | Err(_) => tracing::warn!("could not let go of the Lease: the next observer waits for its end"),
-                Ok(None) => {}
+    async fn release(mut self) {
+        let released = async {
+            if self.asking.is_some() {
+                self.answered().await;
             }
+            let now = clock::now();
+            let ask = self.election.as_mut()?.release(clock::wall_offset().wall(now))?;
+            Some(self.lease.as_mut()?.ask(ask).await)
+        };
+        match tokio::time::timeout(RELEASE, released).await {
+            Ok(Some(Answer::Is(_))) => tracing::info!("the Lease is free"),
+            Ok(Some(_)) | Err(_) => tracing::warn!("could not let go of the Lease: the next observer waits for its end"),
+            Ok(None) => {}
         }
     }
 }
