@@ -1,5 +1,7 @@
 //! When a subject's time has come: its death is judged, its next life begins, or its facts are forgotten.
 
+use std::time::Duration;
+
 use crate::event::{Boot, CgroupId};
 use crate::termination::{OomKill, Output};
 use crate::verdict::judge::Open;
@@ -7,6 +9,10 @@ use crate::verdict::judge::Open;
 use super::finish::Context;
 use super::subject::{Candidate, ProcessId, State};
 use super::{Correlator, GONE, KEEP_GONE, Limits, WATCH, finish, traffic};
+
+/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal tells whether
+/// the container ended. Where that never comes, this is waited for.
+const STAGE: Duration = Duration::from_secs(60);
 
 impl Correlator {
     pub(super) fn reschedule(&mut self, own: CgroupId) {
@@ -264,8 +270,13 @@ fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
 }
 
 fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
-    let exit = state.main().and_then(|main| main.exit_at()).map(|at| at.plus(limits.linger));
-    exit.or_else(|| state.removed.map(|at| at.plus(limits.reorder.max(limits.linger))))
+    let removed = state.removed.map(|at| at.plus(limits.reorder.max(limits.linger)));
+    let exit = state.main().and_then(|main| main.exit_at());
+    let due = exit.map(|at| at.plus(limits.linger));
+    match (exit, due) {
+        (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
+        _ => due.or(removed),
+    }
 }
 
 /// A child's OOM kill is news of its own where the main process lives on.

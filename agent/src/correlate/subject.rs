@@ -125,6 +125,15 @@ impl State {
         is_container && ended_well && !ended.is_ns_init() && next.is_ns_init()
     }
 
+    /// Its end may be that of a runtime's own process whose init nobody has heard of yet.
+    pub fn may_be_stage(&self) -> bool {
+        let Some(main) = self.main() else { return false };
+        let is_container = matches!(self.subject, Subject::Container { .. });
+        let ended_well = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&main.id);
+        let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
+        is_container && ended_well && !main.is_ns_init() && alone
+    }
+
     fn was_asked(&self, id: &ProcessId) -> bool {
         let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
         signals.iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())

@@ -117,6 +117,11 @@ impl Election {
         self.seen.as_ref()?.is.record.holder.as_deref()
     }
 
+    /// Another one may have had it meanwhile. False where it ran out while nobody could be asked, and it is still in our name.
+    pub fn is_lost(&self) -> bool {
+        self.holder() != Some(&self.identity)
+    }
+
     /// What to ask now; one question at a time.
     pub fn ask(&mut self, now: Boot, wall: Wall) -> Option<Ask> {
         if self.renewed.is_some() && !self.leads(now) {

@@ -189,6 +189,14 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
 
+    // Loading takes a while on a slow machine: whoever asks meanwhile gets an answer.
+    let serving = server.map(|server| {
+        let mut stop = stop.clone();
+        tokio::spawn(server.serve(export.metrics.clone(), health.clone(), clock::now, async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+        }))
+    });
+
     let kernel = Kernel::load(&config.kernel.options())?;
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
     if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
@@ -232,7 +240,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         None => None,
     };
     let mut sinks = sinks(&config, &export, terminal);
-    sinks.health = health.clone();
+    sinks.health = health;
     // A person who watches must not write to the cluster.
     let events = pods.as_ref().filter(|_| is_agent && config.kubernetes.events).map(|pods| {
         let settings = kubernetes_events::Settings::of_node(&pods.node);
@@ -243,13 +251,6 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         sinks.events = Some(sink);
         worker
     });
-    let serving = server.map(|server| {
-        let mut stop = stop.clone();
-        tokio::spawn(server.serve(export.metrics.clone(), health, clock::now, async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-        }))
-    });
-
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
     let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,

@@ -133,6 +133,10 @@ struct Term {
     /// What the machine was told last: three watches tell side by side.
     told: Boot,
     synced: bool,
+    /// The Lease ran out while nobody could be asked: nothing is taken in and nothing is told until it is ours again.
+    paused: bool,
+    /// Said by the machine just as it ran out.
+    held: Vec<Output>,
 }
 
 /// Of the sources' totals, what `/metrics` has already.
@@ -160,7 +164,9 @@ impl OnDuty {
                 },
                 _ = ticks.tick() => {
                     self.take_or_leave();
-                    self.feed(clock::now(), Input::Tick);
+                    if self.seat.is_ours(clock::now()) {
+                        self.feed(clock::now(), Input::Tick);
+                    }
                     self.tell();
                 }
             }
@@ -174,7 +180,7 @@ impl OnDuty {
     fn take_or_leave(&mut self) {
         let now = clock::now();
         self.seat.look_after(now);
-        match (self.seat.is_ours(now), &self.term) {
+        match (self.seat.is_ours(now), &mut self.term) {
             (true, None) => {
                 tracing::info!("active: watching EndpointSlices, pods and namespaces");
                 self.term = Some(Term {
@@ -182,35 +188,40 @@ impl OnDuty {
                     cluster: Cluster::start(&self.client, &self.stats),
                     told: now,
                     synced: false,
+                    paused: false,
+                    held: Vec::new(),
                 });
             }
-            (false, Some(_)) => self.leave(),
+            (true, Some(term)) if term.paused => {
+                tracing::info!("active again: the Lease was nobody else's meanwhile");
+                term.paused = false;
+            }
+            (false, Some(_)) if self.seat.is_lost() => {
+                tracing::warn!("the Lease is another's: nothing is observed any more; what was under way is not told");
+                self.term = None;
+            }
+            (false, Some(term)) if !term.paused => {
+                tracing::warn!("the Lease could not be renewed: nothing is told until it is ours again");
+                term.paused = true;
+            }
             _ => {}
         }
     }
 
-    fn leave(&mut self) {
-        if self.term.take().is_some() {
-            tracing::warn!("the Lease is not ours any more: nothing is observed; what was under way is not told");
-        }
-    }
-
     fn feed(&mut self, at: Boot, input: Input) {
-        // Between two looks at the Lease it may have run out. What is not taken now would be missing for the rest of the term,
-        // should a late answer prolong it.
-        if !self.seat.is_ours(clock::now()) {
-            self.leave();
-            return;
-        }
         let Some(term) = &mut self.term else { return };
         term.told = term.told.max(at);
-        let outputs = term.observer.handle(term.told, input);
+        term.held.extend(term.observer.handle(term.told, input));
         if !term.synced && term.observer.is_synced() {
             term.synced = true;
             let (pods, endpoints) = term.observer.known();
             tracing::info!(pods, endpoints, "everything is known: what happens from here on is told");
         }
-        for output in outputs {
+        // Between two looks at the Lease it may have run out.
+        if !self.seat.is_ours(clock::now()) {
+            return;
+        }
+        for output in term.held.drain(..) {
             self.metrics.output(&output);
             let Some(traces) = &self.traces else { continue };
             let offset = clock::wall_offset();
@@ -229,7 +240,7 @@ impl OnDuty {
         self.health.alive(clock::now());
         self.health.duty(Duty {
             ready: match &self.term {
-                Some(term) => term.synced,
+                Some(term) => term.synced && !term.paused,
                 None => self.seat.is_known(),
             },
             role: match (&self.term, self.seat.is_known()) {
@@ -239,7 +250,7 @@ impl OnDuty {
             },
             lease_holder: self.seat.holder(),
         });
-        self.metrics.active(self.term.is_some());
+        self.metrics.active(self.term.as_ref().is_some_and(|term| !term.paused));
         let known = self.term.as_ref().map(|term| term.observer.known());
         self.metrics.known(known.unwrap_or_default());
         for watch in Watch::ALL {
@@ -253,11 +264,11 @@ impl OnDuty {
     }
 }
 
-/// Never where there is no term.
+/// Never where there is no term, or it is paused: the queue fills, and the watches wait.
 async fn next(term: &mut Option<Term>) -> Option<(Boot, Input)> {
     match term {
-        Some(term) => term.cluster.next().await,
-        None => std::future::pending().await,
+        Some(term) if !term.paused => term.cluster.next().await,
+        _ => std::future::pending().await,
     }
 }
 
@@ -296,6 +307,10 @@ impl Seat {
 
     fn is_ours(&self, now: Boot) -> bool {
         self.election.as_ref().is_none_or(|election| election.leads(now))
+    }
+
+    fn is_lost(&self) -> bool {
+        self.election.as_ref().is_some_and(Election::is_lost)
     }
 
     /// Somebody holds it, as far as the API server said.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::images::EPITAPH;
 use super::{Cluster, HOST_FOR_GUESTS};
@@ -19,25 +19,40 @@ pub const NAMESPACE: &str = "epitaph";
 pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
     let kubectl = cluster.control_plane()?.kubectl();
     let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?.ports();
-    let collector = format!("OTEL_EXPORTER_OTLP_ENDPOINT=http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_grpc);
-    let version = json!({"spec": {"template": {"metadata": {"annotations": {
-        "epitaph.test/image": cluster.imported(EPITAPH)?,
-    }}}}});
+    let collector = format!("http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_http);
+    let digest = cluster.imported(EPITAPH)?;
     let workloads = [
         ("agent.yaml", "daemonset/epitaph-agent"),
         ("observer.yaml", "deployment/epitaph-observer"),
     ];
-    for (file, workload) in workloads {
-        kubectl.apply(&manifest(file)?)?;
-        let here = |args: &[&str]| kubectl.run(&[&["--namespace", NAMESPACE], args].concat());
-        here(&["set", "env", workload, &collector])?;
-        here(&["patch", workload, "--patch", &version.to_string()])?;
+    for (file, _) in workloads {
+        // Only to have them as JSON.
+        let args = ["create", "--dry-run=client", "--output=json", "-f", "-"];
+        let objects = kubectl.run_with(&args, &manifest(file)?)?;
+        let objects = serde_json::Deserializer::from_str(&objects).into_iter::<Value>();
+        let objects = objects.map(|object| object.map(|object| ours(object, &collector, &digest)));
+        let objects = objects
+            .collect::<Result<Vec<Value>, _>>()
+            .with_context(|| format!("read {file}"))?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        kubectl.apply(&list.to_string())?;
     }
     for (_, workload) in workloads {
         let args = ["--namespace", NAMESPACE, "rollout", "status", workload, "--timeout=300s"];
         kubectl.run(&args).with_context(|| format!("deploy {workload}"))?;
     }
     Ok(())
+}
+
+/// In one step: each change of a template is a rollout.
+fn ours(mut object: Value, collector: &str, digest: &str) -> Value {
+    if let Some(Value::Array(env)) = object.pointer_mut("/spec/template/spec/containers/0/env") {
+        env.push(json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}));
+        // Jaeger takes traces alone.
+        env.push(json!({"name": "OTEL_METRICS_EXPORTER", "value": "none"}));
+        object["spec"]["template"]["metadata"]["annotations"] = json!({"epitaph.test/image": digest});
+    }
+    object
 }
 
 fn manifest(file: &str) -> anyhow::Result<String> {

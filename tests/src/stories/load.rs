@@ -40,21 +40,21 @@ pub(super) static STORIES: &[Story] = &[
     loaded(
         "load-abrupt",
         "under load it exits 0 at SIGTERM: requests in hand are cut, those who come later are refused",
-        &["http", "abrupt", ANY],
+        &["http", "abrupt", ANY, "--in-hand"],
         STALE,
         CUT,
     ),
     loaded(
         "load-abrupt-kept",
         "the same, with connections that are kept: idle ones lose nothing",
-        &["http", "abrupt", ANY],
+        &["http", "abrupt", ANY, "--in-hand"],
         STALE_AND_KEPT,
         CUT,
     ),
     loaded(
         "load-abrupt-ipv6",
         "the same on ::1",
-        &["http", "abrupt", "[::1]:0"],
+        &["http", "abrupt", "[::1]:0", "--in-hand"],
         STALE,
         CUT,
     ),
@@ -98,7 +98,7 @@ pub(super) static STORIES: &[Story] = &[
         ..loaded(
             "load-in-a-network-of-its-own",
             "it exits 0 at SIGTERM under load, in a network namespace behind veth, probed by a kubelet",
-            &["http", "abrupt", ANY],
+            &["http", "abrupt", ANY, "--in-hand"],
             STALE_AND_PROBED,
             CUT,
         )

@@ -14,6 +14,8 @@ use crate::sys::boot_now;
 const MS: u64 = 1_000_000;
 /// Longest sleep of the loop, milliseconds.
 const ROUND: u64 = 20;
+/// How long `--in-hand` waits for a request.
+const NEXT_REQUEST: u64 = 1000 * MS;
 /// Nobody's request is longer.
 const REQUEST: usize = 64 << 10;
 
@@ -32,12 +34,16 @@ enum Mode {
 ///
 /// Options: `--work-ms=N` of each request (30), `--drain-ms=N` (5000): with `accept-and-drain` how long it goes on accepting, with
 /// `close-and-drain` how long it waits for requests in hand; `--stay-ready`: `/ready` says 200 after the stop signal too, not 503;
-/// `--unavailable`: after the stop signal every path says 503.
+/// `--unavailable`: after the stop signal every path says 503; `--in-hand`: with `abrupt`, goes only once it has a request in hand (clients
+/// can happen to pause all at once), a second later at most.
 ///
 /// # Errors
 /// A word that is not known; the address cannot be bound; a socket fails in a way that is not in the story.
 pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
-    known(options, &["--work-ms", "--drain-ms", "--stay-ready", "--unavailable"])?;
+    known(
+        options,
+        &["--work-ms", "--drain-ms", "--stay-ready", "--unavailable", "--in-hand"],
+    )?;
     let mode = match mode {
         "abrupt" => Mode::Abrupt,
         "close-and-drain" => Mode::CloseAndDrain,
@@ -64,8 +70,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
             next(&mut handled)?;
             server.stopping = true;
             match mode {
-                // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
-                Mode::Abrupt => std::process::exit(0),
+                Mode::Abrupt => server.exit_abruptly(options.contains(&"--in-hand"), &handled)?,
                 Mode::CloseAndDrain => server.stop_listening(),
                 Mode::AcceptAndDrain => {}
             }
@@ -166,6 +171,16 @@ impl Server {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
+    fn exit_abruptly(&mut self, in_hand: bool, handled: &PipeReader) -> Result<()> {
+        let until = boot_now() + if in_hand { NEXT_REQUEST } else { 0 };
+        while boot_now() < until && self.connections.iter().all(|c| c.answer.is_none()) {
+            self.wait(handled)?;
+            self.turn()?;
+        }
+        std::process::exit(0)
     }
 
     fn stop_listening(&mut self) {

@@ -14,7 +14,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 const AT_ONCE: usize = 6;
 
 fn main() {
-    let mut args = Arguments::from_args();
+    // libtest takes one name; a person may want several stories.
+    let (flags, names): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|word| word.starts_with('-'));
+    let mut args = Arguments::from_iter(std::iter::once("cluster".to_owned()).chain(flags));
     args.test_threads.get_or_insert(AT_ONCE);
     let shared = Arc::new(Shared::default());
     type Test = fn() -> anyhow::Result<()>;
@@ -47,7 +49,9 @@ fn main() {
             let shared = Arc::clone(&shared);
             Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
         });
-    libtest_mimic::run(&args, foundation.chain(stories).chain(rollouts).collect()).exit();
+    let mut trials: Vec<Trial> = foundation.chain(stories).chain(rollouts).collect();
+    trials.retain(|trial| names.is_empty() || names.iter().any(|name| trial.name().contains(name)));
+    libtest_mimic::run(&args, trials).exit();
 }
 
 #[derive(Default)]

@@ -552,7 +552,7 @@ async fn the_agent_says_how_far_the_api_is_and_goes_on_without_it() -> anyhow::R
         anyhow::bail!("never `{words}`: {}", service.log())
     };
     says(r#""kubernetes":{"state":"synced"}"#)?;
-    let synced = || service.metric("epitaph_kubernetes_synced", &[]);
+    let synced = || service.metric("epitaph_kubernetes_state", &[r#"state="synced""#]);
     ensure!(synced()? == 1.0);
     plane.stop_api_server()?;
     says(r#""kubernetes":{"state":"away","reason":"cannot list and watch the pods of this node"#)?;

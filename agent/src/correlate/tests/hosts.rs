@@ -55,6 +55,30 @@ fn a_runtimes_own_stage_is_not_the_main_process() {
     );
 }
 
+/// On a slow machine runc's first process ends seconds before the container's init executes.
+#[test]
+fn a_stage_that_ended_long_before_the_init_executes() {
+    check(
+        "
+        +0 mkdir app
+        proc stage0 in=app pid=95 start=+0 parent=runc comm=runc
+        +0.001 exec stage0
+        proc main in=app pid=100 ns=1 start=+0.01 parent=runc comm=app
+        +0.02 exit stage0 0
+        +9 exec main
+        +15 TERM runc -> main handler
+        +15.1 enter main TERM
+        +15.2 exit main 1
+        +15.3 rmdir app
+        ",
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 1, 0.2 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
 #[test]
 fn a_sandbox_inside_a_container_without_a_namespace_is_not_its_main_process() {
     check(

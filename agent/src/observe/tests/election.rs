@@ -121,9 +121,11 @@ fn a_holder_without_api_gives_up_before_another_takes_over() {
     assert!((8.0..=10.1).contains(&gave_up), "{gave_up}");
     let taken = run(&mut api, &mut all, 60, |all| all[1].leads()).expect("taken over");
     assert!(taken >= 2.0, "{taken}");
+    assert!(!all[0].election.is_lost(), "it cannot know yet");
     // Back again, it waits as any other.
     all[0].online = true;
     assert_eq!(run(&mut api, &mut all, 60, |all| !all[1].leads()), None);
+    assert!(all[0].election.is_lost());
 }
 
 #[test]
@@ -134,6 +136,7 @@ fn all_without_api_nobody_leads_and_the_holder_has_it_again_at_once() {
     all[0].online = false;
     assert!(run(&mut api, &mut all, 60, |all| !all[0].leads()).is_some());
     assert_eq!(run(&mut api, &mut all, 60, |all| all[0].leads()), None);
+    assert!(!all[0].election.is_lost(), "it is still in its name");
     all[0].online = true;
     assert!(
         run(&mut api, &mut all, 3, |all| all[0].leads()).is_some(),
