@@ -122,7 +122,8 @@ pub struct PodSight {
     pub failed: bool,
     /// Phase `Succeeded`.
     pub succeeded: bool,
-    /// A container of it runs or ran: only then has it a termination to tell of.
+    /// A container of it runs or has ended for good: only then has it a termination to tell of. One that waits to be restarted
+    /// is none.
     pub started: bool,
     /// Annotation `epitaph.dev/ignore`; without it the namespace's counts.
     pub ignored: Option<bool>,

@@ -23,7 +23,7 @@ use crate::pod::PodIdentity;
 
 pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
 
-use contact::Contact;
+use contact::{Contact, Seen};
 use endpoints::Endpoints;
 use pods::Pods;
 use replacements::Replacements;
@@ -208,11 +208,13 @@ impl Observer {
             (Input::Slice(slice), Some(seen)) => self.endpoints.slice(slice, seen, &mut out),
             (Input::SliceGone(key), Some(seen)) => self.endpoints.slice_gone(&key, seen),
             (Input::Pod(sight), Some(seen)) => {
+                let seen = self.unless_unsynced(seen);
                 if let Some(step) = self.pods.apply(sight, seen, &mut out) {
                     self.replacements.step(&step, &self.pods, &mut out);
                 }
             }
             (Input::PodGone(uid), Some(seen)) => {
+                let seen = self.unless_unsynced(seen);
                 if let Some(step) = self.pods.gone(&uid, seen) {
                     self.replacements.step(&step, &self.pods, &mut out);
                 }
@@ -238,6 +240,15 @@ impl Observer {
     /// Pods, and endpoints, known.
     pub fn known(&self) -> (usize, usize) {
         (self.pods.len(), self.endpoints.len())
+    }
+
+    /// A pod that ends before the namespaces are known may be one whose owners opted out: as if it had ended before us.
+    fn unless_unsynced(&self, seen: Seen) -> Seen {
+        if self.is_synced() {
+            seen
+        } else {
+            Seen::AtStart(seen.moment().at)
+        }
     }
 
     fn list_begin(&mut self, watch: Watch, now: Boot) {

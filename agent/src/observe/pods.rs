@@ -38,6 +38,7 @@ pub(super) struct Record {
     pub(super) ended: bool,
     pub(super) succeeded: bool,
     gone: bool,
+    /// When it began to end: what the statuses say later, they say of ends before that, too.
     started: bool,
     ignored: Option<bool>,
 }
@@ -121,9 +122,11 @@ impl Pods {
         }
         let has_ended = sight.deleting || sight.failed || sight.succeeded;
         let ends = has_ended && !record.ended;
+        if !record.ended {
+            record.started = sight.started;
+        }
         record.ended |= has_ended;
         record.succeeded |= sight.succeeded;
-        record.started |= sight.started;
         record.ignored = sight.ignored;
         record.identity = sight.identity;
         let owner = record.owner.as_ref().map(|owner| owner.uid.clone());

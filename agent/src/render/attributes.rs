@@ -59,7 +59,7 @@ macro_rules! table {
 table! {
     SERVICE_NAME "service.name" Resource String "" "A pod's: its application's, as OpenTelemetry's conventions for Kubernetes compute it; else `epitaph`. `export.service_name` puts all under one. The agent's own spans: `epitaph-agent`, unless configured."
     SERVICE_NAMESPACE "service.namespace" Resource String "" "As the application's own; absent where `export.service_name` is set."
-    SERVICE_VERSION "service.version" Resource String "" "As the application's own, where a label or annotation gives it; absent where `export.service_name` is set."
+    SERVICE_VERSION "service.version" Resource String "" "As the application's own: an annotation, a label, else tag and digest of its first container's image; absent where `export.service_name` is set."
     SERVICE_INSTANCE_ID "service.instance.id" Resource String "" "What died: `<namespace>.<pod>` for a pod, `<namespace>.<pod>.<container>` for a container's own trace; without Kubernetes the container's id, or the unit's name."
     K8S_CLUSTER_NAME "k8s.cluster.name" Resource String "" "`export.cluster_name`: no API tells it."
     K8S_NODE_NAME "k8s.node.name" Resource String "" "The node on which it ran."

@@ -22,7 +22,7 @@ use super::pipeline::{Pipeline, Sockets};
 /// known before the death that it touches is judged.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Batches of records taken before the core is told the time, at most: in a storm the time goes on, too.
+/// Batches of records taken before the core is told the time or the API's word, at most: in a storm both go on, too.
 const BATCHES: usize = 64;
 
 /// How often what the kernel armed by itself and no death came of is disarmed.
@@ -103,11 +103,7 @@ impl Live {
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
                 _ = ticks.tick() => {
                     // What waits comes before the time at which it would be too late.
-                    for _ in 0..BATCHES {
-                        if self.drain()? == 0 {
-                            break;
-                        }
-                    }
+                    self.catch_up()?;
                     self.tick()?;
                 }
             }
@@ -152,7 +148,7 @@ impl Live {
 
     /// What the kernel said before it comes first: the API's word is always the later one.
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
-        self.drain()?;
+        self.catch_up()?;
         let sockets = self.pipeline.feed(clock::now(), input)?;
         self.arm(sockets);
         Ok(())
@@ -174,6 +170,16 @@ impl Live {
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
         self.arm(idle.into_iter().map(Sockets::Forget).collect());
+    }
+
+    /// All that waits, or in a storm as much of it as the time may wait for.
+    fn catch_up(&mut self) -> Result<(), RuntimeError> {
+        for _ in 0..BATCHES {
+            if self.drain()? == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A batch of records; how many.

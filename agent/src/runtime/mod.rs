@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cli::{self, SysExit};
 use crate::clock;
-use crate::config::{self, Config, Env, Listen};
+use crate::config::{self, Config, Env, KubernetesMode, Listen};
 use crate::correlate::Correlator;
 use crate::event::ProbeState;
 use crate::recording::Writer;
@@ -171,7 +171,15 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let file = file.map(Created::new).transpose()?;
     let pods = match config.kubernetes.access(Path::new(pods::TOKEN).exists()) {
         Some(access) => Some(Pods::start(config.kubernetes.node_name.as_deref(), &access).await?),
-        None => None,
+        None => {
+            if config.kubernetes.mode == KubernetesMode::Auto && config.kubernetes.node_name.is_some() {
+                tracing::warn!(
+                    "a node's name is given, but no way to the Kubernetes API: nothing is known of pods; mount the ServiceAccount's token \
+                     (automountServiceAccountToken), or give --kubeconfig FILE, or --kubernetes off"
+                );
+            }
+            None
+        }
     };
     if let Some(pods) = &pods {
         let stats = pods.stats.clone();

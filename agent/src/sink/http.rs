@@ -1,7 +1,7 @@
 //! `/metrics`, `/healthz`, `/readyz`, and nothing else: all that listens.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::get;
+use nix::libc::EAFNOSUPPORT;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
@@ -120,7 +121,14 @@ pub struct Server {
 
 impl Server {
     pub async fn bind(address: SocketAddr) -> Result<Server, HttpError> {
-        let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        let bound = match TcpListener::bind(address).await {
+            // `[::]` is every address, IPv4 too; a kernel without IPv6 has the others all the same.
+            Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.raw_os_error() == Some(EAFNOSUPPORT) => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            }
+            bound => bound,
+        };
+        let listener = bound.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => HttpError::InUse { address },
             io::ErrorKind::AddrNotAvailable => HttpError::NoSuchAddress { address },
             _ => HttpError::Bind { address, error },

@@ -141,7 +141,7 @@ impl Metrics {
             self.ignored.add(0, &[KeyValue::new("subject", subject)]);
             self.child_oom.add(0, &[KeyValue::new("subject", subject)]);
         }
-        for outcome in ["accepted", "refused", "reset", "cut", "idle_closed"] {
+        for outcome in ["accepted", "refused", "reset", "cut", "idle_closed", "rejected"] {
             self.connections.add(0, &[KeyValue::new("outcome", outcome)]);
         }
         for kind in Kind::ALL {
@@ -337,6 +337,7 @@ impl Metrics {
             ("reset", traffic.reset),
             ("cut", traffic.cut),
             ("idle_closed", traffic.idle_closed),
+            ("rejected", traffic.rejected),
         ] {
             self.connections.add(count.count, &[KeyValue::new("outcome", outcome)]);
         }

@@ -251,3 +251,46 @@ fn nothing_is_told_before_it_is_known_who_opted_out() {
         "#]],
     );
 }
+
+#[test]
+fn what_ends_before_it_is_known_who_opted_out_is_not_told() {
+    check(
+        "
+        +0 list pods
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0.1 listed pods
+        +0.1 list endpointslices
+        +0.2 listed endpointslices
+        +0.3 pod a ReplicaSet/web node=n1 ready deleting
+        +0.4 pod b ReplicaSet/web pending
+        +0.5 list namespaces
+        +0.5 namespace shop ignored
+        +0.6 listed namespaces
+        +2 pod b ReplicaSet/web node=n1 ready
+        +5 gone a
+        ",
+        expect![""],
+    );
+}
+
+#[test]
+fn a_pod_that_waited_for_its_next_crash_has_no_trace_to_add_to() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +5 pod a ReplicaSet/web node=n1 pending
+        +5 slice web-1 web a:
+        +10 pod a ReplicaSet/web node=n1 pending deleting
+        +10 slice web-1 web a:t
+        +10.1 pod b ReplicaSet/web pending
+        # The kubelet's last word names the last crash.
+        +11 pod a ReplicaSet/web node=n1 deleting
+        +11 slice web-1 web
+        +12 gone a
+        +14 pod b ReplicaSet/web node=n1 ready
+        +20 tick
+        ",
+        expect![""],
+    );
+}

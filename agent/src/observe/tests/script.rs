@@ -1,7 +1,7 @@
 //! Text timelines: `+SECONDS verb …`, one input per line.
 //!
 //! - `pod NAME OWNER words…`: a version of a pod. OWNER is `KIND/NAME` or `-`; words: `node=N`, `ready`, `deleting`, `failed`,
-//!   `succeeded`, `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it ran yet), `again=N` (another pod of that name).
+//!   `succeeded`, `index=N`, `static`, `ignored`, `not-ignored`, `pending` (nothing of it runs, yet or any more), `again=N` (another pod of that name).
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.

@@ -67,8 +67,8 @@ pub const CONNECTIONS: Row = Row {
     name: "epitaph.connections",
     shape: Shape::Counter,
     unit: "{connection}",
-    labels: &[("outcome", "accepted, refused, reset, cut, idle_closed")],
-    about: "Connections of dying subjects, from the stop signal on",
+    labels: &[("outcome", "accepted, refused, reset, cut, idle_closed, rejected")],
+    about: "Connections of dying subjects: from the pod's deletion request on, without one from the stop signal on",
 };
 pub const IGNORED: Row = Row {
     name: "epitaph.stop_signals.ignored",

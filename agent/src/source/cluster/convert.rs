@@ -107,10 +107,14 @@ pub(super) async fn pod(pod: &Pod, owners: Option<&mut Owners>) -> Option<PodSig
     })
 }
 
+/// A container that waits to be started again has ended before, and its end was told without the pod's; of init containers the
+/// end belongs to the pod's where it is a failure.
 fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
-    let started = |status: &ContainerStatus| status.container_id.as_ref().is_some_and(|id| !id.is_empty());
-    let all = [&status.init_container_statuses, &status.container_statuses];
-    all.into_iter().flatten().flatten().any(started)
+    let runs = |of: &ContainerStatus| of.state.as_ref().is_some_and(|state| state.running.is_some());
+    let exit_code = |of: &ContainerStatus| Some(of.state.as_ref()?.terminated.as_ref()?.exit_code);
+    let mut init = status.init_container_statuses.iter().flatten();
+    let mut main = status.container_statuses.iter().flatten();
+    init.any(|of| runs(of) || exit_code(of).is_some_and(|code| code != 0)) || main.any(|of| runs(of) || exit_code(of).is_some())
 }
 
 pub(super) fn namespace(meta: &ObjectMeta) -> Option<Input> {
@@ -196,11 +200,23 @@ mod tests {
         assert!(seen.ready && seen.scheduled && !seen.deleting && !seen.failed && !seen.started);
 
         object["metadata"]["deletionTimestamp"] = json!("2026-11-21T11:44:10Z");
-        object["status"] = json!({"phase": "Failed", "containerStatuses": [{
-            "name": "app", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "containerID": "containerd://0",
-        }]});
-        let seen = sight(object).await.unwrap();
+        let status = |state: Value| {
+            json!([{"name": "app", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "containerID": "containerd://0",
+                "state": state}])
+        };
+        let ended = |code: i32| status(json!({"terminated": {"exitCode": code}}));
+        object["status"] = json!({"phase": "Failed", "containerStatuses": ended(0)});
+        let seen = sight(object.clone()).await.unwrap();
         assert!(seen.deleting && seen.failed && seen.started && !seen.ready);
+        for (init, main, started) in [
+            (ended(0), status(json!({"waiting": {"reason": "CrashLoopBackOff"}})), false),
+            (ended(0), status(json!({"running": {}})), true),
+            (status(json!({"running": {}})), status(json!({"waiting": {}})), true),
+            (ended(1), status(json!({"waiting": {}})), true),
+        ] {
+            object["status"] = json!({"initContainerStatuses": init, "containerStatuses": main});
+            assert_eq!(sight(object.clone()).await.unwrap().started, started, "{object}");
+        }
         assert_eq!(sight(json!({"metadata": {"name": "x"}})).await, None);
     }
 }

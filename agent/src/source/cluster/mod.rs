@@ -29,6 +29,10 @@ use crate::source::pods::{self, Access, PodsError};
 pub use lease::Lease;
 pub use stats::Stats;
 
+/// The server ends a watch after this, seconds, and it goes on where it was. A connection that died without a word is noticed
+/// five seconds later at the latest, and nothing says that what comes then is late: hence no longer.
+const WATCH_SECONDS: u32 = 60;
+
 /// Inputs that wait for the loop.
 const QUEUE: usize = 256;
 
@@ -57,9 +61,10 @@ impl Cluster {
             stats: stats.clone(),
             troubled: None,
         };
-        let slices = watcher(Api::<EndpointSlice>::all(client.clone()), Config::default());
-        let pods = watcher(Api::<Pod>::all(client.clone()), Config::default());
-        let namespaces = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), Config::default());
+        let config = Config::default().timeout(WATCH_SECONDS);
+        let slices = watcher(Api::<EndpointSlice>::all(client.clone()), config.clone());
+        let pods = watcher(Api::<Pod>::all(client.clone()), config.clone());
+        let namespaces = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config);
         let owners = Owners::new(client.clone(), Arc::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(slices_told(teller(Watch::EndpointSlices), slices.default_backoff()));

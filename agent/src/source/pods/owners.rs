@@ -29,9 +29,20 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 
 pub(in crate::source) struct Owners {
     client: Client,
-    asker: Asker,
-    /// By UID of the ReplicaSet or Job: its own controller.
-    known: Cache<String, Option<OwnerReference>>,
+    /// Each rests by itself: one kind that RBAC forbids must not silence the other.
+    replica_sets: Asker,
+    jobs: Asker,
+    /// By UID of the ReplicaSet or Job.
+    known: Cache<String, Above>,
+}
+
+/// What stands above a pod's direct owner.
+#[derive(Clone, Debug)]
+enum Above {
+    /// Its own controller, if it has one.
+    Is(Option<OwnerReference>),
+    /// Gone before its pods: nobody will ever say more.
+    Gone,
 }
 
 /// What a pod's references and labels say, before anybody is asked.
@@ -46,7 +57,8 @@ impl Owners {
     pub fn new(client: Client, stats: Arc<Stats>) -> Self {
         Owners {
             client,
-            asker: Asker::new(stats),
+            replica_sets: Asker::new(stats.clone()),
+            jobs: Asker::new(stats),
             known: Cache::new(ROOM),
         }
     }
@@ -59,17 +71,21 @@ impl Owners {
             Direct::Ask(action, owner) => (action, owner),
         };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        if let Some(above) = self.known.get(&owner.uid) {
-            return (joined(pod, owner, above.as_ref()), true);
-        }
-        match self.controller(action, namespace, owner).await {
-            Ok(above) => {
+        let above = match self.known.get(&owner.uid) {
+            Some(above) => above.clone(),
+            None => {
+                let above = match self.controller(action, namespace, owner).await {
+                    Ok(above) => Above::Is(above),
+                    Err(NoAnswer::NotFound) => Above::Gone,
+                    Err(NoAnswer::Failed) => return (fallback(pod, owner), false),
+                };
                 self.known.insert(owner.uid.clone(), above.clone());
-                (joined(pod, owner, above.as_ref()), true)
+                above
             }
-            // Gone before its pods: nobody will ever say more.
-            Err(NoAnswer::NotFound) => (fallback(pod, owner), true),
-            Err(NoAnswer::Failed) => (fallback(pod, owner), false),
+        };
+        match above {
+            Above::Is(above) => (joined(pod, owner, above.as_ref()), true),
+            Above::Gone => (fallback(pod, owner), true),
         }
     }
 
@@ -84,11 +100,11 @@ impl Owners {
         let meta = match action {
             Action::ReplicaSet => {
                 let request = metadata::<ReplicaSet>(client, namespace, &owner.name);
-                self.asker.ask(action, instead, request).await?
+                self.replica_sets.ask(action, instead, request).await?
             }
             _ => {
                 let request = metadata::<Job>(client, namespace, &owner.name);
-                self.asker.ask(action, instead, request).await?
+                self.jobs.ask(action, instead, request).await?
             }
         };
         // Another one of the same name is not ours.
@@ -244,5 +260,37 @@ mod tests {
             let workload = known(&pod(owner(api_version, kind, name), "7d9"));
             assert_eq!((workload.kind.as_str(), workload.name.as_str()), (kind, name));
         }
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_is_gone_is_asked_for_once() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        use axum::http::{StatusCode, header};
+
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let gone = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+            let answer = (
+                StatusCode::NOT_FOUND,
+                [(header::CONTENT_TYPE, "application/json")],
+                status.to_string(),
+            );
+            std::future::ready(answer)
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(gone)).await });
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let mut owners = Owners::new(client, Arc::default());
+        let pod = pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9");
+        for _ in 0..3 {
+            let (workload, is_resolved) = owners.workload(&pod).await;
+            assert_eq!((workload.kind.as_str(), is_resolved), ("Deployment", true));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        server.abort();
     }
 }
