@@ -17,6 +17,8 @@ use super::{HOLD, Limits, TOLD_IDS};
 const HOLD_AWAY: Duration = Duration::from_secs(60);
 /// An Event that names the cause comes by another watch than the status that shows the restart.
 const EVENTS: Duration = Duration::from_secs(1);
+/// The kubelet gives a pod its terminal phase only when all of it is gone, which a busy node takes its time for.
+const OVER: Duration = Duration::from_secs(60);
 /// After a terminal phase, for reasons and conditions that are written with it or just behind.
 const TERMINAL: Duration = Duration::from_secs(2);
 /// A container that still runs after the API forgot its pod: a force delete kills within about 3 s of the request, and a grace
@@ -108,6 +110,8 @@ impl Pod {
                 let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
                 (told.plus(grace).plus(hold), None)
             }
+            // Nothing of it runs or will: the phase follows once the kubelet has taken the pod down.
+            _ if self.all_reported() && self.restarts_after(reported.exit_code) == Some(false) => (told.plus(OVER), None),
             _ => (told.plus(hold), None),
         }
     }

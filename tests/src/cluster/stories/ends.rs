@@ -85,7 +85,7 @@ pub const STORIES: &[Story] = &[
         |name| vec![victim(name, 4, &["handle-slowly"])],
         Expected {
             sentence: &["SIGTERM", "handler", "not done", "SIGKILL"],
-            remedy: &["grace"],
+            remedy: &["terminationGracePeriodSeconds"],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
     ),
