@@ -263,6 +263,7 @@ impl Correlator {
         self.sight.start(self.now, observation.since);
         self.now = self.now.max(observation.since);
         self.pods.clock(observation.wall_offset);
+        self.pods.observed_since(observation.since);
         self.boot_id = observation.boot_id;
     }
 

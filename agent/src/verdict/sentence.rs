@@ -54,6 +54,9 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     let took = case.stop.map_or(String::new(), |stop| seconds(ended.since(stop.at)));
     let killed = killed(case);
     match &finding.why {
+        Why::Completed if case.kubernetes.is_some_and(|context| context.asked.is_some()) => {
+            format!("{who} exited with code 0; no stop signal to it was seen")
+        }
         Why::Completed => format!("{who} ended by itself with code 0"),
         Why::Stopped => {
             let ran = ran_handler(case);

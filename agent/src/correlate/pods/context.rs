@@ -25,6 +25,8 @@ const AWAY: usize = 16;
 pub(super) struct Api {
     pub clock: Option<ApiClock>,
     pub offset: WallOffset,
+    /// From here on the probes see everything.
+    pub since: Boot,
     /// Since when it does not answer, or has not yet.
     pub away_since: Option<Boot>,
     /// Earlier times without it, and the last reason.

@@ -109,6 +109,11 @@ impl Pods {
         self.api.offset = offset;
     }
 
+    /// The probes see everything from there on.
+    pub fn observed_since(&mut self, since: Boot) {
+        self.api.since = since;
+    }
+
     /// A version of a pod. Answers the cgroups whose pod is being deleted from now on.
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Output>) -> Vec<CgroupId> {
         let key = fact.pod.cgroup_uid.clone();

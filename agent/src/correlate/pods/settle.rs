@@ -1,5 +1,6 @@
 //! When enough is known of a container's end, or of a pod's, to tell it; and what is told where the wait was for nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::ContainerId;
@@ -228,7 +229,25 @@ impl Pod {
         let ended_here = termination.basis.open != Open::ObservationEnded || termination.exit.is_some();
         let missing = missing.or_else(|| (!ended_here).then(|| "the observation ended before it did".to_owned()));
         let death = Death::of(&termination, &held.id);
-        termination.kubernetes = self.context(api, &death, missing, now);
+        let mut context = self.context(api, &death, missing, now);
+        if let Some(context) = &mut context
+            && let Some(request) = &context.request
+            && request.earliest < api.since
+            && death.start < api.since
+        {
+            // A restart of ours in the middle: what the stop signal and the clients met before it is not known.
+            let begun = verdict::seconds(api.since.since(request.earliest));
+            let late = format!("the observation began {begun} after the deletion was asked for");
+            let context = Arc::make_mut(context);
+            context.incomplete = Some(
+                context
+                    .incomplete
+                    .take()
+                    .map_or(late.clone(), |known| format!("{known}; {late}")),
+            );
+            termination.traffic.observed = false;
+        }
+        termination.kubernetes = context;
         if termination.kubernetes.is_some() {
             termination.verdict = judge(&termination.case());
         }

@@ -172,8 +172,8 @@ fn that_stops_the_server_itself() {
     check(
         death().hook(0.2, 1.3, KILLED).exit(1.3, 0),
         expect![[r#"
-        clean (Deleted, Quiet): container `app`: PID 1 `app` ended by itself with code 0; it ended while its preStop `/drain.sh` ran, 1.1 s after that began
-    "#]],
+            clean (Deleted, Quiet): container `app`: PID 1 `app` exited with code 0; no stop signal to it was seen; it ended while its preStop `/drain.sh` ran, 1.1 s after that began
+        "#]],
     );
 }
 

@@ -184,12 +184,12 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::KillAgent],
         alone: true,
-        // It cannot know which signals it missed, and says so.
+        // It cannot know what it missed, and says so.
         expected: Expected {
-            verdict: "unknown",
-            containers: &[("app", "unknown")],
+            verdict: "clean-exit",
+            containers: &[("app", "clean-exit")],
             spans: &[],
-            sentence: &["observ"],
+            sentence: &["code 0", "no stop signal"],
             ..CLEAN
         },
     },

@@ -117,8 +117,9 @@ fn the_agent_came_in_the_middle() {
         expect![[r#"
             +7.200 pod web +2.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
-              web/app +4.000…+5.000 clean: Deleted/Clean/Quiet
+              web/app +4.000…+5.000 clean-exit: Deleted/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                incomplete: the observation began 1.0 s after the deletion was asked for
               unseen other Some(Reported { exit_code: 0, reason: Some("Completed") })
               gone +7.000
         "#]],
