@@ -41,17 +41,18 @@ impl<'a> Hook<'a> {
         let to_the_end = |reserve| grace.zip(took).is_some_and(|(grace, took)| took + reserve >= grace);
         let main_end = case.exit.map_or(case.end, |exit| exit.at);
         let outlived_main = run.end.is_none_or(|end| end >= main_end);
+        // The kubelet sends the stop signal over a running hook only when it has waited enough, wherever the time went.
+        let still_ran = run.seen && stop.is_some_and(|stop| run.end.is_none_or(|end| end > stop));
         let end = match run.status {
             Some(ExitStatus::Exited(0)) => HookEnd::Done,
             _ if stop.is_none() && outlived_main => HookEnd::WithMain,
             Some(ExitStatus::Signaled {
                 signal: Signal::KILL, ..
-            }) if to_the_end(WHOLE_SECOND) => HookEnd::Cut,
+            }) if to_the_end(WHOLE_SECOND) || still_ran => HookEnd::Cut,
             Some(status) => HookEnd::Failed(crate::verdict::evidence::status(status)),
             // The end of a sleep that lasts as long as the grace loses nothing.
             None if matches!(run.hook, PreStop::Sleep { .. }) && run.failed.is_none() => HookEnd::Done,
             None => {
-                let still_ran = run.seen && stop.is_some_and(|stop| run.end.is_none_or(|end| end > stop));
                 let known = run.failed.is_some() || still_ran || to_the_end(Duration::ZERO);
                 match &run.failed {
                     _ if to_the_end(WHOLE_SECOND) && known => HookEnd::Cut,

@@ -56,13 +56,13 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-late",
-        "grace 10, preStop 9: two seconds are left, and the server needs one",
+        "grace 20, preStop 15: what is left, on a machine that is slow to start a hook, is a few seconds; the server needs one",
         |name| {
             vec![victim_with(
                 name,
-                10,
+                20,
                 &["handle-for", "1", "0"],
-                pre_stop(exec(&["hook", "9", "0"])),
+                pre_stop(exec(&["hook", "15", "0"])),
             )]
         },
         Expected {
