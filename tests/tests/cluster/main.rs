@@ -11,7 +11,7 @@ use epitaph_tests::cluster::stories::{Story, stories};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Emulated processors are slow, and stories mostly wait.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 
 fn main() {
     // libtest takes one name; a person may want several stories.

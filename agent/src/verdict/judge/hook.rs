@@ -53,7 +53,8 @@ impl<'a> Hook<'a> {
             // The end of a sleep that lasts as long as the grace loses nothing.
             None if matches!(run.hook, PreStop::Sleep { .. }) && run.failed.is_none() => HookEnd::Done,
             None => {
-                let known = run.failed.is_some() || still_ran || to_the_end(Duration::ZERO);
+                // As long as the grace looks the same where the kubelet began late.
+                let known = run.failed.is_some() || still_ran;
                 match &run.failed {
                     _ if to_the_end(WHOLE_SECOND) && known => HookEnd::Cut,
                     _ if to_the_end(WHOLE_SECOND) => HookEnd::Late,

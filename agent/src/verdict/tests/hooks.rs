@@ -132,9 +132,8 @@ fn of_the_network_hung() {
     check(
         death().wait(hook(), 10.2, None).term(10.2).exit(10.3, 0),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; its preStop httpGet was not done when the grace of 10 s was over
-              remedy: make the preStop httpGet shorter, or set terminationGracePeriodSeconds to at least 15 (the hook and the stop took more than 10.2 s)
-              grace-longer None: container `app` needed more than the grace of 10 s: how much is not known, for it was not let finish
+            clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; its preStop httpGet took all of the grace of 10 s
+              grace-longer Some(15): container `app` needed 10.3 s (10.2 s of preStop, 0.1 s to stop) of a grace of 10 s: the preStop left it only the kubelet's minimum of two seconds; set terminationGracePeriodSeconds to at least 15
         "#]],
     );
     // Whether it was done or cut at about the grace nobody can say, so it is not held against it.

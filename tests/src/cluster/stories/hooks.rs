@@ -42,7 +42,7 @@ pub const STORIES: &[Story] = &[
         |name| {
             vec![victim_with(
                 name,
-                5,
+                20,
                 &["handle-for", "20", "0"],
                 pre_stop(exec(&["hook", "600", "0"])),
             )]
