@@ -99,6 +99,9 @@ impl Pod {
             return (at.max(held.since).plus(EVENTS), None);
         }
         let Some(reported) = &named.reported else {
+            // What is never restarted ends with its pod, mostly: told alone it would lack the pod's side for good.
+            let never = self.restarts_after(1) == Some(false);
+            let hold = if never { HOLD_AWAY } else { hold };
             let missing = format!("the API had not told of its end {} s after it", hold.as_secs());
             return (held.since.plus(hold), Some(missing));
         };

@@ -86,7 +86,7 @@ fn a_container_that_no_status_names_is_not_the_sandbox() {
         +1 exit odd 3
         "),
         expect![[r#"
-            +18.000 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+            +33.000 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               incomplete: no status of the pod named this container
         "#]],
     );
@@ -157,7 +157,7 @@ fn a_pod_that_the_api_never_tells_of() {
         +1.51 exit pause KILL
         ",
         expect![[r#"
-            +18.510 ? +1.000…+1.400 clean: Stopped/Clean/Quiet
+            +33.510 ? +1.000…+1.400 clean: Stopped/Clean/Quiet
         "#]],
     );
 }

@@ -171,8 +171,8 @@ fn an_end_that_the_api_never_tells() {
         +1 exit main 3
         "),
         expect![[r#"
-            +18.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-              incomplete: the API had not told of its end 15 s after it
+            +33.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+              incomplete: the API had not told of its end 30 s after it
         "#]],
     );
 }
@@ -192,7 +192,7 @@ fn one_of_two_that_is_never_restarted() {
         +101 pod web other=0:Completed phase=failed
         "),
         expect![[r#"
-            +18.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
+            +33.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
             +104.000 pod web +100.000…+100.000 clean: Completed/Clean/Quiet (nobody asked)
               web/other +100.000…+100.000 clean: Completed/Clean/Quiet
