@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
+use crate::pod::PreStop;
 use crate::kubernetes::PodContext;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::judge::{Case, Hook, HookEnd};
@@ -188,19 +189,25 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     let name = hook.name();
     let spent = Spent::of(case)?;
     let needed = hook.took.unwrap_or_default() + spent.left.unwrap_or_default();
+    let grace = case.kubernetes.and_then(|context| context.grace);
     let longer = || {
         format!(
             "make the {name} shorter, or set terminationGracePeriodSeconds to at least {} (the hook and the stop took more than {})",
-            with_reserve(needed),
+            // A hook that was slow to start shows less of its time than it took of the grace.
+            with_reserve(needed).max(grace.map_or(0, |grace| grace.as_secs() + 5)),
             seconds(needed)
         )
     };
-    match hook.end {
+    match &hook.end {
         HookEnd::Cut => Some(longer()),
         HookEnd::Late | HookEnd::Done if finding.exit == Exit::PrestopOverran => Some(longer()),
-        HookEnd::Failed(_) => Some(format!(
-            "find out why the {name} fails: its program may be missing from the image, or its port closed"
-        )),
+        HookEnd::Failed(how) => Some(match (&hook.run.hook, hook.run.status) {
+            (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: it {how}"),
+            (PreStop::Exec { .. }, None) => {
+                format!("run the {name} by hand in the container: its program may be missing from the image")
+            }
+            _ => format!("find out why the {name} fails: its port may be closed, or its path wrong"),
+        }),
         HookEnd::Late | HookEnd::Done | HookEnd::WithMain => None,
     }
 }

@@ -101,14 +101,14 @@ fn failed() {
         death().hook(0.2, 0.3, ExitStatus::Exited(7)).term(0.5).exit(0.6, 0),
         expect![[r#"
             prestop-failed (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; its preStop `/drain.sh` failed, so its work may not be done (exited with code 7)
-              remedy: find out why the preStop `/drain.sh` fails: its program may be missing from the image, or its port closed
+              remedy: run the preStop `/drain.sh` by hand in the container: it exited with code 7
         "#]],
     );
     check(
         death().hook(0.2, 0.3, ExitStatus::Exited(7)).dropped_term(0.5).kill(10.5),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; its preStop `/drain.sh` failed, so its work may not be done (exited with code 7)
-              remedy: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting; find out why the preStop `/drain.sh` fails: its program may be missing from the image, or its port closed
+              remedy: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting; run the preStop `/drain.sh` by hand in the container: it exited with code 7
         "#]],
     );
 }
@@ -121,7 +121,7 @@ fn of_the_network_refused() {
         death().wait(hook(), 0.3, Some(message)).term(0.3).exit(0.4, 0),
         expect![[r#"
             prestop-failed (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; its preStop tcpSocket failed, so its work may not be done (FailedPreStopHook: "dial tcp 10.0.0.7:8080: connect: connection refused\u{1b}[2J")
-              remedy: find out why the preStop tcpSocket fails: its program may be missing from the image, or its port closed
+              remedy: find out why the preStop tcpSocket fails: its port may be closed, or its path wrong
         "#]],
     );
 }
