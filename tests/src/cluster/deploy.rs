@@ -50,7 +50,7 @@ fn ours(mut object: Value, collector: &str, digest: &str) -> Value {
         env.push(json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}));
         // Jaeger takes traces alone.
         env.push(json!({"name": "OTEL_METRICS_EXPORTER", "value": "none"}));
-        object["spec"]["template"]["metadata"]["annotations"] = json!({"epitaph.test/image": digest});
+        object["spec"]["template"]["metadata"]["annotations"]["epitaph.test/image"] = json!(digest);
     }
     object
 }

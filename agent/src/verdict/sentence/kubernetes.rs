@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
-use crate::pod::PreStop;
 use crate::kubernetes::PodContext;
+use crate::pod::PreStop;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::judge::{Case, Hook, HookEnd};
 use crate::verdict::spent::Spent;
@@ -181,6 +181,19 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
                 .map_or(String::new(), |grace| format!(" above {}", whole_seconds(grace)))
         )
     })
+}
+
+/// However well it stopped, it had to because of a probe.
+pub(super) fn probe_remedy(finding: &Finding) -> Option<String> {
+    let probe = match finding.cause {
+        Cause::Liveness => "livenessProbe",
+        Cause::Startup => "startupProbe",
+        _ => return None,
+    };
+    Some(format!(
+        "find out why its {probe} failed (`kubectl describe pod` has its answers), or give the probe more time: timeoutSeconds, \
+         failureThreshold"
+    ))
 }
 
 /// Beside the main process's own fault, or alone.

@@ -9,6 +9,10 @@ use crate::verdict::{Exit, TrafficAxis};
 
 pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
     let own = own_remedy(case, finding, axis);
+    let own = match (kubernetes::probe_remedy(finding), own) {
+        (Some(probe), Some(own)) => Some(format!("{probe}; {own}")),
+        (probe, own) => probe.or(own),
+    };
     // Two faults, two remedies: with the first one gone the second would show.
     match kubernetes::hook_remedy(case, finding) {
         Some(hook) => Some(own.map_or(hook.clone(), |own| format!("{own}; {hook}"))),

@@ -86,9 +86,9 @@ fn killed_after_the_grace_of_its_liveness_probe() {
     check(
         death().unasked().with(liveness).term(0.0).kill(5.3),
         expect![[r#"
-        killed-after-grace (Liveness, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 5.3 s later; the kubelet stopped it because its liveness probe failed
-          remedy: it needs more than the 5.3 s it was given: raise livenessProbe.terminationGracePeriodSeconds above 5 s, or finish the shutdown sooner
-    "#]],
+            killed-after-grace (Liveness, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 5.3 s later; the kubelet stopped it because its liveness probe failed
+              remedy: find out why its livenessProbe failed (`kubectl describe pod` has its answers), or give the probe more time: timeoutSeconds, failureThreshold; it needs more than the 5.3 s it was given: raise livenessProbe.terminationGracePeriodSeconds above 5 s, or finish the shutdown sooner
+        "#]],
     );
 }
 
