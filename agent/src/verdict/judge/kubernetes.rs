@@ -107,7 +107,9 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
     if is_starved(context, &spent, grace) {
         return finding(Exit::SidecarStarved, found.cause, Why::Starved, &[]);
     }
-    if spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
+    // A hook whose own start was slow shows less of its time than it took.
+    let was_cut = Hook::of(case).is_some_and(|hook| hook.end == HookEnd::Cut);
+    if was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
         return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, &[]);
     }
     found
