@@ -90,7 +90,7 @@ pub struct PodTermination {
     pub boot_id: String,
     pub asked: Option<Asked>,
     pub request: Option<Request>,
-    /// The request at its latest, or the first evidence where that is earlier or there was no request.
+    /// The request at its earliest, or the first evidence where that is earlier or there was no request.
     pub begin: Boot,
     /// End of the last container.
     pub end: Boot,

@@ -172,8 +172,17 @@ impl Stage {
             });
         }
         let root = |trace: &Value| roots(trace).iter().any(|root| root["operationName"] == expected.root);
-        let come = || Ok(self.traces(pod)?.iter().any(root).then_some(()));
-        if let Err(error) = until(OVER + TOLD, "its trace", come) {
+        // The observer's spans come later than the agent's: a replacement must be ready first.
+        let whole = |trace: &Value| root(trace) && expected.spans.iter().all(|name| has_span(trace, name));
+        let come = || Ok(self.traces(pod)?.iter().any(whole).then_some(()));
+        let waited = until(
+            OVER + TOLD,
+            &format!("a trace with {} and {:?}", expected.root, expected.spans),
+            come,
+        );
+        if let Err(error) = waited
+            && !self.traces(pod)?.iter().any(root)
+        {
             return Ok(vec![format!("{error:#}")]);
         }
         sleep(SETTLED);
@@ -382,6 +391,11 @@ fn differs(expected: &Expected, trace: &Value) -> Vec<String> {
         }
     }
     problems
+}
+
+fn has_span(trace: &Value, name: &str) -> bool {
+    let mut spans = trace["spans"].as_array().into_iter().flatten();
+    spans.any(|span| span["operationName"] == name)
 }
 
 fn roots(trace: &Value) -> Vec<&Value> {

@@ -209,7 +209,8 @@ impl Pod {
         let watched = gone
             .filter(|(_, watched)| *watched && !fact.pod.is_static)
             .map(|(seen, _)| seen);
-        let asked_at = request.as_ref().map(|request| request.latest).or(watched);
+        // At its earliest: what the observer saw of the same request must not begin before the root that it hangs below.
+        let asked_at = request.as_ref().map(|request| request.earliest).or(watched);
         let first = evidence.chain(asked_at).min();
         let end = last.unwrap_or(last_word);
         let verdict = verdict::pod(&containers, asked.as_ref(), &unseen);

@@ -77,11 +77,11 @@ pub const STORIES: &[Story] = &[
             let mut pod = victim(name, 8, &["handle", "0"]);
             merge(
                 &mut pod["spec"],
-                json!({"activeDeadlineSeconds": 8, "restartPolicy": "Never"}),
+                json!({"activeDeadlineSeconds": 40, "restartPolicy": "Never"}),
             );
             vec![pod]
         },
-        from: From::Ready,
+        from: From::Applied,
         acts: &[Act::UntilOver, Act::Wait(Duration::from_secs(1))],
         alone: false,
         expected: Expected {

@@ -45,7 +45,7 @@ fn the_api_comes_back_in_time() {
         +21 gone web
         ",
         expect![[r#"
-            +21.200 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +21.200 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.300 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -115,7 +115,7 @@ fn the_agent_came_in_the_middle() {
         +7 gone web
         ",
         expect![[r#"
-            +7.200 pod web +2.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +7.200 pod web +1.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
               web/app +4.000…+5.000 clean-exit: Deleted/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -152,7 +152,7 @@ fn the_clocks_were_compared() {
         +3 gone web
         "),
         expect![[r#"
-            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +3.800 pod web +0.900…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +0.900…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -243,7 +243,7 @@ fn an_end_whose_record_was_lost() {
         +3 gone web
         "),
         expect![[r#"
-            +12.000 pod web +1.050…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +12.000 pod web +1.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               unseen app Some(Reported { exit_code: 0, reason: Some("Completed") })
               gone +3.000
@@ -287,7 +287,7 @@ fn an_early_loss_of_the_api_is_no_doubt_later() {
         +3 gone web
         "),
         expect![[r#"
-            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -316,7 +316,7 @@ fn the_pod_reaches_us_before_the_kernels_own_records() {
         +3 gone web
         ",
         expect![[r#"
-            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -339,7 +339,7 @@ fn the_observation_ends_when_the_pod_is_gone() {
         +1.9 end
         "),
         expect![[r#"
-            +1.900 pod web +1.050…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
+            +1.900 pod web +1.000…+1.500 clean-exit: Deleted/Clean/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s
@@ -360,7 +360,7 @@ fn all_had_ended_before_the_agent_came_and_the_pod_is_still_there() {
         +3 gone web
         ",
         expect![[r#"
-            +3.200 pod web +2.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +3.200 pod web +1.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
               unseen app Some(Reported { exit_code: 0, reason: Some("Completed") })
               gone +3.000

@@ -20,7 +20,7 @@ fn a_clean_deletion_is_one_termination_of_the_pod() {
         +3 gone web
         "),
         expect![[r#"
-            +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +4.000 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -44,7 +44,7 @@ fn no_handler_and_the_grace_is_known_at_once() {
         "),
         expect![[r#"
             +1.400 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.7 s left
-            +12.000 pod web +1.050…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
+            +12.000 pod web +1.000…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/app +1.400…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
@@ -102,7 +102,7 @@ fn a_second_delete_shortens_the_grace() {
         +10 gone web
         "),
         expect![[r#"
-            +10.600 pod web +1.050…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+            +10.600 pod web +1.000…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +5.100 to 3 s
               web/app +1.300…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet
                 Deleted: deletionTimestamp, grace 3 s, reported 137 Error
@@ -123,7 +123,7 @@ fn an_eviction_by_the_api() {
         +3 gone web
         "),
         expect![[r#"
-            +3.800 pod web +1.050…+1.500 clean: EvictedApi/Clean/Quiet (DisruptionTarget=EvictionByEvictionAPI)
+            +3.800 pod web +1.000…+1.500 clean: EvictedApi/Clean/Quiet (DisruptionTarget=EvictionByEvictionAPI)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: EvictedApi/Clean/Quiet
                 EvictedApi: DisruptionTarget=EvictionByEvictionAPI, grace 30 s
@@ -195,7 +195,7 @@ fn a_finalizer_keeps_a_pod_that_is_over() {
         +100 gone web
         "),
         expect![[r#"
-            +5.600 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +5.600 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -225,7 +225,7 @@ fn a_sidecar_waits_for_the_main_container() {
         "),
         expect![[r#"
             +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
-            +13.800 pod web +1.050…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet (deletionTimestamp)
+            +13.800 pod web +1.000…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/app +1.200…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
@@ -279,13 +279,13 @@ fn a_name_that_is_used_again_at_once_is_another_pod() {
         +6 gone web
         "),
         expect![[r#"
-            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +2.500
             +5.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.9 s left
-            +7.600 pod web +5.020…+5.210 killed-by-other: Deleted/KilledByOther/Quiet (deletionTimestamp)
+            +7.600 pod web +5.000…+5.210 killed-by-other: Deleted/KilledByOther/Quiet (deletionTimestamp)
               request +5.000…+5.020 grace 30 s
               web/app +5.100…+5.210 killed-by-other: Deleted/KilledByOther/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -315,7 +315,7 @@ fn one_of_two_crashes_while_the_other_stops() {
         +4 gone web
         "),
         expect![[r#"
-            +4.200 pod web +1.050…+1.610 crashed: Deleted/Crashed/Quiet (deletionTimestamp)
+            +4.200 pod web +1.000…+1.610 crashed: Deleted/Crashed/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -365,12 +365,12 @@ fn a_taint_and_a_preemption() {
         "),
         expect![[r#"
             +1.300 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.8 s left
-            +3.800 pod web +1.050…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
+            +3.800 pod web +1.000…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet
                 EvictedTaint: DisruptionTarget=DeletionByTaintManager, grace 30 s
               gone +3.000
-            +22.600 pod low +20.050…+20.400 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=PreemptionByScheduler)
+            +22.600 pod low +20.000…+20.400 clean: EvictedPreempted/Clean/Quiet (DisruptionTarget=PreemptionByScheduler)
               request +20.000…+20.050 grace 30 s
               low/app +20.300…+20.400 clean: EvictedPreempted/Clean/Quiet
                 EvictedPreempted: DisruptionTarget=PreemptionByScheduler, grace 30 s

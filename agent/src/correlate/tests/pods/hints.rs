@@ -27,7 +27,7 @@ fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
         expect![[r#"
             +4.300 web/app +1.100…+1.300 clean: Liveness/Clean/Quiet
               Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
-            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +62.800 pod web +60.000…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +60.000…+60.050 grace 30 s
               web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 1, reported 0 Completed
@@ -107,7 +107,7 @@ fn an_eviction_by_taint_that_was_called_off() {
         +62 gone web
         "),
         expect![[r#"
-            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +62.800 pod web +60.000…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +60.000…+60.050 grace 30 s
               web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s

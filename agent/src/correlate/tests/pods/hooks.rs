@@ -22,7 +22,7 @@ fn an_exec_hook_is_known_by_place_name_and_ancestry() {
         +6 gone web
         "),
         expect![[r#"
-            +6.200 pod web +1.050…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
+            +6.200 pod web +1.000…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 prestop-failed: Deleted/PrestopFailed/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -50,7 +50,7 @@ fn a_hook_that_overran() {
         +13 gone web
         "),
         expect![[r#"
-            +13.800 pod web +1.050…+11.410 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
+            +13.800 pod web +1.000…+11.410 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/app +9.300…+11.410 prestop-overran: Deleted/PrestopOverran/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
@@ -76,7 +76,7 @@ fn a_probe_of_the_same_name_makes_it_unknown() {
         +6 gone web
         "),
         expect![[r#"
-            +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +6.200 pod web +1.000…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -105,7 +105,7 @@ fn two_of_its_name_make_it_unknown() {
         +6 gone web
         "),
         expect![[r#"
-            +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +6.200 pod web +1.000…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -132,7 +132,7 @@ fn a_child_of_the_container_is_no_hook() {
         +6 gone web
         "),
         expect![[r#"
-            +6.200 pod web +1.050…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +6.200 pod web +1.000…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -156,7 +156,7 @@ fn a_sleeping_hook_is_the_wait() {
         "),
         expect![[r#"
             +6.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 24.9 s left
-            +33.400 pod web +1.050…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
+            +33.400 pod web +1.000…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +6.100…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -228,7 +228,7 @@ fn a_sidecars_wait_for_the_main_container_is_not_its_hooks_time() {
         "),
         expect![[r#"
             +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
-            +13.200 pod web +1.050…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
+            +13.200 pod web +1.000…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/log +9.300…+9.400 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 8 s, mains ended +9.910, reported 0 Completed

@@ -19,7 +19,7 @@ fn the_kubelets_last_delete_shortens_nothing() {
         +11 gone web
         "),
         expect![[r#"
-            +11.800 pod web +1.050…+9.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+            +11.800 pod web +1.000…+9.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/app +1.300…+9.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet
                 Deleted: deletionTimestamp, grace 8 s, reported 137 Error
@@ -47,7 +47,7 @@ fn a_crash_that_was_followed_by_a_restart_is_no_part_of_the_pods_end() {
         expect![[r#"
             +4.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
-            +4.500 pod web +2.050…+2.200 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +4.500 pod web +2.000…+2.200 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +2.000…+2.050 grace 30 s
               web/app +2.100…+2.200 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 1, reported 0 Completed
@@ -194,7 +194,7 @@ fn a_container_that_only_the_api_knows_is_waited_for() {
         +26 gone web
         "),
         expect![[r#"
-            +26.200 pod web +1.050…+1.500 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +26.200 pod web +1.000…+1.500 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -220,7 +220,7 @@ fn an_eviction_that_was_refused_is_not_why_it_was_deleted() {
         +62 gone web
         "),
         expect![[r#"
-            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +62.800 pod web +60.000…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +60.000…+60.050 grace 30 s
               web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s
@@ -248,7 +248,7 @@ fn an_earlier_end_of_the_same_name_hides_no_later_one() {
         +3 gone web
         ",
         expect![[r#"
-            +4.400 pod web +1.050…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +4.400 pod web +1.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               unseen app Some(Reported { exit_code: 137, reason: Some("Error") })
               gone +3.000
@@ -269,7 +269,7 @@ fn a_force_delete_of_a_pod_that_is_being_deleted() {
         +7.31 exit main KILL
         "),
         expect![[r#"
-            +9.510 pod web +1.050…+7.310 force-killed: Deleted/ForceKilled/Quiet (deletionTimestamp)
+            +9.510 pod web +1.000…+7.310 force-killed: Deleted/ForceKilled/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+7.310 force-killed: Deleted/ForceKilled/Quiet
                 Deleted: deletionTimestamp, grace 0 s
@@ -319,7 +319,7 @@ fn an_out_of_memory_kill_while_it_stops() {
         +4 gone web
         "),
         expect![[r#"
-            +4.400 pod web +1.050…+2.010 oom-killed: Deleted/OomKilled/Quiet (deletionTimestamp)
+            +4.400 pod web +1.000…+2.010 oom-killed: Deleted/OomKilled/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+2.010 oom-killed: Oom/OomKilled/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 137 OOMKilled
@@ -352,7 +352,7 @@ fn an_init_container_that_runs_at_the_deletion_ends_with_the_pod() {
         +3 gone web
         ",
         expect![[r#"
-            +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +4.000 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/setup +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 143 Error
@@ -382,7 +382,7 @@ fn an_ephemeral_container_that_was_over_is_no_part_of_the_end() {
         +3 gone web
         ",
         expect![[r#"
-            +3.800 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed

@@ -48,7 +48,7 @@ fn a_new_sandbox_is_one_too() {
         expect![[r#"
             +4.800 web/app +1.500…+1.700 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
-            +23.000 pod web +20.100…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +23.000 pod web +20.000…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +20.000…+20.100 grace 30 s
               web/app +20.300…+20.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 1
@@ -188,7 +188,7 @@ fn a_shared_pid_namespace_has_the_sandbox_for_its_init() {
         +3 gone web
         ",
         expect![[r#"
-            +3.600 pod web +1.050…+1.310 default-action: Deleted/DefaultAction/Quiet (deletionTimestamp)
+            +3.600 pod web +1.000…+1.310 default-action: Deleted/DefaultAction/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.310 default-action: Deleted/DefaultAction/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 143 Error
@@ -220,7 +220,7 @@ fn in_the_hosts_pid_namespace_the_main_process_is_no_init() {
         +3 gone web
         ",
         expect![[r#"
-            +4.000 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +4.000 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
@@ -294,7 +294,7 @@ fn a_sandbox_is_all_that_is_seen_of_a_pod() {
         +3 gone web
         ",
         expect![[r#"
-            +5.000 pod web +2.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+            +5.000 pod web +1.000…+3.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
               request +1.000…+2.000 grace 30 s
               unseen app None
               gone +3.000

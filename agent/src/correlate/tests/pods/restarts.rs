@@ -83,7 +83,7 @@ fn the_next_life_of_a_container_is_not_the_last_one() {
               reported 3 Error
             +4.600 web/app +1.500…+1.500 nonzero-exit: Crash/NonzeroExit/Quiet
               restarts 1, reported 4 Error
-            +23.200 pod web +20.100…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +23.200 pod web +20.000…+20.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +20.000…+20.100 grace 30 s
               web/app +20.300…+20.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, restarts 2, reported 0 Completed
@@ -135,7 +135,7 @@ fn an_init_container_that_is_done_is_told_and_is_no_part_of_the_end() {
         expect![[r#"
             +4.000 web/setup +1.000…+1.000 clean: Completed/Clean/Quiet
               reported 0 Completed
-            +62.800 pod web +60.050…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+            +62.800 pod web +60.000…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +60.000…+60.050 grace 30 s
               web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
