@@ -10,7 +10,7 @@ use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
 use crate::cluster::stories::{Act, Expected, From, NAMESPACE, Story};
-use crate::cluster::{Cluster, deploy};
+use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
 
@@ -54,6 +54,21 @@ impl Stage {
     /// The story could not be played.
     pub fn play(&self, story: &Story) -> anyhow::Result<Vec<String>> {
         self.clean_up(story)?;
+        if let Some(switch) = story.kubelet {
+            self.cluster
+                .node(&node_name(1))?
+                .configure_kubelet(&json!({ switch: true }))?;
+        }
+        let played = self.play_here(story);
+        if let Some(switch) = story.kubelet {
+            self.cluster
+                .node(&node_name(1))?
+                .configure_kubelet(&json!({ switch: false }))?;
+        }
+        played
+    }
+
+    fn play_here(&self, story: &Story) -> anyhow::Result<Vec<String>> {
         let manifests: Vec<Value> = (story.manifest)(story.name);
         self.apply(&manifests)?;
         let pod = until(READY, &format!("a pod of {}", story.name), || {

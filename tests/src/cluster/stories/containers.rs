@@ -122,6 +122,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Debug, Act::Delete(None)],
         alone: false,
+        kubelet: None,
         expected: Expected {
             containers: &[("app", "clean"), ("debugger", "clean")],
             ..CLEAN
@@ -138,6 +139,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Delete(None)],
         alone: false,
+        kubelet: None,
         expected: Expected { root: "", ..CLEAN },
     },
 ];

@@ -124,6 +124,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::ForceDelete],
         alone: false,
+        kubelet: None,
         expected: Expected {
             sentence: &["SIGTERM", "SIGKILL"],
             ..one("force-killed", &[("app", "force-killed")])
@@ -136,6 +137,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::Delete(Some(2))],
         alone: false,
+        kubelet: None,
         expected: Expected {
             sentence: &["SIGTERM", "SIGKILL"],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
@@ -152,6 +154,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::OnNode("kill -9 $PID"), Act::UntilOver],
         alone: false,
+        kubelet: None,
         expected: Expected {
             cause: "external",
             spans: &[],
@@ -170,6 +173,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Apply(|name| vec![killer(name)]), Act::UntilOver],
         alone: false,
+        kubelet: None,
         expected: Expected {
             cause: "external",
             spans: &[],
@@ -184,6 +188,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::KillAgent],
         alone: true,
+        kubelet: None,
         // It cannot know what it missed, and says so.
         expected: Expected {
             verdict: "clean-exit",
@@ -204,6 +209,7 @@ pub const STORIES: &[Story] = &[
             Act::StopApiServer(Duration::from_secs(15)),
         ],
         alone: true,
+        kubelet: None,
         expected: CLEAN,
     },
 ];

@@ -15,6 +15,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Evict],
         alone: false,
+        kubelet: None,
         expected: Expected {
             cause: "evicted-api",
             ..CLEAN
@@ -31,6 +32,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Taint],
         alone: false,
+        kubelet: None,
         expected: Expected {
             cause: "evicted-taint",
             ..CLEAN
@@ -43,6 +45,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::Apply(more_important)],
         alone: true,
+        kubelet: None,
         expected: Expected {
             cause: "evicted-preempted",
             ..CLEAN
@@ -65,6 +68,7 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         acts: &[Act::UntilOver],
         alone: false,
+        kubelet: None,
         expected: Expected {
             cause: "evicted-node-pressure",
             ..CLEAN
@@ -84,6 +88,7 @@ pub const STORIES: &[Story] = &[
         from: From::Applied,
         acts: &[Act::UntilOver, Act::Wait(Duration::from_secs(1))],
         alone: false,
+        kubelet: None,
         expected: Expected {
             cause: "deadline",
             ..CLEAN

@@ -43,6 +43,8 @@ pub struct Story {
     pub acts: &'static [Act],
     /// It needs the cluster for itself.
     pub alone: bool,
+    /// A switch of the kubelet's configuration that is on for this story; it is then alone.
+    pub kubelet: Option<&'static str>,
     pub expected: Expected,
 }
 
@@ -133,6 +135,7 @@ pub(crate) const fn deleted(
         from: From::Ready,
         acts: &[Act::Delete(None)],
         alone: false,
+        kubelet: None,
         expected,
     }
 }

@@ -26,6 +26,7 @@ const fn by_itself(
         from: From::Applied,
         acts: until,
         alone: false,
+        kubelet: None,
         expected,
     }
 }
@@ -97,6 +98,25 @@ pub const STORIES: &[Story] = &[
             ..one("oom-killed", &[("app", "oom-killed")])
         },
     ),
+    Story {
+        kubelet: Some("singleProcessOOMKill"),
+        alone: true,
+        ..by_itself(
+            "oom-of-a-child-alone",
+            "a child exceeds the memory limit and is killed alone; the main process then exits with 137",
+            |name| {
+                let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
+                never_restarted(victim_with(name, 8, &["child-allocates"], limit))
+            },
+            &[Act::UntilOver],
+            Expected {
+                cause: "oom",
+                spans: &[],
+                sentence: &["memory", "137"],
+                ..one("oom-child", &[("app", "oom-child")])
+            },
+        )
+    },
     by_itself(
         "crash",
         "it exits with 3 by itself",
