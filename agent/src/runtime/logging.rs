@@ -20,7 +20,8 @@ pub struct Logging {
 
 /// Once per process.
 pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
-    let filter = EnvFilter::try_new(&config.log.filter)
+    // The client speaks of each failed attempt by itself, without the address or a remedy; we say both, once.
+    let filter = EnvFilter::try_new(format!("kube_client=off,{}", config.log.filter))
         .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))?;
     let stderr = fmt::layer()
         .with_writer(std::io::stderr)
