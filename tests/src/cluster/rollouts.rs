@@ -170,7 +170,7 @@ impl Stage {
     fn roll(&self, rollout: Rollout) -> anyhow::Result<Row> {
         let name = format!("roll-{rollout}");
         let client = format!("{name}-client");
-        let here = |args: &[&str]| self.kubectl.run(&[args, &["--namespace", NAMESPACE]].concat());
+        let here = |args: &[&str]| self.kubectl.run(&[&["--namespace", NAMESPACE], args].concat());
         self.remove(&name, &client)?;
         self.apply(&deployment(&name, rollout))?;
         let workload = format!("deployment/{name}");
