@@ -144,6 +144,10 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
                     let next = queue.lock().expect("no thread panics with it").next();
                     let Some((place, rollout)) = next else { break };
                     let row = stage.roll(rollout).with_context(|| format!("rollout {rollout}"));
+                    // A run that is cut off has said what it knew.
+                    if let Ok(row) = &row {
+                        eprintln!("{row}");
+                    }
                     done.lock().expect("no thread panics with it").push((place, row));
                 }
             });
