@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod correlate;
 pub mod decode;
+mod error;
 pub mod event;
 pub mod kubernetes;
 pub mod observe;

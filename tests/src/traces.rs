@@ -133,7 +133,7 @@ fn nanos(time: &Value) -> anyhow::Result<u64> {
     Ok(u64::try_from(since.as_nanos())?)
 }
 
-fn tag(of: &Value, key: &str) -> Value {
+pub(crate) fn tag(of: &Value, key: &str) -> Value {
     let mut tags = of["tags"].as_array().into_iter().flatten();
     tags.find(|t| t["key"] == key).map_or(Value::Null, |t| t["value"].clone())
 }

@@ -12,9 +12,6 @@ use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, is_request};
 use super::{Correlator, KERNEL_KILLS, TOUCH, role, task_of};
 
-/// The first process of the machine: whoever lost its parent is its child.
-const INIT: Pid = Pid(1);
-
 impl Correlator {
     /// False where the event's cgroup is not known (yet).
     pub(super) fn fact(&mut self, at: Boot, event: &Event, out: &mut Vec<Output>) -> bool {
@@ -221,7 +218,7 @@ impl Correlator {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         // A child of PID 1 may be an orphan of the last life: its start tells, for systemd forks a unit's process when it is due.
         let is_unit = matches!(state.subject, Subject::Unit { .. });
-        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
+        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > role::INIT);
         let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
         if let Some(known) = known {
             // `/proc` alone does not tell where it came from.

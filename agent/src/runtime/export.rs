@@ -62,6 +62,14 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
+    /// Where traces go, for a person.
+    pub fn destination(&self) -> &'static str {
+        match self.traces {
+            Some(_) => "to the collector",
+            None => "nowhere: no OTLP endpoint is set",
+        }
+    }
+
     /// Sends what waits, for `limit` at most: first traces, then the metrics with the final counts of them.
     pub async fn finish(self, limit: Duration) {
         let deadline = Instant::now() + limit;

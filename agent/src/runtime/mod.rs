@@ -160,14 +160,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let logging = logging::start(&config)?;
     let export = Export::start(&config)?;
     let health = Arc::new(Health::default());
-    let server = match config.listen {
-        Listen::At(address) => Some(
-            Server::bind(address)
-                .await
-                .map_err(|error| RuntimeError::new(SysExit::Unavailable, error.to_string()))?,
-        ),
-        Listen::Off => None,
-    };
+    let server = listen(&config).await?;
     let file = file.map(Created::new).transpose()?;
     let pods = match config.kubernetes.access(Path::new(pods::TOKEN).exists()) {
         Some(access) => Some(Pods::start(config.kubernetes.node_name.as_deref(), &access).await?),
@@ -218,7 +211,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         tracing::info!(
             probes = %format_args!("{active} of {} active", kernel.probes().len()),
             listen = %config.listen,
-            traces = if export.traces().is_some() { "to the collector" } else { "nowhere: no OTLP endpoint is set" },
+            traces = export.destination(),
             "observing"
         );
     }
@@ -268,6 +261,17 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         serving.abort();
     }
     observed
+}
+
+/// Takes the port; answers come once it serves.
+async fn listen(config: &Config) -> Result<Option<Server>, RuntimeError> {
+    match config.listen {
+        Listen::At(address) => Server::bind(address)
+            .await
+            .map(Some)
+            .map_err(|error| RuntimeError::new(SysExit::Unavailable, error.to_string())),
+        Listen::Off => Ok(None),
+    }
 }
 
 fn core(config: &Config) -> Correlator {

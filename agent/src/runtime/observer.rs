@@ -9,19 +9,19 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
-use crate::config::{Config, Listen};
+use crate::config::Config;
 use crate::event::Boot;
 use crate::observe::election::{Answer, Ask, Election};
 use crate::observe::{Input, Observer, Output, Watch};
 use crate::render::span::{self, Options};
-use crate::sink::http::{Duty, Health, Server};
+use crate::sink::http::{Duty, Health};
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
 use crate::source::cluster::{self, Cluster, Lease, Stats};
 use crate::source::pods::TOKEN;
 
 use super::export::{Export, host};
-use super::{FLUSH, RuntimeError, logging, stop_on_signal};
+use super::{FLUSH, RuntimeError, listen, logging, stop_on_signal};
 use crate::cli::SysExit;
 
 /// How often the machine is told the time, and the Lease is looked after.
@@ -50,14 +50,7 @@ pub async fn run(mut config: Config) -> Result<(), RuntimeError> {
     let logging = logging::start(&config)?;
     let export = Export::of_observer(&config)?;
     let health = Arc::new(Health::default());
-    let server = match config.listen {
-        Listen::At(address) => Some(
-            Server::bind(address)
-                .await
-                .map_err(|error| RuntimeError::new(SysExit::Unavailable, error.to_string()))?,
-        ),
-        Listen::Off => None,
-    };
+    let server = listen(&config).await?;
     let client = cluster::client(&access).await?;
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, false));
@@ -71,7 +64,7 @@ pub async fn run(mut config: Config) -> Result<(), RuntimeError> {
     tracing::info!(
         %identity,
         listen = %config.listen,
-        traces = if export.traces().is_some() { "to the collector" } else { "nowhere: no OTLP endpoint is set" },
+        traces = export.destination(),
         "an observer"
     );
     // Half of the deadline, as client-go has it: one request that hangs must not cost the Lease.

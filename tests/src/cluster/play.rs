@@ -13,6 +13,7 @@ use crate::cluster::stories::{Act, Expected, From, NAMESPACE, Story};
 use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
+use crate::traces::tag;
 
 /// An emulated machine that starts many pods at once is slow.
 const READY: Duration = Duration::from_secs(240);
@@ -72,7 +73,7 @@ impl Stage {
         let manifests: Vec<Value> = (story.manifest)(story.name);
         self.apply(&manifests)?;
         let pod = until(READY, &format!("a pod of {}", story.name), || {
-            Ok(self.pods(story)?.into_iter().next())
+            Ok(self.pods(story.name)?.into_iter().next())
         })?;
         let pod = Pod {
             name: text(&pod["metadata"]["name"]),
@@ -225,8 +226,8 @@ impl Stage {
         self.kubectl.apply(&list.to_string())
     }
 
-    fn pods(&self, story: &Story) -> anyhow::Result<Vec<Value>> {
-        let selector = format!("story={}", story.name);
+    pub(super) fn pods(&self, story: &str) -> anyhow::Result<Vec<Value>> {
+        let selector = format!("story={story}");
         let args = ["get", "pods", "--namespace", NAMESPACE, "--selector", &selector, "-o", "json"];
         let list = self.kubectl.json(&args)?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
@@ -393,7 +394,7 @@ fn differs(expected: &Expected, trace: &Value) -> Vec<String> {
         problems.push(format!("{} container.stop, not {}", stops.len(), expected.containers.len()));
     }
     for wanted in expected.spans {
-        if !spans.iter().any(|span| span["operationName"] == *wanted) {
+        if !has_span(trace, wanted) {
             problems.push(format!("no span {wanted}"));
         }
     }
@@ -434,12 +435,6 @@ fn outline(trace: &Value) -> String {
         format!("  {} {} µs {}", span["operationName"], span["duration"], words.join(" "))
     });
     format!("{}\n{}", trace["traceID"], lines.collect::<Vec<_>>().join("\n"))
-}
-
-pub(super) fn tag(of: &Value, key: &str) -> Value {
-    let mut tags = of["tags"].as_array().into_iter().flatten();
-    tags.find(|tag| tag["key"] == key)
-        .map_or(Value::Null, |tag| tag["value"].clone())
 }
 
 pub(super) fn text(value: &Value) -> String {

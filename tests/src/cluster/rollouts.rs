@@ -11,9 +11,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::node_name;
-use super::play::{Stage, tag, text, until};
+use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
 use super::stories::manifest::{container, merge, pod};
+use crate::traces::tag;
 use crate::victim::load::Totals;
 
 /// What the agent's count may be off by: this, or 2 % of the clients' own.
@@ -180,8 +181,7 @@ impl Stage {
         let workload = format!("deployment/{name}");
         here(&["rollout", "status", &workload, "--timeout=300s"])?;
         let address = here(&["get", "service", &name, "-o", "jsonpath={.spec.clusterIP}"])?;
-        let mut spec = container("app", &["load", &format!("{address}:80"), "--clients=4", "--pause-ms=60"]);
-        spec["name"] = json!("app");
+        let spec = container("app", &["load", &format!("{address}:80"), "--clients=4", "--pause-ms=60"]);
         self.apply(&[pod(&client, json!({"restartPolicy": "Never", "containers": [spec]}))])?;
         here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=300s"])?;
         sleep(Duration::from_secs(3));
@@ -256,11 +256,7 @@ impl Stage {
     }
 
     fn uids(&self, name: &str) -> anyhow::Result<Vec<String>> {
-        let selector = format!("story={name}");
-        let args = ["get", "pods", "--namespace", NAMESPACE, "--selector", &selector, "-o", "json"];
-        let pods = self.kubectl.json(&args)?;
-        let pods = pods["items"].as_array().into_iter().flatten();
-        Ok(pods.map(|pod| text(&pod["metadata"]["uid"])).collect())
+        Ok(self.pods(name)?.iter().map(|pod| text(&pod["metadata"]["uid"])).collect())
     }
 
     fn remove(&self, name: &str, client: &str) -> anyhow::Result<()> {

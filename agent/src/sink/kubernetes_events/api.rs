@@ -112,7 +112,7 @@ fn is(error: &kube::Error, code: u16) -> bool {
 
 pub(super) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
-        return Failure::Later(bounded(&chain(error)));
+        return Failure::Later(bounded(&crate::error::chain(error)));
     };
     let message = bounded(&status.message);
     match status.code {
@@ -124,18 +124,6 @@ pub(super) fn failure(error: &kube::Error) -> Failure {
         401 | 408 | 409 | 429 | 500.. => Failure::Later(format!("{} {message}", status.code)),
         code => Failure::Rejected(format!("{code} {message}")),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |&error| error.source());
-    causes.fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        if text.contains(&cause) {
-            text
-        } else {
-            format!("{text}: {cause}")
-        }
-    })
 }
 
 fn bounded(text: &str) -> String {

@@ -2,9 +2,9 @@
 
 use kube::runtime::watcher;
 
+use crate::error::chain;
 use crate::observe::Watch;
 use crate::source::pods::convert::bounded;
-use crate::source::pods::error::chain;
 
 /// Longest text of an error that leaves this room, bytes.
 const MAX_TEXT: usize = 512;

@@ -126,15 +126,7 @@ fn counts_memlock() -> bool {
 
 /// An error and what it came from, in one line. aya's own messages end where the kernel's begin.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |&error| error.source()) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    brief(&text)
+    brief(&crate::error::chain(error))
 }
 
 /// Without its middle where it is long: the verifier writes up to 16 MiB, and says why in its last lines.

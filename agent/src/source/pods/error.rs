@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::convert::bounded;
+use crate::error::chain;
 
 /// Longest text of an error that leaves this room, bytes.
 const MAX_TEXT: usize = 512;
@@ -104,19 +105,6 @@ fn is_refused(error: &kube::Error) -> bool {
     std::iter::successors(error.source(), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-/// An error and what it came from, in one line, nothing twice.
-pub(in crate::source) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |&error| error.source()) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::error::chain;
+
 use crate::event::Input;
 
 pub use error::PodsError;
@@ -136,11 +138,11 @@ fn node_name(node: Option<&str>) -> Result<String, PodsError> {
 pub async fn connect(access: &Access) -> Result<Client, PodsError> {
     let options = KubeConfigOptions::default();
     let mut config = match access {
-        Access::InCluster => kube::Config::incluster().map_err(|e| PodsError::NoCluster(error::chain(&e)))?,
+        Access::InCluster => kube::Config::incluster().map_err(|e| PodsError::NoCluster(chain(&e)))?,
         Access::Kubeconfig(file) => {
             let wrong = |error: kube::config::KubeconfigError| PodsError::Kubeconfig {
                 file: file.clone(),
-                problem: error::chain(&error),
+                problem: chain(&error),
             };
             let kubeconfig = Kubeconfig::read_from(file).map_err(wrong)?;
             kube::Config::from_custom_kubeconfig(kubeconfig, &options)
@@ -149,12 +151,12 @@ pub async fn connect(access: &Access) -> Result<Client, PodsError> {
         }
         Access::Kubectl => kube::Config::from_kubeconfig(&options)
             .await
-            .map_err(|e| PodsError::NoCluster(error::chain(&e)))?,
+            .map_err(|e| PodsError::NoCluster(chain(&e)))?,
     };
     config.connect_timeout = Some(CONNECT);
     // Every question here has its own limit and its own way to try again.
     config.default_retry = false;
-    Client::try_from(config).map_err(|e| PodsError::Client(error::chain(&e)))
+    Client::try_from(config).map_err(|e| PodsError::Client(chain(&e)))
 }
 
 #[cfg(test)]
