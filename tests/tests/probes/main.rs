@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus as Status, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -42,15 +43,31 @@ mod loading;
 mod signals;
 mod sockets;
 
+/// Held by every test while its probes are loaded: shared, or alone by one that counts on nobody else's end.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+#[expect(dead_code, reason = "held, not read")]
+enum Held {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
 /// The probes and what they have said so far.
 struct Probes {
     kernel: Kernel,
     seen: Vec<(Boot, Event)>,
+    _machine: Held,
 }
 
 impl Probes {
     fn load() -> Option<Probes> {
         Self::with(&Options::default())
+    }
+
+    /// While no other test of this program runs: the probes see the whole machine, and each stop signal of another's arms.
+    fn alone() -> Option<Probes> {
+        let machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        Self::holding(Held::Alone(machine), &Options::default())
     }
 
     fn oldest() -> Option<Probes> {
@@ -61,6 +78,11 @@ impl Probes {
     }
 
     fn with(options: &Options) -> Option<Probes> {
+        let machine = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        Self::holding(Held::Shared(machine), options)
+    }
+
+    fn holding(machine: Held, options: &Options) -> Option<Probes> {
         if !nix::unistd::geteuid().is_root() {
             return None;
         }
@@ -68,6 +90,7 @@ impl Probes {
         Some(Probes {
             kernel,
             seen: Vec::new(),
+            _machine: machine,
         })
     }
 

@@ -133,7 +133,7 @@ fn connections_in_the_queue_at_the_close_are_told_apart_from_those_that_were_acc
 
 #[test]
 fn the_kubelets_connects_are_told_and_those_of_others_that_fail() {
-    let mut probes = need!(Probes::load(), "not root");
+    let mut probes = need!(Probes::alone(), "not root");
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let kubelet = need!(Cgroup::v2(), "no cgroup v2");
     let path = |cgroup: &Cgroup| cgroup.0.to_str().expect("utf-8").to_owned();
