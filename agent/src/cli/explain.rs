@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::config::settings::nearest_of;
 use crate::verdict::Severity;
-use crate::verdict::table::{Row, TABLE, by_headline};
+use crate::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
 /// There is no such verdict. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +22,9 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 pub fn explain(verdict: Option<&str>) -> Result<String, UnknownVerdict> {
     let Some(name) = verdict else { return Ok(list()) };
     let Some(row) = by_headline(name) else {
+        if let Some((axis, name, words)) = axes().find(|(_, value, _)| value == name) {
+            return Ok(format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
+        }
         // What is typed differs in case and separators as often as in letters.
         let normal = name.to_lowercase().replace(['_', ' '], "-");
         return Err(UnknownVerdict {
@@ -49,6 +52,16 @@ pub fn explain(verdict: Option<&str>) -> Result<String, UnknownVerdict> {
     Ok(out)
 }
 
+/// Axis, value, words.
+fn axes() -> impl Iterator<Item = (&'static str, String, &'static str)> {
+    let causes = CAUSES.into_iter().map(|(value, words)| ("cause", table::name(value), words));
+    causes.chain(
+        TRAFFIC
+            .into_iter()
+            .map(|(value, words)| ("traffic", table::name(value), words)),
+    )
+}
+
 fn list() -> String {
     let width = TABLE.iter().map(|e| e.headline.len()).max().unwrap_or(0);
     let mut out = String::new();
@@ -72,6 +85,14 @@ pub fn markdown() -> String {
             severity(e.severity),
             first_sentence(e.meaning)
         );
+    }
+    out.push_str(
+        "\nA verdict is the headline of three axes: why it had to end (`epitaph.cause`), how it ended (`epitaph.exit`) and what clients\n\
+         saw (`epitaph.traffic`). `exit` is the headline's own name, or `clean` under those that tell of clients; the others are:\n\n\
+         | axis | value | in words |\n|---|---|---|\n",
+    );
+    for (axis, value, words) in axes() {
+        let _ = writeln!(out, "| {axis} | `{value}` | {words} |");
     }
     for e in &TABLE {
         let _ = write!(out, "\n## {}\n\n{}\n\n**Proof.** {}\n", e.headline, e.meaning, e.proof);
@@ -148,6 +169,7 @@ mod tests {
                 ! cut-connections      It ended cleanly, but connections that were in use were open at its end and closed by it.
                 ! reset-connections    It ended cleanly, but clients had their connections reset.
                 ! refused-connections  It ended cleanly, but clients went on connecting after its listener was closed and were refused.
+                ! proxy-rejected       It ended cleanly, but clients on this node were rejected on the way to it, and not by itself.
                   clean-exit           It ended cleanly; what its clients saw was not observed.
                   clean                It ended as it should, and no client was hurt.
                   unknown              The evidence does not suffice: something was lost, not observed, or came before the agent.
@@ -191,6 +213,24 @@ mod tests {
                 How to fix it
                   Nothing.
             "#]],
+        );
+    }
+
+    #[test]
+    fn a_cause_and_a_traffic_are_told_too() {
+        check(
+            Some("evicted-taint"),
+            expect![[r#"
+            cause evicted-taint
+              A NoExecute taint that the pod does not tolerate, or not any longer.
+        "#]],
+        );
+        check(
+            Some("quiet"),
+            expect![[r#"
+            traffic quiet
+              Its sockets were observed, and none of the above was seen.
+        "#]],
         );
     }
 

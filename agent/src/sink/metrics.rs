@@ -318,9 +318,9 @@ impl Metrics {
         self.terminations
             .add(1, &termination_labels((v.headline, v.unclean), kind, runtime));
         let axes = [
-            ("cause", kebab(v.cause)),
-            ("exit", kebab(v.exit)),
-            ("traffic", kebab(v.traffic)),
+            ("cause", verdict::table::name(v.cause)),
+            ("exit", verdict::table::name(v.exit)),
+            ("traffic", verdict::table::name(v.traffic)),
         ];
         self.by_cause.add(1, &axes.map(|(name, value)| KeyValue::new(name, value)));
         let kind = [KeyValue::new("subject", kind)];
@@ -368,14 +368,6 @@ fn subject(subject: &Subject) -> (&'static str, &'static str) {
     match subject {
         Subject::Container { runtime, .. } => ("container", runtime_name(*runtime)),
         Subject::Unit { .. } => ("unit", "systemd"),
-    }
-}
-
-/// The name that JSON and spans use too.
-fn kebab(axis: impl serde::Serialize) -> String {
-    match serde_json::to_value(axis) {
-        Ok(serde_json::Value::String(name)) => name,
-        other => unreachable!("an axis is a unit variant, not {other:?}"),
     }
 }
 

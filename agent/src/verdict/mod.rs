@@ -85,6 +85,8 @@ pub enum Exit {
 pub enum TrafficAxis {
     Quiet,
     Refused,
+    /// Clients on this node were turned away on the way to it (ICMP: a proxy's or a policy's REJECT, no route).
+    ProxyRejected,
     Reset,
     Cut,
     /// Sockets were not observed.

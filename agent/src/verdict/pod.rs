@@ -157,8 +157,9 @@ fn weight(axis: TrafficAxis) -> u8 {
     match axis {
         TrafficAxis::Quiet => 0,
         TrafficAxis::Unknown => 1,
-        TrafficAxis::Refused => 2,
-        TrafficAxis::Reset => 3,
-        TrafficAxis::Cut => 4,
+        TrafficAxis::ProxyRejected => 2,
+        TrafficAxis::Refused => 3,
+        TrafficAxis::Reset => 4,
+        TrafficAxis::Cut => 5,
     }
 }

@@ -1,6 +1,6 @@
 //! The one table from axes to headline: docs, `explain`, alerts, metrics and span status come from it.
 
-use super::{Exit, Severity, TrafficAxis};
+use super::{Cause, Exit, Severity, TrafficAxis};
 
 /// What one headline means and which axes give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +32,85 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.headline == headline)
 }
 
+/// `epitaph.cause` in words.
+pub const CAUSES: [(Cause, &str); 16] = [
+    (
+        Cause::Deleted,
+        "Its pod was deleted: a rollout, a scale-down, `kubectl delete`.",
+    ),
+    (
+        Cause::EvictedApi,
+        "The Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.",
+    ),
+    (
+        Cause::EvictedNodePressure,
+        "The kubelet: the node ran out of memory, disk or process ids, or the pod over its own ephemeral storage.",
+    ),
+    (
+        Cause::EvictedTaint,
+        "A NoExecute taint that the pod does not tolerate, or not any longer.",
+    ),
+    (Cause::EvictedPreempted, "Room was made for a pod of higher priority."),
+    (Cause::Deadline, "`activeDeadlineSeconds` of the pod or its Job was over."),
+    (Cause::Liveness, "The kubelet, because the liveness probe failed."),
+    (
+        Cause::Startup,
+        "The kubelet, because the startup probe did not succeed in time.",
+    ),
+    (
+        Cause::Restart,
+        "The kubelet restarted or ended the container alone, and no evidence names why.",
+    ),
+    (Cause::NodeShutdown, "The node was shutting down."),
+    (Cause::Oom, "Memory ran out: its own limit's, or the node's."),
+    (
+        Cause::Crash,
+        "Its own fault: a signal of its own, or an exit code other than 0 that nobody asked for.",
+    ),
+    (
+        Cause::External,
+        "A signal from someone who is neither its runtime nor itself.",
+    ),
+    (
+        Cause::Stopped,
+        "Its runtime or systemd asked it to stop; without Kubernetes nobody says why.",
+    ),
+    (Cause::Completed, "It ended of its own accord with exit code 0."),
+    (Cause::Unknown, "The evidence does not say."),
+];
+
+/// `epitaph.traffic` in words.
+pub const TRAFFIC: [(TrafficAxis, &str); 6] = [
+    (TrafficAxis::Cut, "Connections in use were open at its end and closed by it."),
+    (TrafficAxis::Reset, "Clients had their connections reset."),
+    (
+        TrafficAxis::Refused,
+        "Clients connected after its listener was closed, and were refused.",
+    ),
+    (
+        TrafficAxis::ProxyRejected,
+        "Clients on this node were rejected on the way to it (ICMP), and not by itself.",
+    ),
+    (
+        TrafficAxis::Quiet,
+        "Its sockets were observed, and none of the above was seen.",
+    ),
+    (TrafficAxis::Unknown, "Its sockets were not observed, or not all the time."),
+];
+
+/// The name of an axis' value, as JSON, spans and metrics have it.
+pub fn name(axis: impl serde::Serialize) -> String {
+    match serde_json::to_value(axis) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("an axis is a unit variant, not {other:?}"),
+    }
+}
+
 /// In falling precedence but for `unknown`, which stands last because it is what is left.
 ///
 /// Of the traffic rows `cut` goes first: a request that was read and then cut may have been carried out, so that it cannot be
 /// repeated blindly; a reset one may have been; a refused one was not, and every client may try it again.
-pub const TABLE: [Row; 21] = [
+pub const TABLE: [Row; 22] = [
     Row {
         headline: "oom-killed",
         exit: Exit::OomKilled,
@@ -236,6 +310,17 @@ pub const TABLE: [Row; 21] = [
         remedy: "Keep listening until nobody is sent here any more: a preStop sleep as long as the clients needed.",
     },
     Row {
+        headline: "proxy-rejected",
+        exit: Exit::Clean,
+        traffic: &[TrafficAxis::ProxyRejected],
+        unclean: true,
+        severity: Severity::Warning,
+        precedence: 35,
+        meaning: "It ended cleanly, but clients on this node were rejected on the way to it, and not by itself.",
+        proof: "Connects of this node's processes to its address ended with an ICMP error and without an RST.",
+        remedy: "Look for the network policy, proxy rule or missing route that rejected them before it was gone.",
+    },
+    Row {
         headline: "clean-exit",
         exit: Exit::Clean,
         traffic: &[TrafficAxis::Unknown],
@@ -295,18 +380,11 @@ mod tests {
         Exit::Crashed,
         Exit::Unknown,
     ];
-    const TRAFFIC: [TrafficAxis; 5] = [
-        TrafficAxis::Quiet,
-        TrafficAxis::Refused,
-        TrafficAxis::Reset,
-        TrafficAxis::Cut,
-        TrafficAxis::Unknown,
-    ];
 
     #[test]
     fn every_pair_of_axes_has_exactly_one_row() {
         for exit in EXITS {
-            for traffic in TRAFFIC {
+            for (traffic, _) in TRAFFIC {
                 let rows = TABLE
                     .iter()
                     .filter(|row| row.exit == exit && (row.traffic.is_empty() || row.traffic.contains(&traffic)));

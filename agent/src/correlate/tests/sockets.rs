@@ -501,7 +501,7 @@ fn what_icmp_rejects_was_not_refused_by_it() {
         ",
         ),
         expect![[r#"
-            refused-connections: Stopped/Clean/Refused
+            proxy-rejected: Stopped/Clean/ProxyRejected
               SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was rejected on the way to it
               fix: look for the network policy, proxy rule or missing route that rejected them before it was gone
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler

@@ -132,11 +132,3 @@ pub(super) fn runtime_name(runtime: Runtime) -> Option<&'static str> {
         Runtime::Unnamed => None,
     }
 }
-
-/// An axis's name, as every other output has it.
-pub(super) fn kebab(axis: &impl serde::Serialize) -> String {
-    match serde_json::to_value(axis) {
-        Ok(serde_json::Value::String(name)) => name,
-        other => unreachable!("axes of a verdict are fieldless: {other:?}"),
-    }
-}

@@ -3,7 +3,7 @@
 use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::attributes::{Attributes, data, kebab};
+use super::attributes::{Attributes, data};
 use super::{Frame, stop};
 use crate::event::{Boot, ExitStatus};
 use crate::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported, Request};
@@ -11,6 +11,7 @@ use crate::pod::{ContainerKind, PreStop};
 use crate::render::attributes::key;
 use crate::render::text::escape;
 use crate::termination::Termination;
+use crate::verdict::table;
 
 /// `pod.termination`, without children.
 pub(super) fn span(p: &PodTermination, at: &Frame) -> SpanData {
@@ -139,7 +140,7 @@ fn failure(run: &PreStopRun) -> Option<String> {
 
 fn asked(asked: Option<&Asked>, a: &mut Attributes) {
     if let Some(asked) = asked {
-        a.text(key::ASKED_CAUSE, kebab(&asked.cause));
+        a.text(key::ASKED_CAUSE, table::name(asked.cause));
         a.data(key::ASKED_EVIDENCE, &asked.evidence);
     }
 }

@@ -3,14 +3,14 @@
 use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::attributes::{Attributes, after, disposition, kebab, place, refused_source, role, runtime_name, states};
+use super::attributes::{Attributes, after, disposition, place, refused_source, role, runtime_name, states};
 use super::{Frame, pod};
 use crate::attribute::Subject;
 use crate::event::{Boot, ExitStatus, SignalResult};
 use crate::render::attributes::key;
 use crate::render::text::escape;
 use crate::termination::{Actor, Count, Gaps, Stop, Termination, Traffic};
-use crate::verdict::{Advice, Verdict};
+use crate::verdict::{Advice, Verdict, table};
 
 /// The parent first.
 pub(super) fn spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData> {
@@ -262,11 +262,11 @@ fn newcomers(traffic: &Traffic, at: &Frame, a: &mut Attributes) {
 
 pub(super) fn verdict(v: &Verdict, begin: Boot, a: &mut Attributes) {
     a.text(key::VERDICT, v.headline);
-    a.text(key::CAUSE, kebab(&v.cause));
-    a.text(key::EXIT, kebab(&v.exit));
-    a.text(key::TRAFFIC, kebab(&v.traffic));
+    a.text(key::CAUSE, table::name(v.cause));
+    a.text(key::EXIT, table::name(v.exit));
+    a.text(key::TRAFFIC, table::name(v.traffic));
     a.bool(key::UNCLEAN, v.unclean);
-    a.text(key::SEVERITY, kebab(&v.severity));
+    a.text(key::SEVERITY, table::name(v.severity));
     a.text(key::SENTENCE, escape(&v.sentence));
     a.maybe(key::REMEDY, v.remedy.as_deref().map(escape));
     a.texts(key::ADVICE, v.advice.iter().map(advice));

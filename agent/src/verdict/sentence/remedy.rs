@@ -62,9 +62,6 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
     let traffic = case.traffic;
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
-        TrafficAxis::Refused if traffic.refused.count == 0 => {
-            Some("look for the network policy, proxy rule or missing route that rejected them before it was gone".to_owned())
-        }
         // Proxies send clients elsewhere only where the pod goes.
         TrafficAxis::Refused if case.kubernetes.is_some_and(|context| context.request.is_none()) => Some(format!(
             "{} refused while it was restarted in place, where no preStop sleep helps: run another replica beside it, and a readiness \
@@ -80,6 +77,6 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             ),
             None => lower(row(Exit::Clean, axis).remedy),
         }),
-        TrafficAxis::Reset | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
+        TrafficAxis::ProxyRejected | TrafficAxis::Reset | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
     }
 }
