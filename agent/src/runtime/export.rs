@@ -62,12 +62,13 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Where traces go, for a person.
+    /// Where traces go, for a person; a warning where that is nowhere, for a service that nobody looks at.
     pub fn destination(&self) -> &'static str {
-        match self.traces {
-            Some(_) => "to the collector",
-            None => "nowhere: no OTLP endpoint is set",
+        if self.traces.is_some() {
+            return "to the collector";
         }
+        tracing::warn!("no OTLP endpoint is set: no trace leaves this machine; set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`");
+        "nowhere"
     }
 
     /// Sends what waits, for `limit` at most: first traces, then the metrics with the final counts of them.
