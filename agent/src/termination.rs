@@ -119,6 +119,8 @@ pub struct Traffic {
     pub observed: bool,
     /// From when on the counts below are counted.
     pub since: Boot,
+    /// And until when.
+    pub until: Boot,
     /// How a refused SYN was known: the server's RST, or the client's own error (on kernels before 6.12).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,

@@ -75,7 +75,11 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         .unwrap_or(end);
     let oom = ooms(timeline, main.as_ref(), begin, end);
     let born = main.as_ref().map_or(Boot(0), |main| main.id.start);
-    let until = end.plus(context.linger);
+    let until = if exit.is_some() {
+        state.counted_until(end, context.linger)
+    } else {
+        end.plus(context.linger)
+    };
     let asked = stop.is_some();
     let mut holes = context.sight.holes(born, begin, end, asked);
     holes.over_cap = timeline.over_cap_matters;

@@ -69,10 +69,14 @@ impl Correlator {
             return;
         };
         tell_ooms(state, until, &self.limits, out);
-        if end_due(state, &self.limits).is_some_and(|due| due <= until) {
-            self.finish(own, Open::CgroupRemoved, out);
-        } else {
-            self.reschedule(own);
+        match end_due(state, &self.limits) {
+            Some(due) if due <= until => self.finish(own, Open::CgroupRemoved, out),
+            due => {
+                self.reschedule(own);
+                if let Some(due) = due {
+                    self.pods.counts_on(own, due, self.now);
+                }
+            }
         }
     }
 
@@ -272,7 +276,7 @@ fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
 fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
     let removed = state.removed.map(|at| at.plus(limits.reorder.max(limits.linger)));
     let exit = state.main().and_then(|main| main.exit_at());
-    let due = exit.map(|at| at.plus(limits.linger));
+    let due = exit.map(|at| state.counted_until(at, limits.linger));
     match (exit, due) {
         (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
         _ => due.or(removed),

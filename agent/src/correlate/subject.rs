@@ -15,6 +15,8 @@ const START_SLACK: Duration = Duration::from_millis(20);
 const CANDIDATES: usize = 16;
 /// Exits of other processes kept while nothing else is going on.
 const EXITS: usize = 32;
+/// Refusals after a pod's container has ended count for so long at most.
+const REFUSED_ON: Duration = Duration::from_secs(30);
 /// Cgroups below a subject's own whose sockets were seen.
 const CGROUPS: usize = 16;
 
@@ -268,6 +270,19 @@ impl State {
             self.exits.pop_front();
             self.exits_dropped += u64::from(self.timeline.is_some());
         }
+    }
+
+    /// What clients saw counts until then. A pod's address stays the pod's until its sandbox is gone, and a proxy that is late sends
+    /// clients there: their refusals belong to the end that they follow.
+    pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
+        let due = end.plus(linger);
+        let refused = match &self.subject {
+            Subject::Container { pod: Some(_), .. } => {
+                self.timeline.as_deref().and_then(|timeline| timeline.sockets.last_refused())
+            }
+            Subject::Container { .. } | Subject::Unit { .. } => None,
+        };
+        refused.map_or(due, |last| last.plus(linger).min(end.plus(REFUSED_ON)).max(due))
     }
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a

@@ -51,6 +51,8 @@ pub(super) struct Sockets {
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap of which something else was known.
     over_cap: u64,
+    /// The last time a client was refused.
+    refused: Option<Boot>,
 }
 
 /// Both ends of a connection, as its server sees them.
@@ -166,6 +168,9 @@ impl Sockets {
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
         connection.by_kubelet |= clients.is_kubelets(&pair, at);
+        if matches!(set, Fact::RefusedByServer | Fact::RefusedByClient) && !connection.by_kubelet {
+            self.refused = self.refused.max(Some(at));
+        }
         match set {
             Fact::Accepted => {
                 first(&mut connection.accepted, at);
@@ -187,13 +192,18 @@ impl Sockets {
         true
     }
 
+    /// The last time a client was refused.
+    pub fn last_refused(&self) -> Option<Boot> {
+        self.refused
+    }
+
     /// What belongs to a death.
     pub fn told(&self, window: &Window<'_>) -> Traffic {
         let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);
         let foreign = self
             .foreign
             .is_some_and(|(first, last)| first <= window.until && window.since <= last);
-        let mut traffic = nothing(window.since, window.observed && !foreign);
+        let mut traffic = nothing(window, window.observed && !foreign);
         traffic.kubelet.known = window.kubelet_known;
         traffic.listeners = self
             .listeners
@@ -364,10 +374,11 @@ impl Sockets {
 }
 
 /// Nothing happened.
-fn nothing(since: Boot, observed: bool) -> Traffic {
+fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     Traffic {
         observed,
-        since,
+        since: window.since,
+        until: window.until,
         ..Traffic::default()
     }
 }

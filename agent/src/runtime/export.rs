@@ -67,7 +67,9 @@ impl Export {
         if self.traces.is_some() {
             return "to the collector";
         }
-        tracing::warn!("no OTLP endpoint is set: no trace leaves this machine; set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`");
+        tracing::warn!(
+            "no OTLP endpoint is set: no trace leaves this machine; set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`"
+        );
         "nowhere"
     }
 

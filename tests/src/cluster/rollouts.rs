@@ -146,8 +146,9 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
                     let Some((place, rollout)) = next else { break };
                     let row = stage.roll(rollout).with_context(|| format!("rollout {rollout}"));
                     // A run that is cut off has said what it knew.
-                    if let Ok(row) = &row {
-                        eprintln!("{row}");
+                    match &row {
+                        Ok(row) => eprintln!("{row}"),
+                        Err(error) => eprintln!("{error:#}"),
                     }
                     done.lock().expect("no thread panics with it").push((place, row));
                 }

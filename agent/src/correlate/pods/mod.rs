@@ -210,6 +210,7 @@ impl Pods {
             start,
             ended: None,
             removed: None,
+            counted_until: None,
             stopped: None,
             is_sandbox: false,
             runs: prestop::Runs::default(),
@@ -249,6 +250,15 @@ impl Pods {
         let Some(key) = self.homes.get(&own).cloned() else { return };
         if let Some(container) = self.of_home(own) {
             container.removed = Some(at);
+        }
+        self.schedule(&key, now);
+    }
+
+    /// It has ended, but clients are still refused: its end is told later.
+    pub fn counts_on(&mut self, own: CgroupId, until: Boot, now: Boot) {
+        let Some(key) = self.homes.get(&own).cloned() else { return };
+        if let Some(container) = self.of_home(own) {
+            container.counted_until = Some(until);
         }
         self.schedule(&key, now);
     }
@@ -407,7 +417,7 @@ impl Pods {
             }
             self.drop_sandboxes(&key);
             let Some(pod) = self.pods.get(&key) else { continue };
-            let runs = |of: &Container| !of.is_sandbox && pod.is_alive(of.ended.is_none(), of.removed, &self.limits, now);
+            let runs = |of: &Container| !of.is_sandbox && of.is_alive(&self.limits, now);
             let open = |held: &Held| held.termination.exit.is_none() && held.termination.basis.open == Open::ObservationEnded;
             // Where its end is still to be seen, the pod's own trace is left to whoever sees it.
             let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();

@@ -12,6 +12,7 @@ use crate::pod::{
 };
 use crate::termination::Termination;
 
+use super::super::Limits;
 use super::asked;
 use super::prestop::Runs;
 
@@ -78,6 +79,8 @@ pub(super) struct Container {
     pub ended: Option<Boot>,
     /// Its cgroup was removed.
     pub removed: Option<Boot>,
+    /// It has ended, and its clients' failures are counted until then.
+    pub counted_until: Option<Boot>,
     /// The runtime's first stop signal to it.
     pub stopped: Option<Boot>,
     /// Decided once: it is the pod's sandbox.
@@ -303,6 +306,20 @@ impl Container {
     /// Order of place: the sandbox is made first.
     pub fn order(&self) -> (Boot, CgroupId) {
         (self.start, self.cgroup)
+    }
+
+    /// Nothing of it is told any more from then on, although its end was not.
+    pub fn over_at(&self, limits: &Limits) -> Option<Boot> {
+        let removed = self.removed?.plus(limits.linger);
+        Some(
+            self.counted_until
+                .map_or(removed, |until| until.max(removed))
+                .plus(limits.reorder),
+        )
+    }
+
+    pub fn is_alive(&self, limits: &Limits, now: Boot) -> bool {
+        self.ended.is_none() && self.over_at(limits).is_none_or(|at| at > now)
     }
 }
 

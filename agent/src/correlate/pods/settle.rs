@@ -72,11 +72,7 @@ impl Pod {
             Some(_) => self.gone.is_some() && (self.told.is_some() || self.is_static()),
             None => true,
         };
-        let is_idle = self.held.is_empty()
-            && !self
-                .containers
-                .iter()
-                .any(|of| self.is_alive(of.ended.is_none(), of.removed, limits, now));
+        let is_idle = self.held.is_empty() && !self.containers.iter().any(|of| of.is_alive(limits, now));
         if is_over && is_idle && next.is_due(self.touched.plus(KEEP)) {
             return Step::Forget;
         }
@@ -125,7 +121,7 @@ impl Pod {
         let last_held = self.held.iter().map(|held| held.since).max();
         let mut alive_until = None;
         for of in self.containers.iter().filter(|of| !of.is_sandbox && of.ended.is_none()) {
-            let by_removal = of.removed.map(|at| at.plus(limits.linger).plus(limits.reorder));
+            let by_removal = of.over_at(limits);
             let named = self.names.get(&of.id);
             let by_report = named.and_then(|named| named.reported_at).map(|at| at.plus(LOST));
             let by_absence = self.gone.as_ref().map(|gone| {
@@ -159,10 +155,6 @@ impl Pod {
             let is_known = self.containers.iter().any(|of| is_its(&of.id)) || self.told_ids.iter().any(|(id, _)| is_its(id));
             status.state == ContainerState::Running && !is_known
         })
-    }
-
-    pub fn is_alive(&self, runs: bool, removed: Option<Boot>, limits: &Limits, now: Boot) -> bool {
-        runs && removed.is_none_or(|at| at.plus(limits.linger).plus(limits.reorder) > now)
     }
 
     /// One container's end, with the pod's side.

@@ -10,7 +10,7 @@ use crate::verdict::seconds;
 use crate::verdict::sentence::many;
 use crate::verdict::spent::Spent;
 
-/// Clients who are still refused this long after the end would have been later on, too: not many more seconds are looked at.
+/// Counting goes on for longer than this after the last refusal, unless it is cut off.
 const STILL_COMING: Duration = Duration::from_millis(1_500);
 /// How many times too long a sleep is before it is worth a word, and by how much.
 const FAR_TOO_LONG: u32 = 4;
@@ -62,7 +62,7 @@ impl Missed {
         Some(Missed {
             what: refused.into_iter().chain(queued).collect::<Vec<_>>().join(" and "),
             window,
-            still_coming: last.since(case.end) >= STILL_COMING,
+            still_coming: traffic.until.since(last) <= STILL_COMING,
         })
     }
 

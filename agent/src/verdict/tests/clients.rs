@@ -23,6 +23,7 @@ fn refused(death: Death, stop: f64, closed: f64, last: f64, end: f64) -> Death {
         by_exit: false,
     });
     death.t.traffic.refused = count(14, closed, last);
+    death.t.traffic.until = at(last.max(end) + 2.0);
     death.t.traffic.kubelet.known = true;
     death
 }
@@ -67,8 +68,10 @@ fn a_sleep_that_does_not_fit() {
 
 #[test]
 fn clients_who_had_not_stopped_coming() {
+    let mut death = refused(death(), 0.2, 0.3, 3.0, 1.2);
+    death.t.traffic.until = at(3.2);
     check(
-        refused(death(), 0.2, 0.3, 3.0, 1.2),
+        death,
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed
               remedy: 14 connections were refused in the 2.7 s after the listener closed: a preStop sleep of 4 s would have avoided them

@@ -28,6 +28,56 @@ fn what_clients_see_counts_from_the_request() {
     assert_eq!((traffic[0].accepted.count, traffic[0].refused.count), (1, 1));
 }
 
+/// A proxy that is late sends clients to a pod whose container is over; its cgroup is gone by then, and the API's word is there.
+fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::event::Boot, Output)> {
+    let refusals: String = refused
+        .map(|i| format!("+{}.5 tcp web:app refused 80 {}\n", i, 6_000 + i))
+        .collect();
+    run(&web(&format!(
+        "+1.05 pod web deleted=+1:30
+        +1.2 tcp web:app accepted 80 5000
+        +2 TERM runc -> main handler
+        +2.01 enter main TERM
+        +2.02 tcp web:app closed 80
+        +2.1 exit main 0
+        +2.3 rmdir web:app
+        +2.4 gone web
+        {refusals}"
+    )))
+}
+
+fn told(outputs: &[(crate::event::Boot, Output)]) -> (String, u64) {
+    let mut pods = outputs.iter().filter_map(|(now, output)| match output {
+        Output::PodTerminated(pod) => Some((super::at(*now), pod.containers[0].traffic.refused.count)),
+        _ => None,
+    });
+    let told = pods.next().expect("told");
+    assert!(pods.next().is_none(), "told once");
+    told
+}
+
+#[test]
+fn the_refusals_of_a_late_proxy_count_until_they_end() {
+    expect![[r#"
+        (
+            "+13.500",
+            10,
+        )
+    "#]]
+    .assert_debug_eq(&told(&late_proxy(2..12)));
+}
+
+#[test]
+fn but_not_for_ever() {
+    expect![[r#"
+        (
+            "+32.100",
+            30,
+        )
+    "#]]
+    .assert_debug_eq(&told(&late_proxy(2..60)));
+}
+
 #[test]
 fn a_deletion_has_each_container_watched_once_and_let_go_once() {
     let script = web("
