@@ -337,6 +337,15 @@ const fn bit(sig: u32) -> u64 {
     1 << (sig - 1)
 }
 
+/// Slots of the `NESTED` map, per CPU.
+pub mod nested {
+    /// 1 while the program at `inet_sock_set_state` runs.
+    pub const RUNNING: u32 = 0;
+    /// Events that came meanwhile, and were told by another program.
+    pub const TOLD: u32 = 1;
+    pub const SLOTS: u32 = 2;
+}
+
 /// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups, and TCP probes return at once while it is 0.
 pub mod armed_count {
     /// Added to by the probes only.

@@ -6,7 +6,7 @@ use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
-use epitaph_ebpf::{Header, Kind, VERSION, armed_count, watch};
+use epitaph_ebpf::{Header, Kind, VERSION, armed_count, nested, watch};
 
 /// Records; user space sets the size.
 #[map]
@@ -37,6 +37,10 @@ static ARMED: HashMap<u64, u32> = HashMap::with_max_entries(16_384, 0);
 /// See [`armed_count`].
 #[map]
 static ARMED_COUNT: Array<u64> = Array::with_max_entries(armed_count::SLOTS, 0);
+
+/// See [`nested`].
+#[map]
+static NESTED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::SLOTS, 0);
 
 /// [`epitaph_ebpf::closed_port`] to cgroup v2 id.
 #[map]
@@ -148,6 +152,36 @@ pub fn arm(cgroup: u64) {
         Err(-17) => {}
         Err(_) => lost(Kind::Tcp),
     }
+}
+
+/// Runs `program`, and has [`is_nested`] say so on this CPU meanwhile.
+#[inline(always)]
+pub fn while_running(program: impl FnOnce()) {
+    set_running(1);
+    program();
+    set_running(0);
+}
+
+#[inline(always)]
+fn set_running(to: u64) {
+    if let Some(running) = NESTED.get_ptr_mut(nested::RUNNING) {
+        // SAFETY: this CPU's own slot. Volatile: who interrupts reads it.
+        unsafe { running.write_volatile(to) };
+    }
+}
+
+/// Whether this came while [`while_running`] ran on this CPU; counts it.
+#[inline(always)]
+pub fn is_nested() -> bool {
+    let is_running = |running: *mut u64| unsafe { running.read_volatile() } != 0;
+    if !NESTED.get_ptr_mut(nested::RUNNING).is_some_and(is_running) {
+        return false;
+    }
+    if let Some(count) = NESTED.get_ptr_mut(nested::TOLD) {
+        // SAFETY: as in `lost`.
+        unsafe { add_one(count) };
+    }
+    true
 }
 
 #[inline(always)]

@@ -15,7 +15,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, watch};
+use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, nested, watch};
 
 use crate::event::{CgroupId, ProbeState};
 use btf::Layout;
@@ -60,6 +60,7 @@ pub struct Kernel {
     closed_ports: HashMap<MapData, u64, u64>,
     kubelets: HashMap<MapData, u64, u32>,
     lost: PerCpuArray<MapData, u64>,
+    nested: PerCpuArray<MapData, u64>,
     reported: [u64; Kind::SLOTS as usize],
     /// What the kernel itself did not run, by program: see [`Kernel::lost`].
     attached: Vec<(Kind, ProgramFd)>,
@@ -96,6 +97,7 @@ impl Kernel {
             closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
             kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
             lost: PerCpuArray::try_from(take(&mut ebpf, "LOST")?).map_err(LoadError::Map)?,
+            nested: PerCpuArray::try_from(take(&mut ebpf, "NESTED")?).map_err(LoadError::Map)?,
             reported: [0; Kind::SLOTS as usize],
             attached: Vec::new(),
             probes: Vec::new(),
@@ -129,6 +131,13 @@ impl Kernel {
         match attach(&mut self.ebpf, name, probe.tracepoint, types) {
             Ok(program) => {
                 self.attached.push((probe.kind, program));
+                if let Some(Err(error)) = probe.nested.map(|name| attach(&mut self.ebpf, name, probe.tracepoint, types)) {
+                    tracing::warn!(
+                        "what interrupts the probe at {} will be lost: {}",
+                        probe.tracepoint,
+                        error::chain(&error)
+                    );
+                }
                 ProbeState::Active
             }
             Err(error) => ProbeState::Failed(error::chain(&error)),
@@ -240,14 +249,21 @@ impl Kernel {
                 .filter(|(of, _)| *of == kind)
                 .map(|(_, program)| recursion_misses(program))
                 .sum();
+            let told = if kind == Kind::Tcp { self.told_nested() } else { 0 };
             let reported = &mut self.reported[kind as usize];
-            let total = unwritten + skipped;
+            let total = unwritten + skipped.saturating_sub(told);
             if total > *reported {
                 lost.push((kind, total - *reported));
                 *reported = total;
             }
         }
         lost
+    }
+
+    /// Of what the kernel did not run: what the programs for that have told all the same.
+    fn told_nested(&self) -> u64 {
+        let per_cpu = self.nested.get(&nested::TOLD, 0);
+        per_cpu.map_or(0, |counts| counts.iter().sum())
     }
 
     /// Waits until there may be records. Cancel-safe; call [`Kernel::drain`] after it.

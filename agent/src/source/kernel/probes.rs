@@ -10,6 +10,8 @@ pub struct Probe {
     pub tracepoint: &'static str,
     /// Of its records.
     pub kind: Kind,
+    /// The program for what comes while the probe's own runs on the same CPU, which the kernel leaves out then.
+    pub nested: Option<&'static str>,
     variants: &'static [Variant],
 }
 
@@ -102,6 +104,7 @@ const fn one(program: &'static str, arguments: &'static [Argument], needs: &'sta
 pub const SIGNAL_GENERATE: Probe = Probe {
     tracepoint: "signal_generate",
     kind: Kind::SignalGenerate,
+    nested: None,
     variants: &[one(
         "signal_generate",
         &[Value, Pointer, Pointer, Value, Value],
@@ -115,16 +118,19 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "cgroup_mkdir",
         kind: Kind::CgroupMkdir,
+        nested: None,
         variants: &[one("cgroup_mkdir", &[Pointer, Pointer], &[CGROUP])],
     },
     Probe {
         tracepoint: "cgroup_rmdir",
         kind: Kind::CgroupRmdir,
+        nested: None,
         variants: &[one("cgroup_rmdir", &[Pointer], &[CGROUP])],
     },
     Probe {
         tracepoint: "sched_process_exit",
         kind: Kind::ProcessExit,
+        nested: None,
         variants: &[
             one("process_exit_group_dead", &[Pointer, Value], &[TASK, EXIT]),
             one("process_exit_live", &[Pointer], &[TASK, EXIT, &[SignalLive]]),
@@ -133,11 +139,13 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "sched_process_exec",
         kind: Kind::ProcessExec,
+        nested: None,
         variants: &[one("process_exec", &[Pointer], &[TASK])],
     },
     Probe {
         tracepoint: "mark_victim",
         kind: Kind::OomVictim,
+        nested: None,
         variants: &[
             one("mark_victim_task", &[Pointer], &[TASK]),
             one("mark_victim_pid", &[Value], &[]),
@@ -146,6 +154,7 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "signal_deliver",
         kind: Kind::SignalDeliver,
+        nested: None,
         variants: &[one(
             "signal_deliver",
             &[Value, Pointer, Pointer],
@@ -156,11 +165,13 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "inet_sock_set_state",
         kind: Kind::Tcp,
+        nested: Some("inet_sock_set_state_nested"),
         variants: &[one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET])],
     },
     Probe {
         tracepoint: SEND_RESET,
         kind: Kind::Tcp,
+        nested: None,
         variants: &[
             one("tcp_send_reset_reason", &[Pointer, Pointer, Value], &[SOCKET, PACKET]),
             one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, PACKET]),
@@ -169,11 +180,13 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "tcp_receive_reset",
         kind: Kind::Tcp,
+        nested: None,
         variants: &[one("tcp_receive_reset", &[Pointer], &[SOCKET])],
     },
     Probe {
         tracepoint: "inet_sk_error_report",
         kind: Kind::Tcp,
+        nested: None,
         variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET])],
     },
 ];
