@@ -71,6 +71,11 @@ impl Sinks {
         self.metrics.api_clock(clock);
     }
 
+    /// So many others observe this machine.
+    pub fn neighbours(&self, count: usize) {
+        self.metrics.neighbours(count);
+    }
+
     pub fn dropped(&self, reason: &'static str, count: u64) {
         self.metrics.dropped(reason, count);
     }
