@@ -183,11 +183,18 @@ fn nothing_is_left_of_a_start_that_failed() -> anyhow::Result<()> {
     }
     for (why, args, words) in [
         ("a wrong BTF file", &["watch", "--btf", &garbage][..], "--btf FILE"),
-        ("a port in use", &["agent", "--listen", &address], "another process uses this port"),
+        (
+            "a port in use",
+            &["agent", "--listen", &address],
+            "another process uses this port",
+        ),
         ("half a /proc", &["watch", "--proc", &proc], "boot_id"),
     ] {
         let said = run(stage.epitaph.command(), args)?;
-        assert!(said.code.is_some_and(|code| code != 0) && said.err.contains(words), "{why}: {said:?}");
+        assert!(
+            said.code.is_some_and(|code| code != 0) && said.err.contains(words),
+            "{why}: {said:?}"
+        );
         stage.nothing_is_left(why)?;
     }
     let said = run(stage.epitaph.as_nobody("+bpf"), ["watch"])?;
@@ -219,7 +226,10 @@ fn nothing_is_left_where_descriptors_run_out() -> anyhow::Result<()> {
             Err((status, said)) => {
                 refused += 1;
                 println!("{limit} descriptors: {status}: {said}");
-                assert!(status.code().is_some_and(|code| code > 0), "{limit} descriptors: {status}: {said}");
+                assert!(
+                    status.code().is_some_and(|code| code > 0),
+                    "{limit} descriptors: {status}: {said}"
+                );
                 assert!(!said.contains("panicked"), "{limit} descriptors: {said}");
             }
         }

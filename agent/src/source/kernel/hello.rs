@@ -20,5 +20,9 @@ pub fn say(nonce: u32) -> io::Result<()> {
         info.si_code = hello::code(nonce);
         libc::syscall(libc::SYS_rt_sigqueueinfo, std::process::id(), signal, &raw const info)
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
