@@ -89,7 +89,7 @@ impl Live {
         };
         procfs_facts(&mut live)?;
         live.pipeline.sinks().alive(clock::now())?;
-        live.greet(clock::now());
+        live.greet(clock::now())?;
         Ok(live)
     }
 
@@ -145,7 +145,7 @@ impl Live {
         }
         sockets.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
-        self.greet(now);
+        self.greet(now)?;
         self.pipeline.sinks().alive(now)?;
         self.arm(sockets);
         if now.since(self.swept) >= SWEEP {
@@ -164,7 +164,7 @@ impl Live {
     }
 
     /// Two that observe one machine are no error, but whoever sees each death twice shall know why.
-    fn greet(&mut self, now: Boot) {
+    fn greet(&mut self, now: Boot) -> Result<(), RuntimeError> {
         let act = self.neighbours.tick(now);
         if act.say
             && !self.is_mute
@@ -174,16 +174,18 @@ impl Live {
             tracing::warn!(%error, "other epitaphs on this machine cannot be told of this one: allow rt_sigqueueinfo(2)");
         }
         for task in act.tell {
-            tracing::warn!(
-                pid = %task.tgid,
-                comm = %task.comm,
-                place = %self.place(&task),
-                "another epitaph observes this machine, too: what both send is there twice; run one agent per node"
-            );
+            const WORDS: &str =
+                "another epitaph observes this machine, too: what both send is there twice; run one agent per node";
+            let place = self.place(&task);
+            let note = format!("{WORDS} (pid {}, `{}`, {place})", task.tgid, task.comm);
+            if !self.pipeline.sinks().note(&note)? {
+                tracing::warn!(pid = %task.tgid, comm = %task.comm, %place, "{WORDS}");
+            }
         }
         if let Some(count) = self.neighbours.count() {
             self.pipeline.sinks().neighbours(count);
         }
+        Ok(())
     }
 
     /// Where a process lives, for people.
