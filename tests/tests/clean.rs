@@ -251,8 +251,8 @@ fn nothing_is_left_after_an_oom_kill() -> anyhow::Result<()> {
         return Ok(());
     }
     let mut killed = 0;
-    // From too little for its own pages to too little for the kernel's types.
-    for megabytes in [2, 4, 8, 16] {
+    // It takes some tens of them for a moment, to read the kernel's types.
+    for megabytes in [8, 16, 32, 48] {
         let scope = Scope::create(&mounts, &format!("clean-{}.scope", std::process::id()), Some(megabytes << 20))?;
         let mut command = Command::new("sh");
         command.args(["-c", r#"read go && exec "$0" watch --output json"#]);
