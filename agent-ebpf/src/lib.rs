@@ -346,6 +346,26 @@ pub mod nested {
     pub const SLOTS: u32 = 2;
 }
 
+/// How an agent tells others of itself: a signal to itself that the kernel drops (SIGWINCH, unless a terminal is resized by hand),
+/// with an `si_code` of its own that every agent's `signal_generate` sees.
+pub mod hello {
+    pub const SIGNAL: u32 = 28;
+    /// Bits of the code that say whose it is.
+    pub const NONCE: u32 = 0x00ff_ffff;
+    /// Negative, as a process's own codes must be, and far from the kernel's, which end at -60.
+    const MARK: u32 = 0xe900_0000;
+
+    pub const fn code(nonce: u32) -> i32 {
+        (MARK | nonce & NONCE).cast_signed()
+    }
+
+    /// None where the code is no hello's.
+    pub const fn nonce(code: i32) -> Option<u32> {
+        let code = code.cast_unsigned();
+        if code & !NONCE == MARK { Some(code & NONCE) } else { None }
+    }
+}
+
 /// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups, and TCP probes return at once while it is 0.
 pub mod armed_count {
     /// Added to by the probes only.

@@ -7,7 +7,7 @@ use epitaph_ebpf as wire;
 use epitaph_ebpf::{Kind, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, OomVictim, Pid, ProcessExec,
+    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, Hello, OomVictim, Pid, ProcessExec,
     ProcessExit, Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
 };
 
@@ -60,7 +60,10 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
     let _cpu = b.get_u32_le();
     let at = Boot(b.get_u64_le());
     let event = match kind {
-        Kind::SignalGenerate => Event::SignalGenerate(signal_generate(b)?),
+        Kind::SignalGenerate => {
+            let signal = signal_generate(b)?;
+            hello(&signal).map_or(Event::SignalGenerate(signal), Event::Hello)
+        }
         Kind::SignalDeliver => Event::SignalDeliver(SignalDeliver {
             task: task(b),
             signal: signal(b.get_u32_le())?,
@@ -158,6 +161,14 @@ fn signal_generate(b: &mut &[u8]) -> Result<SignalGenerate, DecodeError> {
         disposition,
         state,
     })
+}
+
+/// Anybody may send itself anything: that it is a hello does not prove that an agent said it.
+fn hello(signal: &SignalGenerate) -> Option<Hello> {
+    let own = u32::from(signal.signal.number()) == wire::hello::SIGNAL && signal.sender.tgid == signal.target.tgid;
+    let nonce = wire::hello::nonce(signal.code).filter(|_| own)?;
+    let task = signal.target;
+    Some(Hello { task, nonce })
 }
 
 fn oom_victim(b: &mut &[u8]) -> OomVictim {

@@ -242,6 +242,14 @@ pub struct SignalGenerate {
     pub state: TargetState,
 }
 
+/// An agent, this one or another, says that it observes this machine: a [`SignalGenerate`] that is nobody's stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    pub task: Task,
+    /// Drawn by chance at its start.
+    pub nonce: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalDeliver {
     pub task: Task,
@@ -371,6 +379,7 @@ impl Tcp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     SignalGenerate(SignalGenerate),
+    Hello(Hello),
     SignalDeliver(SignalDeliver),
     ProcessExit(ProcessExit),
     ProcessExec(ProcessExec),

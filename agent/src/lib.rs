@@ -13,6 +13,7 @@ pub mod decode;
 mod error;
 pub mod event;
 pub mod kubernetes;
+pub mod neighbours;
 pub mod observe;
 pub mod pod;
 pub mod recording;

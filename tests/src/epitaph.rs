@@ -31,9 +31,18 @@ impl Epitaph {
         Ok(Epitaph { binary })
     }
 
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// As the caller.
     pub fn command(&self) -> Command {
-        quiet(Command::new(&self.binary))
+        self.command_of(&self.binary)
+    }
+
+    /// Another program, which is to start it.
+    pub fn command_of(&self, program: impl AsRef<OsStr>) -> Command {
+        quiet(Command::new(program))
     }
 
     /// As nobody, without any capability but those in `keep` (setpriv's words, such as `+bpf`; empty for none).

@@ -7,6 +7,7 @@
 //! Entry points: [`demo::demo`] for people, `tests/players.rs` (the players alone) and `tests/stories.rs` (with the agent).
 
 pub mod agent;
+pub mod bpf;
 pub mod bystander;
 pub mod cgroup;
 pub mod cluster;

@@ -1,7 +1,7 @@
 //! `epitaph agent` or `epitaph observer` as a running service: its endpoints, its log, its end.
 
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -35,12 +35,26 @@ impl Service {
     /// # Errors
     /// It ends, or does not get ready.
     pub fn of(command: &str, epitaph: &Epitaph, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
+        Service::spawn(command, epitaph.command(), directory, args)
+    }
+
+    /// An agent as the child of `wrapper`, such as unshare(1), whose pid the service then has.
+    ///
+    /// # Errors
+    /// As [`Service::start`].
+    pub fn inside(wrapper: &[&str], epitaph: &Epitaph, directory: &Path) -> anyhow::Result<Service> {
+        let (program, args) = wrapper.split_first().context("no wrapper")?;
+        let mut command = epitaph.command_of(program);
+        command.args(args).arg(epitaph.binary());
+        Service::spawn("agent", command, directory, &[])
+    }
+
+    fn spawn(name: &str, mut command: Command, directory: &Path, args: &[&str]) -> anyhow::Result<Service> {
         let port = free_port()?;
-        let log = directory.join(format!("{command}-{port}.log"));
+        let log = directory.join(format!("{name}-{port}.log"));
         let file = std::fs::File::create(&log)?;
-        let child = epitaph
-            .command()
-            .args([command, "--listen", &format!("127.0.0.1:{port}")])
+        let child = command
+            .args([name, "--listen", &format!("127.0.0.1:{port}")])
             .args(args)
             .stdout(Stdio::null())
             .stderr(file)
@@ -56,6 +70,10 @@ impl Service {
             sleep(STEP);
         }
         bail!("it did not get ready: {}", service.log())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn log(&self) -> String {

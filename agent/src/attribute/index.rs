@@ -111,6 +111,7 @@ impl Index {
                 self.ask_task(&signal.target, false, &mut questions);
                 self.ask_task(&signal.sender, false, &mut questions);
             }
+            Event::Hello(hello) => self.ask_task(&hello.task, false, &mut questions),
             Event::SignalDeliver(deliver) => self.ask_task(&deliver.task, false, &mut questions),
             Event::ProcessExit(exit) => self.ask_task(&exit.task, false, &mut questions),
             Event::ProcessExec(exec) => {

@@ -29,7 +29,8 @@ impl Correlator {
                 (None, Some(cgroup)) => self.index.attribute_cgroup(cgroup),
                 (None, None) => return false,
             },
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) => return true,
+            // What agents say to each other is no fact of anybody's life.
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Hello(_) => return true,
         };
         let (subject, own) = match place {
             Attribution::Subject(subject, own) => (subject, own),
@@ -60,7 +61,7 @@ impl Correlator {
             Event::ProcessExec(exec) => self.exec(at, own, exec),
             Event::OomVictim(oom) => self.oom(at, own, oom),
             Event::Tcp(tcp) => self.tcp(at, own, tcp),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) => {}
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Hello(_) => {}
         }
         true
     }

@@ -357,7 +357,7 @@ fn task_of(event: &Event) -> Option<&Task> {
         Event::ProcessExit(exit) => Some(&exit.task),
         Event::ProcessExec(exec) => Some(&exec.task),
         Event::OomVictim(oom) => oom.task.as_ref(),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) => None,
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::Hello(_) => None,
     }
 }
 

@@ -79,6 +79,37 @@ fn a_status_is_read_as_wait_has_it() {
     );
 }
 
+/// A terminal's new size, a stop signal of httpd's, one that somebody else sends: what the core has always had.
+#[test]
+fn only_ones_own_signal_with_the_mark_is_a_hello() {
+    let task = Task {
+        tgid: Pid(40),
+        tid: Pid(41),
+        ppid: Pid(1),
+        ns_level: 0,
+        ns_pid: 40,
+        pidns: 0,
+        cgroup: CgroupId::v2(9),
+        start: Boot(5),
+        comm: Comm::new("epitaph"),
+    };
+    let nonce = 0x00c0_ffee;
+    let is_hello = |sender: u32, number: u32, code: i32| {
+        let mut bytes = encode(1, &Event::Hello(Hello { task, nonce }));
+        bytes[16..20].copy_from_slice(&sender.to_le_bytes());
+        bytes[148..152].copy_from_slice(&number.to_le_bytes());
+        bytes[152..156].copy_from_slice(&code.to_le_bytes());
+        matches!(decode(&bytes), Ok((_, Event::Hello(hello))) if hello == Hello { task, nonce })
+    };
+    let code = wire::hello::code(nonce);
+    assert!(code < -60);
+    assert!(is_hello(40, 28, code));
+    assert!(!is_hello(99, 28, code) && !is_hello(40, 15, code));
+    for other in [0, -1, -6, -60, 128, i32::MIN, code ^ (1 << 24), code & i32::MAX] {
+        assert!(!is_hello(40, 28, other), "{other}");
+    }
+}
+
 #[test]
 fn a_path_that_was_cut_is_none_and_one_that_is_not_text_is_escaped() {
     let mkdir = |len: u32, text: &[u8]| {
@@ -172,6 +203,21 @@ fn encode(at: u64, event: &Event) -> Vec<u8> {
             );
             b.put_u32_le(0);
             b
+        }
+        Event::Hello(h) => {
+            let signal = SignalGenerate {
+                sender: h.task,
+                sender_parent_comm: Comm::new("sh"),
+                sender_grandparent: Pid(1),
+                target: h.task,
+                signal: signal(wire::hello::SIGNAL).expect("a signal"),
+                code: wire::hello::code(h.nonce),
+                group: true,
+                result: SignalResult::Ignored,
+                disposition: Disposition::Default,
+                state: TargetState::default(),
+            };
+            encode(at, &Event::SignalGenerate(signal))
         }
         Event::SignalDeliver(s) => {
             let mut b = header(at, Kind::SignalDeliver);
@@ -342,6 +388,7 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     prop_oneof![
         generate,
+        (task(), 0..=wire::hello::NONCE).prop_map(|(task, nonce)| Event::Hello(Hello { task, nonce })),
         (task(), signal).prop_map(|(task, signal)| Event::SignalDeliver(SignalDeliver { task, signal })),
         (task(), exit).prop_map(|(task, status)| Event::ProcessExit(ProcessExit { task, status })),
         (task(), any::<u64>(), any::<[u8; 16]>()).prop_map(|(task, parent, comm)| {

@@ -1,5 +1,6 @@
 //! One machine, observed live: the probes and `/proc` in, the pipeline out.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use epitaph_ebpf::watch as bits;
@@ -9,9 +10,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
-use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, WallOffset};
+use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
+use crate::neighbours::Neighbours;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Kernel, MapError};
+use crate::source::kernel::{Kernel, MapError, hello};
 use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
 
@@ -37,6 +39,9 @@ pub struct Live {
     pipeline: Pipeline,
     /// None without Kubernetes.
     pods: Option<Pods>,
+    neighbours: Neighbours,
+    /// Others cannot hear us.
+    is_mute: bool,
     /// Counted already of what they dropped.
     pods_dropped: [u64; DropReason::ALL.len()],
     wall_offset: WallOffset,
@@ -75,6 +80,8 @@ impl Live {
             procfs,
             pipeline,
             pods,
+            neighbours: Neighbours::new(RandomState::new().hash_one(()) as u32, std::process::id()),
+            is_mute: false,
             pods_dropped: [0; DropReason::ALL.len()],
             wall_offset,
             losses_read: since,
@@ -82,6 +89,7 @@ impl Live {
         };
         procfs_facts(&mut live)?;
         live.pipeline.sinks().alive(clock::now())?;
+        live.greet(clock::now())?;
         Ok(live)
     }
 
@@ -137,6 +145,7 @@ impl Live {
         }
         sockets.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
+        self.greet(now)?;
         self.pipeline.sinks().alive(now)?;
         self.arm(sockets);
         if now.since(self.swept) >= SWEEP {
@@ -152,6 +161,43 @@ impl Live {
         let sockets = self.pipeline.feed(clock::now(), input)?;
         self.arm(sockets);
         Ok(())
+    }
+
+    /// Two that observe one machine are no error, but whoever sees each death twice shall know why.
+    fn greet(&mut self, now: Boot) -> Result<(), RuntimeError> {
+        let act = self.neighbours.tick(now);
+        if act.say
+            && !self.is_mute
+            && let Err(error) = hello::say(self.neighbours.nonce())
+        {
+            self.is_mute = true;
+            tracing::warn!(%error, "other epitaphs on this machine cannot be told of this one: allow rt_sigqueueinfo(2)");
+        }
+        for task in act.tell {
+            const WORDS: &str =
+                "another epitaph observes this machine, too: what both send is there twice; run one agent per node";
+            let place = self.place(&task);
+            let note = format!("{WORDS} (pid {}, `{}`, {place})", task.tgid, task.comm);
+            if !self.pipeline.sinks().note(&note)? {
+                tracing::warn!(pid = %task.tgid, comm = %task.comm, %place, "{WORDS}");
+            }
+        }
+        if let Some(count) = self.neighbours.count() {
+            self.pipeline.sinks().neighbours(count);
+        }
+        Ok(())
+    }
+
+    /// Where a process lives, for people.
+    fn place(&self, task: &Task) -> String {
+        let index = self.pipeline.core().index();
+        match (index.attribute(task), index.path(task.cgroup)) {
+            (Attribution::Subject(subject, _), Some(path)) => format!("{subject}, cgroup {path}"),
+            (Attribution::Subject(subject, _), None) => subject.to_string(),
+            (_, Some(path)) => format!("cgroup {path}"),
+            (Attribution::Host, None) => "the host".to_owned(),
+            (Attribution::Unknown(_), None) => "unknown".to_owned(),
+        }
     }
 
     fn count_pods_dropped(&mut self) {
@@ -190,11 +236,12 @@ impl Live {
             kernel,
             procfs,
             pipeline,
+            neighbours,
             ..
         } = self;
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, bytes, &mut chores);
+                result = take(procfs, pipeline, neighbours, bytes, &mut chores);
             }
         });
         result?;
@@ -248,7 +295,13 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
 }
 
 /// One record from the ring buffer: decoded, its open questions answered first, handed on.
-fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut Chores) -> Result<(), RuntimeError> {
+fn take(
+    procfs: &mut Procfs,
+    pipeline: &mut Pipeline,
+    neighbours: &mut Neighbours,
+    bytes: &[u8],
+    chores: &mut Chores,
+) -> Result<(), RuntimeError> {
     let (at, event) = match decode(bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
@@ -264,6 +317,8 @@ fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut
     match &event {
         Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == 0 => chores.made.push(mkdir.cgroup),
         Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == 0 => chores.gone.push(rmdir.cgroup),
+        Event::Hello(hello) => neighbours.hear(clock::now(), hello),
+        Event::ProcessExit(exit) => neighbours.ended(&exit.task),
         _ => {}
     }
     let input = Input::Kernel { at, event };

@@ -71,6 +71,20 @@ impl Sinks {
         self.metrics.api_clock(clock);
     }
 
+    /// So many others observe this machine.
+    pub fn neighbours(&self, count: usize) {
+        self.metrics.neighbours(count);
+    }
+
+    /// False where nobody is shown it, so that it belongs into the log.
+    pub fn note(&mut self, text: &str) -> Result<bool, RuntimeError> {
+        let is_live = self.terminal.as_ref().is_some_and(terminal::Sink::is_live);
+        if is_live {
+            self.show(|terminal| terminal.note(text))?;
+        }
+        Ok(is_live)
+    }
+
     pub fn dropped(&self, reason: &'static str, count: u64) {
         self.metrics.dropped(reason, count);
     }

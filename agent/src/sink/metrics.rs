@@ -46,6 +46,7 @@ pub struct Metrics {
     lost: Counter<u64>,
     dropped: Counter<u64>,
     probe: Gauge<u64>,
+    neighbours: Gauge<u64>,
     kubernetes: Gauge<u64>,
     clock: Gauge<f64>,
     opted_out: Counter<u64>,
@@ -105,6 +106,7 @@ impl Metrics {
             lost: LOST.counter(&meter),
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
+            neighbours: NEIGHBOURS.gauge(&meter),
             kubernetes: KUBERNETES_STATE.gauge(&meter),
             opted_out: OPTED_OUT.counter(&meter),
             clock: KUBERNETES_CLOCK.gauge_f64(&meter),
@@ -223,6 +225,10 @@ impl Metrics {
     /// Anything else that was not kept. Call it once with 0 for a reason that can occur.
     pub fn dropped(&self, reason: &'static str, count: u64) {
         self.dropped.add(count, &[KeyValue::new("reason", reason)]);
+    }
+
+    pub fn neighbours(&self, count: usize) {
+        self.neighbours.record(count as u64, &[]);
     }
 
     pub fn probe(&self, name: &str, state: &ProbeState) {

@@ -44,6 +44,10 @@ fn main() -> anyhow::Result<()> {
             fs::write("/proc/self/comm", b"a\x1b[31m\xff\\z")?;
             wait()
         }
+        "hello" => {
+            say_hello(args.next().unwrap_or_default().parse()?)?;
+            wait()
+        }
         "leader-first" => {
             thread::spawn(|| {
                 thread::sleep(Duration::from_millis(100));
@@ -98,6 +102,21 @@ fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
+}
+
+/// As an agent does: a signal to ourselves with a code of our own.
+fn say_hello(code: i32) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a siginfo_t, which lives until the call returns.
+    let result = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        info.si_code = code;
+        libc::syscall(libc::SYS_rt_sigqueueinfo, std::process::id(), libc::SIGWINCH, &raw const info)
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Ends this thread only, whatever the others do.

@@ -17,7 +17,7 @@ use epitaph::event::{
     Boot, CgroupId, Client, Disposition, Event, ExitStatus, Pid, ProbeState, ProcessExit, Signal, SignalGenerate, SignalResult,
     Tcp, TcpOp, TcpState, si_code,
 };
-use epitaph::source::kernel::{Kernel, Options};
+use epitaph::source::kernel::{Kernel, Options, hello};
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
 use nix::sys::signal::{self, kill};

@@ -120,6 +120,34 @@ fn noise_is_dropped_in_the_kernel_and_stop_signals_of_any_number_are_kept() {
     assert_eq!([17, 23, 18, 28, 37].map(count), [0, 0, 1, 1, 1]);
 }
 
+/// What agents say to each other costs nobody anything.
+#[test]
+fn a_hello_is_heard_and_arms_nothing() {
+    let mut probes = need!(Probes::load(), "not root");
+    let hello_of = |probes: &mut Probes, pid: u32| {
+        probes.wait("a hello", |event| match event {
+            Event::Hello(hello) if hello.task.tgid == Pid(pid) => Some(*hello),
+            _ => None,
+        })
+    };
+    let me = std::process::id();
+    hello::say(0x00c0_ffee).expect("say hello");
+    let ours = hello_of(&mut probes, me);
+    assert_eq!((ours.nonce, ours.task.ns_pid), (0x00c0_ffee, me));
+
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    probes.kernel.watch(cgroup.id(), watch::SELF).expect("watch");
+    let code = epitaph_ebpf::hello::code(7).to_string();
+    let (player, _) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "hello", &code]);
+    let theirs = hello_of(&mut probes, player.pid());
+    assert_eq!((theirs.nonce, theirs.task.cgroup), (7, cgroup.id()));
+    assert!(!probes.kernel.armed().contains(&cgroup.id()));
+    // The same signal from outside is httpd's stop.
+    player.kill(signal::Signal::SIGWINCH);
+    probes.signal_to(player.pid(), 28);
+    assert!(probes.kernel.armed().contains(&cgroup.id()));
+}
+
 #[test]
 fn init_of_a_pid_namespace_drops_what_it_does_not_handle_and_takes_the_rest_with_it() {
     let mut probes = need!(Probes::load(), "not root");

@@ -109,6 +109,14 @@ pub const PROBE: Row = Row {
     labels: &[("probe", "its tracepoint"), ("state", "active, unsupported, failed")],
     about: "1 for the state that the probe is in, 0 for the others; /readyz has the reason",
 };
+pub const NEIGHBOURS: Row = Row {
+    name: "epitaph.agent.neighbours",
+    shape: Shape::Gauge,
+    unit: "{process}",
+    labels: &[],
+    about: "Other epitaphs that observe this machine (`agent`, `watch`, `record`), 16 for more; with two agents every death is told \
+            twice. Not there where nobody can be heard",
+};
 pub const EXPORT_SPANS: Row = Row {
     name: "epitaph.export.spans",
     shape: Shape::Counter,
@@ -251,6 +259,7 @@ pub const TABLE: &[Row] = &[
     LOST,
     DROPPED,
     PROBE,
+    NEIGHBOURS,
     EXPORT_SPANS,
     EXPORT_RETRIES,
     WORKLOAD_TERMINATIONS,

@@ -62,6 +62,7 @@ fn play(metrics: &Metrics) {
         latest: 50_000_000,
     });
     metrics.lost(Kind::Tcp, 5);
+    metrics.neighbours(1);
     for (name, state) in sample::probes() {
         metrics.probe(&name, &state);
     }

@@ -142,6 +142,15 @@ impl<W: Write> Sink<W> {
         self.show(&block)
     }
 
+    pub fn is_live(&self) -> bool {
+        matches!(self.form, Form::Live { .. })
+    }
+
+    /// Something to know that is no termination: a live view has the terminal, where a line of the log would not look like one.
+    pub fn note(&mut self, text: &str) -> io::Result<Flow> {
+        self.show(&format!("{text}\n"))
+    }
+
     /// Records that the kernel side could not hand over.
     pub fn lost(&mut self, count: u64) -> io::Result<Flow> {
         self.status.lost += count;

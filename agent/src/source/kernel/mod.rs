@@ -4,6 +4,7 @@
 
 mod btf;
 mod error;
+pub mod hello;
 mod probes;
 mod ring;
 

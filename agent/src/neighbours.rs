@@ -1,0 +1,222 @@
+//! Who else observes this machine: other agents, heard through the probes themselves.
+//!
+//! Each agent says a hello at its start, every [`PERIOD`], and once to each new neighbour; its own comes back to it, too, known
+//! by its nonce. A neighbour is forgotten at its end, or where it was not heard for [`FORGOTTEN`].
+//!
+//! *Architecture invariant*: no clock, no I/O, bounded memory. A hello is no proof: any process can forge one, so it costs at most a
+//! line in the log each `PERIOD`, and decides nothing.
+
+use std::time::Duration;
+
+use crate::event::{Boot, Hello, Task};
+
+pub const PERIOD: Duration = Duration::from_secs(60);
+/// Some may be lost in a storm.
+pub const FORGOTTEN: Duration = Duration::from_secs(200);
+/// Most that are told apart.
+pub const MOST: usize = 16;
+
+pub struct Neighbours {
+    nonce: u32,
+    /// Our pid as we see it ourselves: nobody tells us the one that the kernel's records have.
+    ns_pid: u32,
+    heard_ourselves: bool,
+    known: Vec<Neighbour>,
+    /// When we said it last.
+    said: Option<Boot>,
+    /// Somebody new is there, who may not have heard us.
+    answer: bool,
+    told: Option<Boot>,
+}
+
+struct Neighbour {
+    task: Task,
+    heard: Boot,
+    told: bool,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Act {
+    /// Say the hello.
+    pub say: bool,
+    /// Say of these, once, that they are there.
+    pub tell: Vec<Task>,
+}
+
+impl Neighbours {
+    pub fn new(nonce: u32, ns_pid: u32) -> Neighbours {
+        Neighbours {
+            nonce: nonce & epitaph_ebpf::hello::NONCE,
+            ns_pid,
+            heard_ourselves: false,
+            known: Vec::new(),
+            said: None,
+            answer: false,
+            told: None,
+        }
+    }
+
+    pub fn nonce(&self) -> u32 {
+        self.nonce
+    }
+
+    pub fn hear(&mut self, now: Boot, hello: &Hello) {
+        let task = hello.task;
+        if hello.nonce == self.nonce && task.ns_pid == self.ns_pid {
+            self.heard_ourselves = true;
+        } else if let Some(known) = self.known.iter_mut().find(|known| known.is(&task)) {
+            known.heard = now;
+        } else if self.known.len() < MOST {
+            self.answer = true;
+            let (heard, told) = (now, false);
+            self.known.push(Neighbour { task, heard, told });
+        }
+    }
+
+    /// A process has ended.
+    pub fn ended(&mut self, task: &Task) {
+        self.known.retain(|known| !known.is(task));
+    }
+
+    /// Time went by.
+    pub fn tick(&mut self, now: Boot) -> Act {
+        self.known.retain(|known| now.since(known.heard) < FORGOTTEN);
+        let is_due = |last: Option<Boot>| last.is_none_or(|last| now.since(last) >= PERIOD);
+        let mut act = Act::default();
+        if std::mem::take(&mut self.answer) || is_due(self.said) {
+            self.said = Some(now);
+            act.say = true;
+        }
+        if is_due(self.told) {
+            let new = self.known.iter_mut().filter(|known| !known.told);
+            act.tell = new.map(Neighbour::tell).collect();
+        }
+        if !act.tell.is_empty() {
+            self.told = Some(now);
+        }
+        act
+    }
+
+    /// None where nobody could be heard: not even our own hello has come back.
+    pub fn count(&self) -> Option<usize> {
+        (self.heard_ourselves || !self.known.is_empty()).then_some(self.known.len())
+    }
+}
+
+impl Neighbour {
+    fn is(&self, task: &Task) -> bool {
+        (self.task.tgid, self.task.start) == (task.tgid, task.start)
+    }
+
+    fn tell(&mut self) -> Task {
+        self.told = true;
+        self.task
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{CgroupId, Comm, Pid};
+
+    const US: u32 = 0x00ab_cdef;
+
+    fn at(seconds: u64) -> Boot {
+        Boot(seconds * 1_000_000_000)
+    }
+
+    fn task(pid: u32, ns_pid: u32) -> Task {
+        Task {
+            tgid: Pid(pid),
+            tid: Pid(pid),
+            ppid: Pid(1),
+            ns_level: 1,
+            ns_pid,
+            pidns: 7,
+            cgroup: CgroupId::v2(9),
+            start: Boot(u64::from(pid)),
+            comm: Comm::new("epitaph"),
+        }
+    }
+
+    fn hello(pid: u32, nonce: u32) -> Hello {
+        Hello {
+            task: task(pid, 1),
+            nonce,
+        }
+    }
+
+    fn pids(act: &Act) -> Vec<u32> {
+        act.tell.iter().map(|task| task.tgid.0).collect()
+    }
+
+    #[test]
+    fn alone_is_known_only_once_our_own_hello_came_back() {
+        let mut us = Neighbours::new(US, 1);
+        assert_eq!(us.tick(at(0)).say, true);
+        assert_eq!(us.count(), None);
+        us.hear(at(1), &hello(4711, US));
+        assert_eq!((us.tick(at(1)), us.count()), (Act::default(), Some(0)));
+        assert!(!us.tick(at(59)).say && us.tick(at(60)).say && !us.tick(at(61)).say);
+    }
+
+    #[test]
+    fn a_neighbour_is_answered_and_told_of_once() {
+        let mut us = Neighbours::new(US, 1);
+        us.tick(at(0));
+        us.hear(at(1), &hello(12, 5));
+        assert_eq!(us.count(), Some(1));
+        let act = us.tick(at(1));
+        assert_eq!((act.say, pids(&act)), (true, vec![12]));
+        us.hear(at(2), &hello(12, 5));
+        assert_eq!(us.tick(at(2)), Act::default());
+        // Its nonce may be ours, by chance; then its pid is another.
+        us.hear(
+            at(3),
+            &Hello {
+                task: task(13, 2),
+                nonce: US,
+            },
+        );
+        assert_eq!(us.count(), Some(2));
+    }
+
+    #[test]
+    fn who_ends_or_falls_silent_is_forgotten() {
+        let mut us = Neighbours::new(US, 1);
+        us.hear(at(0), &hello(12, 5));
+        us.hear(at(0), &hello(13, 6));
+        us.ended(&Task {
+            start: Boot(99),
+            ..task(12, 1)
+        });
+        assert_eq!(us.count(), Some(2), "its pid was another's before");
+        us.ended(&task(12, 1));
+        assert_eq!(us.count(), Some(1));
+        us.hear(at(100), &hello(13, 6));
+        us.tick(at(299));
+        assert_eq!(us.count(), Some(1));
+        us.tick(at(300));
+        assert_eq!(us.count(), None);
+    }
+
+    #[test]
+    fn whoever_forges_hellos_gets_a_line_a_minute() {
+        let mut us = Neighbours::new(US, 1);
+        let mut lines = 0;
+        for second in 0..120 {
+            for forged in 0..100 {
+                let pid = 1000 + second * 100 + forged;
+                us.hear(at(second.into()), &hello(pid, pid));
+            }
+            assert_eq!(us.count(), Some(MOST));
+            let act = us.tick(at(second.into()));
+            lines += u32::from(!act.tell.is_empty());
+            for known in us.known.iter().map(|known| known.task).collect::<Vec<_>>() {
+                us.ended(&known);
+            }
+        }
+        assert_eq!(lines, 2);
+    }
+}

@@ -1,0 +1,315 @@
+//! However the agent ends, and however it fails to start: nothing of it is left in the kernel, and nobody else is held up.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::bpf::{Kind, Object, held_by, left_since, loaded, perf_events, pins};
+use epitaph_tests::cgroup::{Memory, Mounts, Scope};
+use epitaph_tests::epitaph::{Epitaph, run};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::play::Players;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use epitaph_tests::sys::kill;
+use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use nix::sys::resource::{Resource, setrlimit};
+use tempfile::TempDir;
+
+const STEP: Duration = Duration::from_millis(50);
+
+/// What the kernel held before.
+struct Stage {
+    directory: TempDir,
+    epitaph: Epitaph,
+    loaded: BTreeSet<Object>,
+    pins: BTreeSet<PathBuf>,
+}
+
+impl Stage {
+    /// None, said, where the caller (a test of that name) cannot be played.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        if !is_root() {
+            skip(test, "observing needs root");
+            return Ok(None);
+        }
+        let directory = tempfile::tempdir()?;
+        Ok(Some(Stage {
+            epitaph: Epitaph::copied(&program(&beside()), directory.path())?,
+            directory,
+            loaded: loaded().context("list what is loaded")?,
+            pins: pins(),
+        }))
+    }
+
+    /// One that observes.
+    fn agent(&self) -> anyhow::Result<Agent> {
+        Agent::observing(self.epitaph.command())?.map_err(|(status, said)| anyhow::anyhow!("it ended with {status}: {said}"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    /// The kernel frees in its own time.
+    fn nothing_is_left(&self, after: &str) -> anyhow::Result<()> {
+        let mut left = BTreeSet::new();
+        for _ in 0..1200 {
+            left = left_since(&self.loaded)?;
+            if left.is_empty() {
+                let pinned: Vec<_> = pins().difference(&self.pins).cloned().collect();
+                ensure!(pinned.is_empty(), "after {after} these pins are left: {pinned:?}");
+                return Ok(());
+            }
+            sleep(STEP);
+        }
+        anyhow::bail!("after {after} these are left: {left:?}")
+    }
+}
+
+/// `epitaph watch --output json`; killed when dropped.
+struct Agent {
+    child: Child,
+    out: Option<BufReader<ChildStdout>>,
+    held: BTreeSet<Object>,
+}
+
+impl Agent {
+    /// Err with its end and its last words where it ends before it observes.
+    fn observing(mut command: Command) -> anyhow::Result<Result<Agent, (ExitStatus, String)>> {
+        let mut child = command
+            .args(["watch", "--output", "json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut out = BufReader::new(child.stdout.take().context("no stdout")?);
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        if !line.contains(r#""type":"observing""#) {
+            let ended = child.wait_with_output()?;
+            return Ok(Err((ended.status, String::from_utf8_lossy(&ended.stderr).into_owned())));
+        }
+        let held = held_by(child.id());
+        Ok(Ok(Agent {
+            child,
+            out: Some(out),
+            held,
+        }))
+    }
+
+    fn signal(&self, signal: i32) -> anyhow::Result<()> {
+        Ok(kill(self.child.id().cast_signed(), signal)?)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn beside() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+#[test]
+fn nothing_is_left_after_any_signal() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("nothing_is_left_after_any_signal")? else {
+        return Ok(());
+    };
+    for signal in [SIGTERM, SIGINT, SIGHUP, SIGKILL] {
+        let mut agent = stage.agent()?;
+        // What is to be gone is there, or the test would prove nothing.
+        let there = loaded()?;
+        for kind in [Kind::Program, Kind::Map, Kind::Link] {
+            let of_kind = agent.held.iter().filter(|(of, _)| *of == kind).count();
+            assert!(of_kind >= 8, "{of_kind} of {kind:?}: {:?}", agent.held);
+        }
+        assert!(agent.held.is_subset(&there), "{:?}", agent.held);
+        assert_eq!(perf_events(agent.child.id()), 0);
+        assert!(pins().is_subset(&stage.pins));
+
+        agent.signal(signal)?;
+        let status = agent.child.wait()?;
+        let graceful = [SIGTERM, SIGINT].contains(&signal);
+        assert_eq!((status.success(), status.signal()), (graceful, (!graceful).then_some(signal)));
+        stage.nothing_is_left(&format!("signal {signal}"))?;
+        let still: Vec<_> = agent.held.intersection(&loaded()?).copied().collect();
+        assert!(still.is_empty(), "after signal {signal}: {still:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_after_its_reader_has_gone() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("nothing_is_left_after_its_reader_has_gone")? else {
+        return Ok(());
+    };
+    let players = Players::new(&beside())?;
+    let role = players.cast(stories().find(|s| s.name == "completed").context("no such story")?)?;
+    let mut agent = stage.agent()?;
+    agent.out = None;
+    let differs = players.play(&role)?.differs(&role);
+    ensure!(differs.is_empty(), "{}", differs.join("\n"));
+    let status = agent.child.wait()?;
+    assert!(status.success(), "{status}");
+    stage.nothing_is_left("a broken pipe")
+}
+
+#[test]
+fn nothing_is_left_of_a_start_that_failed() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("nothing_is_left_of_a_start_that_failed")? else {
+        return Ok(());
+    };
+    fs::write(stage.path("garbage"), "this is no BTF")?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let (garbage, proc) = (stage.path("garbage"), stage.path("proc"));
+    // Enough to know the cgroups by, and nothing of what is asked for once the probes are attached.
+    fs::create_dir_all(format!("{proc}/self"))?;
+    for name in ["mountinfo", "cgroup"] {
+        fs::copy(format!("/proc/self/{name}"), format!("{proc}/self/{name}"))?;
+    }
+    for (why, args, words) in [
+        ("a wrong BTF file", &["watch", "--btf", &garbage][..], "--btf FILE"),
+        (
+            "a port in use",
+            &["agent", "--listen", &address],
+            "another process uses this port",
+        ),
+        ("half a /proc", &["watch", "--proc", &proc], "boot_id"),
+    ] {
+        let said = run(stage.epitaph.command(), args)?;
+        assert!(
+            said.code.is_some_and(|code| code != 0) && said.err.contains(words),
+            "{why}: {said:?}"
+        );
+        stage.nothing_is_left(why)?;
+    }
+    let said = run(stage.epitaph.as_nobody("+bpf"), ["watch"])?;
+    assert!(said.err.contains("CAP_PERFMON"), "{said:?}");
+    stage.nothing_is_left("a missing capability")
+}
+
+/// Descriptors run out in the middle of loading, of attaching, and after it.
+#[test]
+fn nothing_is_left_where_descriptors_run_out() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("nothing_is_left_where_descriptors_run_out")? else {
+        return Ok(());
+    };
+    let (mut refused, mut observed) = (0, 0);
+    for limit in (12..=72).step_by(6) {
+        let mut command = stage.epitaph.command();
+        #[expect(unsafe_code, reason = "a limit of the child's own is set between fork and exec")]
+        // SAFETY: setrlimit(2) is async-signal-safe, and nothing is allocated.
+        unsafe {
+            command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?));
+        }
+        match Agent::observing(command)? {
+            Ok(mut agent) => {
+                observed += 1;
+                agent.signal(SIGTERM)?;
+                let status = agent.child.wait()?;
+                println!("{limit} descriptors: it observes, and ends with {status}");
+            }
+            Err((status, said)) => {
+                refused += 1;
+                println!("{limit} descriptors: {status}: {said}");
+                assert!(
+                    status.code().is_some_and(|code| code > 0),
+                    "{limit} descriptors: {status}: {said}"
+                );
+                assert!(!said.contains("panicked"), "{limit} descriptors: {said}");
+            }
+        }
+        stage.nothing_is_left(&format!("{limit} descriptors"))?;
+    }
+    assert!(refused > 0 && observed > 0, "{refused} refused, {observed} observed");
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_after_an_oom_kill() -> anyhow::Result<()> {
+    let test = "nothing_is_left_after_an_oom_kill";
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    let mounts = Mounts::find()?;
+    if let Memory::None(reason) = &mounts.memory {
+        skip(test, reason);
+        return Ok(());
+    }
+    let mut killed = 0;
+    // It takes some tens of them for a moment, to read the kernel's types.
+    for megabytes in [8, 16, 32, 48] {
+        let scope = Scope::create(&mounts, &format!("clean-{}.scope", std::process::id()), Some(megabytes << 20))?;
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"read go && exec "$0" watch --output json"#]);
+        let mut child = command
+            .arg(stage.path("epitaph"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        scope.join(child.id())?;
+        std::io::Write::write_all(&mut child.stdin.take().context("no stdin")?, b"go\n")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+        if !line.is_empty() {
+            kill(child.id().cast_signed(), SIGTERM)?;
+        }
+        let status = child.wait()?;
+        println!("{megabytes} MiB: {status}");
+        killed += u32::from(status.signal() == Some(SIGKILL));
+        scope.remove()?;
+        stage.nothing_is_left(&format!("an OOM kill at {megabytes} MiB"))?;
+    }
+    assert!(killed > 0, "none was killed");
+    Ok(())
+}
+
+/// The agent dies in the middle of the deaths of others, which end as they would have.
+#[test]
+fn its_death_holds_nobody_up() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("its_death_holds_nobody_up")? else {
+        return Ok(());
+    };
+    let mut players = Vec::new();
+    for _ in 0..40 {
+        let mut player = Command::new(env!("CARGO_BIN_EXE_probe-player"))
+            .arg("default")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut ready = String::new();
+        BufReader::new(player.stdout.take().context("no stdout")?).read_line(&mut ready)?;
+        ensure!(ready == "ready\n", "{ready}");
+        players.push(player);
+    }
+    let mut agent = stage.agent()?;
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| {
+            agent.signal(SIGKILL)?;
+            anyhow::Ok(agent.child.wait()?)
+        });
+        for player in &mut players {
+            kill(player.id().cast_signed(), SIGTERM)?;
+            assert_eq!(player.wait()?.signal(), Some(SIGTERM));
+        }
+        let status = ending.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??;
+        assert_eq!(status.signal(), Some(SIGKILL));
+        anyhow::Ok(())
+    })?;
+    stage.nothing_is_left("a death among deaths")
+}

@@ -1,0 +1,272 @@
+//! Two agents on one machine: both tell the truth, neither minds the other's end, and each says that it is not alone.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::play::{Players, Role};
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use epitaph_tests::sys::kill;
+use nix::libc::SIGKILL;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TO_END: Duration = Duration::from_secs(6);
+const STEP: Duration = Duration::from_millis(50);
+const GAUGE: &str = "epitaph_agent_neighbours";
+
+/// Each test counts agents.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+struct Stage {
+    directory: TempDir,
+    epitaph: Epitaph,
+    players: Players,
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    /// None, said, where the caller (a test of that name) cannot be played.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        if !is_root() {
+            skip(test, "observing needs root");
+            return Ok(None);
+        }
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::tempdir()?;
+        Ok(Some(Stage {
+            epitaph: Epitaph::copied(&program(&beside()), directory.path())?,
+            directory,
+            players: Players::new(&beside())?,
+            _machine: machine,
+        }))
+    }
+
+    fn agent(&self) -> anyhow::Result<Service> {
+        Service::start(&self.epitaph, self.directory.path(), &[])
+    }
+
+    /// A `watch` that observes.
+    fn watch(&self) -> anyhow::Result<Watch> {
+        let (to, lines) = channel();
+        let agent = Agent::start(&program(&beside()), None, None, to)?;
+        let mut watch = Watch { agent, lines };
+        watch.next(|line| line["type"] == "observing")?;
+        Ok(watch)
+    }
+
+    /// Plays it as it is told.
+    fn play(&self, name: &str) -> anyhow::Result<Role> {
+        let role = self
+            .players
+            .cast(stories().find(|s| s.name == name).context("no such story")?)?;
+        let differs = self.players.play(&role)?.differs(&role);
+        ensure!(differs.is_empty(), "{name}: {}", differs.join("\n"));
+        Ok(role)
+    }
+}
+
+struct Watch {
+    agent: Agent,
+    lines: Receiver<Option<String>>,
+}
+
+impl Watch {
+    /// The first line that is `wanted`.
+    fn next(&mut self, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(60));
+            let line = line.with_context(|| self.agent.log())?;
+            let line: Value = serde_json::from_str(&line.with_context(|| format!("it ended: {}", self.agent.log()))?)?;
+            if wanted(&line) {
+                return Ok(line);
+            }
+        }
+    }
+
+    fn death(&mut self, role: &Role) -> anyhow::Result<Value> {
+        self.next(|line| line["type"] == "termination" && line["subject"]["id"] == role.subject.as_str())
+    }
+}
+
+fn beside() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+/// Everything that observes this machine, other people's too.
+fn observers() -> anyhow::Result<usize> {
+    let processes = fs::read_dir("/proc")?.flatten();
+    let observes = |directory: PathBuf| {
+        let line = fs::read(directory.join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+        let is_epitaph = words
+            .next()
+            .is_some_and(|program| program.rsplit('/').next() == Some("epitaph"));
+        is_epitaph
+            && words
+                .next()
+                .is_some_and(|verb| ["agent", "watch", "record"].contains(&&*verb))
+    };
+    Ok(processes.filter(|process| observes(process.path())).count())
+}
+
+/// Waits until `agent` counts at least `ours`, and no more than there are beside it.
+fn counts(agent: &Service, ours: usize) -> anyhow::Result<()> {
+    let mut said = String::new();
+    for _ in 0..600 {
+        // Not there before its own hello has come back.
+        if let Ok(value) = agent.metric(GAUGE, &[]) {
+            let most = observers()?.saturating_sub(1);
+            if (ours as f64..=most as f64).contains(&value) {
+                return Ok(());
+            }
+            said = format!("{value}, not {ours} to {most}");
+        }
+        sleep(STEP);
+    }
+    bail!("{GAUGE} is {said}; its log: {}", agent.log())
+}
+
+/// Its words on that neighbour.
+fn warnings(agent: &Service, of: &Service) -> usize {
+    let pid = format!("pid={} ", of.pid());
+    let log = agent.log();
+    log.lines()
+        .filter(|line| line.contains("another epitaph observes this machine") && line.contains(&pid))
+        .count()
+}
+
+#[test]
+fn each_says_once_that_it_is_not_alone_until_it_is() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("each_says_once_that_it_is_not_alone_until_it_is")? else {
+        return Ok(());
+    };
+    let mut first = stage.agent()?;
+    counts(&first, 0)?;
+    if observers()? == 1 {
+        assert!(!first.log().contains("another epitaph"), "{}", first.log());
+    }
+
+    let mut second = stage.agent()?;
+    counts(&first, 1)?;
+    counts(&second, 1)?;
+    let mut third = stage.agent()?;
+    for agent in [&first, &second, &third] {
+        counts(agent, 2)?;
+    }
+    assert_eq!(
+        (warnings(&first, &second), warnings(&second, &first)),
+        (1, 1),
+        "{}",
+        first.log()
+    );
+    let warning = first.log();
+    let warning = warning
+        .lines()
+        .find(|line| line.contains("another epitaph"))
+        .context("none")?;
+    assert!(
+        warning.contains("WARN") && warning.contains("comm=epitaph") && warning.contains("place="),
+        "{warning}"
+    );
+    assert_eq!(warnings(&first, &first), 0, "its own hello");
+
+    assert!(second.end(TO_END)?.success(), "{}", second.log());
+    counts(&first, 1)?;
+    third.kill()?;
+    counts(&first, 0)?;
+    assert_eq!(warnings(&first, &second), 1, "{}", first.log());
+    assert!(first.end(TO_END)?.success(), "{}", first.log());
+    Ok(())
+}
+
+/// As in a pod: its own pid is 1, and nobody tells it the other one.
+#[test]
+fn in_a_pid_namespace_it_knows_its_own_hello() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("in_a_pid_namespace_it_knows_its_own_hello")? else {
+        return Ok(());
+    };
+    let inside = Service::inside(
+        &["unshare", "--pid", "--fork", "--kill-child"],
+        &stage.epitaph,
+        stage.directory.path(),
+    )?;
+    counts(&inside, 0)?;
+    let outside = stage.agent()?;
+    counts(&inside, 1)?;
+    counts(&outside, 1)?;
+    assert_eq!(warnings(&inside, &outside), 1, "{}", inside.log());
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", inside.pid()))?;
+    let pid = format!("pid={} ", children.trim());
+    let log = outside.log();
+    assert!(
+        log.lines()
+            .any(|line| line.contains("another epitaph") && line.contains(&pid)),
+        "{pid}: {log}"
+    );
+    Ok(())
+}
+
+#[test]
+fn two_judge_the_same_deaths_alike_and_neither_minds_the_others_end() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("two_judge_the_same_deaths_alike_and_neither_minds_the_others_end")? else {
+        return Ok(());
+    };
+    let mut one = stage.watch()?;
+    let mut other = stage.watch()?;
+    for story in [
+        "default-action",
+        "handler-exits-0",
+        "ignored-without-handler",
+        "resets-its-backlog",
+    ] {
+        let role = stage.play(story)?;
+        let (one, other) = (one.death(&role)?, other.death(&role)?);
+        println!("{story}: {} {}", one["verdict"], one["trace_id"]);
+        for same in [
+            "verdict",
+            "unclean",
+            "trace_id",
+            "cause",
+            "exit",
+            "traffic",
+            "cgroup_id",
+            "gaps",
+        ] {
+            assert_eq!(one[same], other[same], "{story}: {one}\n{other}");
+        }
+        for same in ["pid", "start_boot_ns"] {
+            assert_eq!(one["main"][same], other["main"][same], "{story}: {one}\n{other}");
+        }
+        for said in [&one, &other] {
+            assert_eq!(said["gaps"]["lost"], serde_json::json!({}), "{story}: {said}");
+        }
+    }
+
+    assert!(one.agent.end(TO_END)?.success(), "{}", one.agent.log());
+    let role = stage.play("default-action")?;
+    assert_eq!(other.death(&role)?["verdict"], "default-action");
+    let mut third = stage.watch()?;
+    kill(other.agent.pid().cast_signed(), SIGKILL)?;
+    other.agent.end(Duration::ZERO)?;
+    let role = stage.play("handler-exits-0")?;
+    let death = third.death(&role)?;
+    assert_eq!(
+        (&death["verdict"], &death["gaps"]["lost"]),
+        (&"clean".into(), &serde_json::json!({})),
+        "{death}"
+    );
+    assert!(third.agent.end(TO_END)?.success(), "{}", third.agent.log());
+    Ok(())
+}
