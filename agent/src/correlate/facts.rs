@@ -287,7 +287,12 @@ impl Correlator {
             Attribution::Host | Attribution::Unknown(_) => None,
         });
         let is_container = |subject: &Subject| matches!(subject, Subject::Container { .. });
-        let found = subject.max_by_key(|(subject, own)| (is_container(subject), std::cmp::Reverse(own.hierarchy)));
+        // The hierarchy of kernel records first: one key for all that is told of a subject.
+        let recorded = self.index.machine().hierarchy();
+        let found = subject.max_by_key(|(subject, own)| {
+            let is_recorded = own.hierarchy == recorded;
+            (is_container(subject), is_recorded, std::cmp::Reverse(own.hierarchy))
+        });
         if let Some((subject, own)) = found
             && self.know(own, subject)
         {

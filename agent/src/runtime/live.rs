@@ -192,9 +192,10 @@ impl Live {
             pipeline,
             ..
         } = self;
+        let hierarchy = kernel.hierarchy();
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, bytes, &mut chores);
+                result = take(procfs, pipeline, bytes, hierarchy, &mut chores);
             }
         });
         result?;
@@ -203,7 +204,10 @@ impl Live {
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            let told = self.kernel.watch(cgroup, 0).and_then(|()| self.kernel.kubelet(cgroup, false));
+            let mut told = self.kernel.watch(cgroup, 0);
+            if cgroup.hierarchy == 0 {
+                told = told.and_then(|()| self.kernel.kubelet(cgroup, false));
+            }
             not_told(&mut self.pipeline, told);
         }
         self.arm(chores.sockets);
@@ -248,7 +252,13 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
 }
 
 /// One record from the ring buffer: decoded, its open questions answered first, handed on.
-fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut Chores) -> Result<(), RuntimeError> {
+fn take(
+    procfs: &mut Procfs,
+    pipeline: &mut Pipeline,
+    bytes: &[u8],
+    hierarchy: u32,
+    chores: &mut Chores,
+) -> Result<(), RuntimeError> {
     let (at, event) = match decode(bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
@@ -262,8 +272,8 @@ fn take(procfs: &mut Procfs, pipeline: &mut Pipeline, bytes: &[u8], chores: &mut
         }
     };
     match &event {
-        Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == 0 => chores.made.push(mkdir.cgroup),
-        Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == 0 => chores.gone.push(rmdir.cgroup),
+        Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == hierarchy => chores.made.push(mkdir.cgroup),
+        Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == hierarchy => chores.gone.push(rmdir.cgroup),
         _ => {}
     }
     let input = Input::Kernel { at, event };
@@ -285,7 +295,8 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Unknown(_) => return,
     };
     let mut told = kernel.watch(cgroup, bits);
-    if pipeline.core().is_kubelet(cgroup) {
+    // The probes see no sockets of other hierarchies.
+    if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {
         told = told.and(kernel.kubelet(cgroup, true));
     }
     not_told(pipeline, told);

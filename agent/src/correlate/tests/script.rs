@@ -76,7 +76,7 @@ impl Parser {
             kernel: "6.18".to_owned(),
             wall_offset: WallOffset(0),
             since,
-            hybrid: false,
+            cgroups: Cgroups::V2,
         };
         self.inputs.push((since, Input::Start(observation)));
         let sockets = ["inet_sock_set_state", "tcp_send_reset"];
