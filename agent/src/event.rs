@@ -410,7 +410,7 @@ pub struct ProcessFact {
     pub ns_pid: u32,
     pub comm: String,
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
-    /// hierarchy tells containers and units apart: that of kernel records ([`Cgroups::hierarchy`]), `name=systemd`, memory, then
+    /// hierarchy tells containers and units apart: that of kernel records ([`CgroupMode::hierarchy`]), `name=systemd`, memory, then
     /// the others.
     /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
@@ -457,13 +457,13 @@ pub struct Observation {
     /// From here on the probes see everything; what ended or was signalled before is not known.
     pub since: Boot,
     #[serde(alias = "hybrid", deserialize_with = "cgroups")]
-    pub cgroups: Cgroups,
+    pub cgroups: CgroupMode,
 }
 
 /// Which cgroup hierarchies a machine has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cgroups {
+pub enum CgroupMode {
     #[default]
     V2,
     /// v1 beside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
@@ -481,33 +481,33 @@ pub struct V1 {
     pub controller: String,
 }
 
-impl Cgroups {
+impl CgroupMode {
     /// Of the cgroups that a kernel record gives for a task.
     pub const fn hierarchy(self) -> u32 {
         match self {
-            Cgroups::V2 | Cgroups::Hybrid => 0,
-            Cgroups::V1(hierarchy) => hierarchy,
+            CgroupMode::V2 | CgroupMode::Hybrid => 0,
+            CgroupMode::V1(hierarchy) => hierarchy,
         }
     }
 
     /// Whether `/proc/PID/cgroup` may know better than a kernel record.
     pub const fn has_v1(self) -> bool {
-        !matches!(self, Cgroups::V2)
+        !matches!(self, CgroupMode::V2)
     }
 }
 
-/// Recordings made before there was [`Cgroups::V1`] say whether it was hybrid.
-fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Cgroups, D::Error> {
+/// Recordings made before there was [`CgroupMode::V1`] say whether it was hybrid.
+fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<CgroupMode, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Either {
         Hybrid(bool),
-        Cgroups(Cgroups),
+        CgroupMode(CgroupMode),
     }
     Ok(match Either::deserialize(from)? {
-        Either::Hybrid(false) => Cgroups::V2,
-        Either::Hybrid(true) => Cgroups::Hybrid,
-        Either::Cgroups(cgroups) => cgroups,
+        Either::Hybrid(false) => CgroupMode::V2,
+        Either::Hybrid(true) => CgroupMode::Hybrid,
+        Either::CgroupMode(cgroups) => cgroups,
     })
 }
 

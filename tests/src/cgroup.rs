@@ -25,6 +25,19 @@ pub struct Mounts {
     pub memory: Memory,
 }
 
+/// Who lives in v1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inhabitants {
+    /// Nobody where v2 is mounted.
+    #[default]
+    AsFound,
+    /// Containers, as runtimes of before 2021 have them on a hybrid machine: v2 knows nothing of them. Units are in v2, where
+    /// systemd has them.
+    ContainersInV1,
+    /// All, as if there were no v2.
+    AllInV1,
+}
+
 /// Of v1, those in which a runtime makes a cgroup for each container; see the agent's own order of preference.
 const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "devices", "freezer"];
 
@@ -68,20 +81,25 @@ impl Mounts {
         Ok(Mounts { v2, v1, memory })
     }
 
-    /// As [`Mounts::find`], with the containers in v1 as runtimes of before 2021 have them on a hybrid machine: v2 knows nothing
-    /// of them. Units stay in v2, where systemd has them.
+    /// As [`Mounts::find`], but for who lives where.
     ///
     /// # Errors
     /// As [`Mounts::find`]; or there is no v1.
-    pub fn with_containers_in_v1() -> Result<Mounts> {
+    pub fn inhabited(by: Inhabitants) -> Result<Mounts> {
         let mut mounts = Mounts::find()?;
-        if mounts.v2.is_some() {
-            let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
-            mounts.v1 = v1(&mountinfo);
-            // Beside v2 the agent goes by systemd's own hierarchy first.
-            if let Some(systemd) = mounts.v1.pop_if(|last| last.ends_with("systemd")) {
-                mounts.v1.insert(0, systemd);
-            }
+        if by == Inhabitants::AsFound {
+            return Ok(mounts);
+        }
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
+        mounts.v1 = v1(&mountinfo);
+        if by == Inhabitants::AllInV1 {
+            mounts.v2 = None;
+        }
+        // Beside v2 the agent goes by systemd's own hierarchy first.
+        if mounts.v2.is_some()
+            && let Some(systemd) = mounts.v1.pop_if(|last| last.ends_with("systemd"))
+        {
+            mounts.v1.insert(0, systemd);
         }
         match mounts.v1.is_empty() {
             true => Err(Error::new(ErrorKind::NotFound, "find cgroup v1: none of it is mounted")),
@@ -171,7 +189,7 @@ impl Scope {
         if limit.is_none() && is_v2 {
             scope.others.clear();
         }
-        scope.dirs().try_for_each(|dir| make(dir))?;
+        scope.dirs().try_for_each(make)?;
         match (limit, &mounts.memory, &mounts.v2) {
             (None, ..) => {}
             (Some(_), Memory::None(reason), _) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
@@ -197,8 +215,9 @@ impl Scope {
         &self.home
     }
 
-    fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
-        std::iter::once(&self.home).chain(&self.others)
+    /// All of its directories.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.home).chain(&self.others).map(PathBuf::as_path)
     }
 
     /// The kernel's id of its home: the inode.
@@ -219,7 +238,7 @@ impl Scope {
     /// # Errors
     /// The process or the directory is gone.
     pub fn join(&self, pid: u32) -> Result<()> {
-        for dir in self.dirs() {
+        for dir in self.directories() {
             fs::write(dir.join("cgroup.procs"), pid.to_string())?;
         }
         Ok(())
@@ -260,7 +279,7 @@ impl Scope {
     /// # Errors
     /// Still not empty after 5 s.
     pub fn remove(&self) -> Result<()> {
-        for dir in self.dirs() {
+        for dir in self.directories() {
             remove(dir)?;
             // Not ours alone: other stories' scopes keep it.
             let _ = dir.parent().map(fs::remove_dir);

@@ -14,6 +14,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::cgroup::Inhabitants;
 use crate::demo::{self, Options};
 
 /// Emulated machines are slow, and so are unoptimised programs in them.
@@ -42,7 +43,11 @@ pub fn main(args: &[String]) -> i32 {
     if let ["die", how] = args[..] {
         return danger::die(how);
     }
-    let containers_in_v1 = args.iter().position(|arg| *arg == "--containers-in-v1").map(|at| args.remove(at)).is_some();
+    let in_v1 = args.iter().position(|arg| *arg == "--containers-in-v1");
+    let inhabitants = match in_v1.map(|at| args.remove(at)) {
+        Some(_) => Inhabitants::ContainersInV1,
+        None => Inhabitants::AsFound,
+    };
     let tests = args.iter().position(|arg| *arg == "--tests").map(|at| {
         let tests = args.get(at + 1).copied().unwrap_or_default();
         args.drain(at..(at + 2).min(args.len()));
@@ -64,7 +69,7 @@ pub fn main(args: &[String]) -> i32 {
     if let Some(tests) = tests {
         part("the probes' own tests", probe_tests(Path::new(tests)));
     }
-    part("the stories", play(Path::new(agent), stories, containers_in_v1));
+    part("the stories", play(Path::new(agent), stories, inhabitants));
     i32::from(failed > 0)
 }
 
@@ -198,13 +203,13 @@ fn probe_tests(program: &Path) -> anyhow::Result<u32> {
 }
 
 /// The demo's stories, judged as on any host.
-fn play(agent: &Path, only: &[&str], containers_in_v1: bool) -> anyhow::Result<u32> {
+fn play(agent: &Path, only: &[&str], inhabitants: Inhabitants) -> anyhow::Result<u32> {
     let own = std::env::current_exe().context("find the guest's own program")?;
     let players = own.parent().context("the guest's program lies nowhere")?.to_path_buf();
     let mut options = Options::new(agent.to_path_buf(), players);
     options.only = only.iter().map(|name| (*name).to_owned()).collect();
     options.at_once = 2;
-    options.containers_in_v1 = containers_in_v1;
+    options.inhabitants = inhabitants;
     options.to_judge = TO_JUDGE;
     let report = demo::run(&options, &mut |_| {})?;
     let mut failed = 0;

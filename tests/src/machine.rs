@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, TcpListener};
 
 use anyhow::{Context, bail};
 
-use crate::cgroup::{Memory, Mounts};
+use crate::cgroup::{Inhabitants, Memory, Mounts};
 use crate::network::Network;
 use crate::story::{Need, Story};
 
@@ -25,19 +25,13 @@ pub fn is_root() -> bool {
 }
 
 impl Machine {
-    /// `containers_in_v1`: as [`Mounts::with_containers_in_v1`].
-    ///
     /// # Errors
     /// Not root, or no cgroups at all: no story can be played then.
-    pub fn survey(containers_in_v1: bool) -> anyhow::Result<Machine> {
+    pub fn survey(inhabitants: Inhabitants) -> anyhow::Result<Machine> {
         if !is_root() {
             bail!("playing the stories needs root (cgroups, pid namespaces, probes): run it as root, with sudo for instance");
         }
-        let mounts = match containers_in_v1 {
-            true => Mounts::with_containers_in_v1(),
-            false => Mounts::find(),
-        };
-        let mounts = mounts.context("survey the machine")?;
+        let mounts = Mounts::inhabited(inhabitants).context("survey the machine")?;
         // Scopes have these files, the root does not.
         let scope = crate::cgroup::Scope::create(&mounts, &format!("cri-containerd-survey-{}.scope", std::process::id()), None)
             .context("make a cgroup: is it mounted read-only, as in an unprivileged container?")?;

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 
 use crate::bystander::{Seen, What};
-use crate::cgroup::{Memory, SLICE, Scope};
+use crate::cgroup::{Inhabitants, Memory, SLICE, Scope};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::runtime::{Did, Spec, Stop};
@@ -62,7 +62,7 @@ impl Players {
     /// # Errors
     /// Not root, no cgroups, a program is missing.
     pub fn new(programs: &Path) -> anyhow::Result<Players> {
-        Players::on(programs, Machine::survey(false)?)
+        Players::on(programs, Machine::survey(Inhabitants::AsFound)?)
     }
 
     /// As [`Players::new`], on a machine that was surveyed.

@@ -11,7 +11,7 @@ use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
 use super::processes::Processes;
 use super::{Attribution, Subject, UnknownCgroup};
-use crate::event::{Boot, CgroupFact, CgroupId, Cgroups, Event, Pid, ProcessExec, ProcessFact, Task};
+use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Event, Pid, ProcessExec, ProcessFact, Task};
 
 /// What `/proc` or the cgroup file system must say before an event can be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ const ROOT: u64 = 1;
 
 /// See the module.
 pub struct Index {
-    machine: Cgroups,
+    machine: CgroupMode,
     /// Of the hierarchy that kernel records tell of.
     root: CgroupId,
     /// Proven: some containers' processes are known by another hierarchy only, so that a unit may be their runtime's.
@@ -42,7 +42,7 @@ impl Index {
     pub fn new(max_live: usize, max_dead: usize) -> Index {
         let (cgroups, processes) = (Cgroups::new(max_live, max_dead), Processes::new(max_live));
         Index {
-            machine: Cgroups::V2,
+            machine: CgroupMode::V2,
             root: CgroupId::v2(ROOT),
             split: false,
             cgroups,
@@ -51,7 +51,7 @@ impl Index {
     }
 
     /// Begins (or, after a gap, begins again): what was known stays true, cgroup ids are not reused within a boot.
-    pub fn start(&mut self, machine: Cgroups) {
+    pub fn start(&mut self, machine: CgroupMode) {
         if machine.hierarchy() != self.root.hierarchy {
             self.root = CgroupId {
                 hierarchy: machine.hierarchy(),
@@ -62,7 +62,7 @@ impl Index {
     }
 
     /// Which hierarchies there are.
-    pub fn machine(&self) -> Cgroups {
+    pub fn machine(&self) -> CgroupMode {
         self.machine
     }
 

@@ -12,7 +12,7 @@ use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
-use crate::event::{Boot, Cgroups, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset};
+use crate::event::{Boot, CgroupMode, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset};
 use crate::render::id;
 use crate::render::text::escape;
 use crate::termination::{
@@ -114,9 +114,9 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> 
         host: escape(&observation.host),
         kernel: escape(&observation.kernel),
         cgroups: match observation.cgroups {
-            Cgroups::V2 => "v2",
-            Cgroups::Hybrid => "hybrid",
-            Cgroups::V1(_) => "v1",
+            CgroupMode::V2 => "v2",
+            CgroupMode::Hybrid => "hybrid",
+            CgroupMode::V1(_) => "v1",
         },
         probes: probes_object(probes),
     }

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::script::{self, ZERO};
 use super::{check, container};
 use crate::correlate::{Correlator, Limits};
-use crate::event::{Cgroups, Input};
+use crate::event::{CgroupMode, Input};
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -258,7 +258,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
     let mut out = Vec::new();
     for (now, mut input) in script::parse(script).inputs {
         match &mut input {
-            Input::Start(observation) => observation.cgroups = Cgroups::Hybrid,
+            Input::Start(observation) => observation.cgroups = CgroupMode::Hybrid,
             Input::Process(fact) => fact.cgroups[0].0.hierarchy = 3,
             _ => {}
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::attribute::Question;
 use crate::attribute::path::{self, Place};
 use crate::clock;
-use crate::event::{Boot, CgroupFact, CgroupId, Cgroups, Input, Observation, Pid, ProcessFact, V1, WallOffset};
+use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Input, Observation, Pid, ProcessFact, V1, WallOffset};
 
 use hierarchy::Hierarchies;
 
@@ -80,11 +80,11 @@ impl Procfs {
         })
     }
 
-    fn cgroups(&self) -> Cgroups {
+    fn cgroups(&self) -> CgroupMode {
         match (self.v1(), self.hierarchies.has_v1) {
-            (Some(v1), _) => Cgroups::V1(v1.hierarchy.into()),
-            (None, true) => Cgroups::Hybrid,
-            (None, false) => Cgroups::V2,
+            (Some(v1), _) => CgroupMode::V1(v1.hierarchy.into()),
+            (None, true) => CgroupMode::Hybrid,
+            (None, false) => CgroupMode::V2,
         }
     }
 

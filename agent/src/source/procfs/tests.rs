@@ -205,7 +205,7 @@ fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
           3 /docker/{A} no id
     "#]],
     );
-    assert_eq!(machine.open().cgroups(), Cgroups::Hybrid);
+    assert_eq!(machine.open().cgroups(), CgroupMode::Hybrid);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn scan_of_a_machine_with_v1_alone() {
     let unit = "9:name=systemd:/system.slice/nginx.service\n4:memory:/system.slice\n1:cpu,cpuacct:/\n";
     machine.process(50, "nginx", 100, "50", unit);
     let procfs = machine.open();
-    assert_eq!(procfs.cgroups(), Cgroups::V1(4));
+    assert_eq!(procfs.cgroups(), CgroupMode::V1(4));
     assert_eq!(procfs.v1().unwrap().controller, "memory");
     let mut inputs = procfs.scan().unwrap();
     inputs.sort_by_key(|input| match input {
@@ -255,7 +255,7 @@ fn of_v1_the_first_controller_that_is_mounted_is_recorded() {
     let machine = Machine::v1();
     machine.file("proc/self/cgroup", "9:name=systemd:/\n3:freezer:/\n1:cpu,cpuacct:/\n");
     let procfs = machine.open();
-    assert_eq!((procfs.cgroups(), procfs.v1().unwrap().controller.as_str()), (Cgroups::V1(1), "cpu"));
+    assert_eq!((procfs.cgroups(), procfs.v1().unwrap().controller.as_str()), (CgroupMode::V1(1), "cpu"));
 }
 
 /// The kernel tells the v1 cgroups of a process on its way out as the root: that would make it the host's.
@@ -366,7 +366,7 @@ fn observation_of_the_machine() {
         (observation.host.as_str(), observation.kernel.as_str()),
         (r"node\u{1b}-1", "6.18.0")
     );
-    assert_eq!((observation.since, observation.cgroups), (Boot(7), Cgroups::V2));
+    assert_eq!((observation.since, observation.cgroups), (Boot(7), CgroupMode::V2));
 }
 
 #[test]
