@@ -53,6 +53,8 @@ fields! {
     SigactionSize = "k_sigaction" "",
     SiginfoCode = "kernel_siginfo" "si_code",
     CssSetDflCgrp = "css_set" "dfl_cgrp",
+    /// An array of pointers, by controller.
+    CssSetSubsys = "css_set" "subsys",
     CgroupKn = "cgroup" "kn",
     CgroupRoot = "cgroup" "root",
     CgroupSelfParent = "cgroup" "self.parent",

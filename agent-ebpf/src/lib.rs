@@ -84,7 +84,9 @@ pub struct Header {
     pub kind: u16,
     pub version: u16,
     /// CPU that wrote the record.
-    pub cpu: u32,
+    pub cpu: u16,
+    /// Hierarchy of all [`Task`]s' cgroups, as in `/proc/PID/cgroup`: 0 is cgroup v2, another one that of a machine without it.
+    pub hierarchy: u16,
     /// `CLOCK_BOOTTIME`, nanoseconds.
     pub boot_ns: u64,
 }
@@ -105,7 +107,7 @@ pub struct Task {
     pub ns_pid: u32,
     /// Inode number of that namespace; 0 where it was not read (`ns_level` 0).
     pub pidns: u32,
-    /// cgroup v2 id (the directory's inode number).
+    /// cgroup id (the directory's inode number) in the header's hierarchy.
     pub cgroup: u64,
     /// Start of the process (its thread group leader), `CLOCK_BOOTTIME` nanoseconds.
     pub start_ns: u64,
@@ -271,7 +273,7 @@ pub mod tcp_flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     pub header: Header,
-    /// The socket's own cgroup (the current task's only with `FOREIGN_SOCKET`); 0 unknown.
+    /// The socket's own cgroup, of v2 whatever the header says (the current task's only with `FOREIGN_SOCKET`); 0 unknown.
     pub cgroup: u64,
     /// The socket's network namespace, inode number; 0 unknown.
     pub netns: u32,
@@ -304,7 +306,7 @@ pub struct Tcp {
     pub bytes_received: u64,
 }
 
-/// Bits of a watched cgroup's entry in the `WATCHED` map (key: cgroup v2 id).
+/// Bits of a watched cgroup's entry in the `WATCHED` map (key: cgroup id, in the hierarchy of tasks).
 pub mod watch {
     /// Exits and execs of this cgroup's own processes are recorded.
     pub const SELF: u32 = 1 << 0;

@@ -57,27 +57,28 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         _ if have > need => return Err(DecodeError::Long { need, have }),
         _ => {}
     }
-    let _cpu = b.get_u32_le();
+    let _cpu = b.get_u16_le();
+    let hierarchy = u32::from(b.get_u16_le());
     let at = Boot(b.get_u64_le());
     let event = match kind {
         Kind::SignalGenerate => {
-            let signal = signal_generate(b)?;
+            let signal = signal_generate(b, hierarchy)?;
             hello(&signal).map_or(Event::SignalGenerate(signal), Event::Hello)
         }
         Kind::SignalDeliver => Event::SignalDeliver(SignalDeliver {
-            task: task(b),
+            task: task(b, hierarchy),
             signal: signal(b.get_u32_le())?,
         }),
         Kind::ProcessExit => Event::ProcessExit(ProcessExit {
-            task: task(b),
+            task: task(b, hierarchy),
             status: exit_status(b.get_u32_le())?,
         }),
         Kind::ProcessExec => Event::ProcessExec(ProcessExec {
-            task: task(b),
-            parent_cgroup: CgroupId::v2(b.get_u64_le()),
+            task: task(b, hierarchy),
+            parent_cgroup: cgroup(b, hierarchy),
             parent_comm: comm(b),
         }),
-        Kind::OomVictim => Event::OomVictim(oom_victim(b)),
+        Kind::OomVictim => Event::OomVictim(oom_victim(b, hierarchy)),
         Kind::CgroupMkdir => Event::CgroupMkdir(cgroup_mkdir(b)?),
         Kind::CgroupRmdir => {
             let id = b.get_u64_le();
@@ -107,9 +108,9 @@ const fn size(kind: Kind) -> usize {
     }
 }
 
-fn signal_generate(b: &mut &[u8]) -> Result<SignalGenerate, DecodeError> {
-    let sender = task(b);
-    let target = task(b);
+fn signal_generate(b: &mut &[u8], hierarchy: u32) -> Result<SignalGenerate, DecodeError> {
+    let sender = task(b, hierarchy);
+    let target = task(b, hierarchy);
     let sender_parent_comm = comm(b);
     let sender_grandparent = Pid(b.get_u32_le());
     let signal = signal(b.get_u32_le())?;
@@ -171,8 +172,8 @@ fn hello(signal: &SignalGenerate) -> Option<Hello> {
     Some(Hello { task, nonce })
 }
 
-fn oom_victim(b: &mut &[u8]) -> OomVictim {
-    let victim = task(b);
+fn oom_victim(b: &mut &[u8], hierarchy: u32) -> OomVictim {
+    let victim = task(b, hierarchy);
     // A kernel that gives only the pid leaves the rest 0, and no task started at 0.
     let known = victim.start != Boot(0) || victim.tid != Pid(0);
     OomVictim {
@@ -299,7 +300,7 @@ fn tcp_state(field: &'static str, state: u8) -> Result<TcpState, DecodeError> {
     })
 }
 
-fn task(b: &mut &[u8]) -> Task {
+fn task(b: &mut &[u8], hierarchy: u32) -> Task {
     Task {
         tgid: Pid(b.get_u32_le()),
         tid: Pid(b.get_u32_le()),
@@ -307,9 +308,16 @@ fn task(b: &mut &[u8]) -> Task {
         ns_level: b.get_u32_le(),
         ns_pid: b.get_u32_le(),
         pidns: b.get_u32_le(),
-        cgroup: CgroupId::v2(b.get_u64_le()),
+        cgroup: cgroup(b, hierarchy),
         start: Boot(b.get_u64_le()),
         comm: comm(b),
+    }
+}
+
+fn cgroup(b: &mut &[u8], hierarchy: u32) -> CgroupId {
+    CgroupId {
+        hierarchy,
+        id: b.get_u64_le(),
     }
 }
 

@@ -419,7 +419,8 @@ pub struct ProcessFact {
     pub ns_pid: u32,
     pub comm: String,
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
-    /// hierarchy tells containers and units apart: cgroup v2, `name=systemd`, memory, then the others.
+    /// hierarchy tells containers and units apart: that of kernel records ([`CgroupMode::hierarchy`]), `name=systemd`, memory, then
+    /// the others.
     /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
 }
@@ -464,8 +465,59 @@ pub struct Observation {
     pub wall_offset: WallOffset,
     /// From here on the probes see everything; what ended or was signalled before is not known.
     pub since: Boot,
-    /// True where cgroup v1 hierarchies exist beside v2: the v2 root then says nothing about a process.
-    pub hybrid: bool,
+    #[serde(alias = "hybrid", deserialize_with = "cgroups")]
+    pub cgroups: CgroupMode,
+}
+
+/// Which cgroup hierarchies a machine has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupMode {
+    #[default]
+    V2,
+    /// v1 beside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
+    Hybrid,
+    /// No v2. Tasks are told apart in this hierarchy, the number in `/proc/PID/cgroup`; what sockets are whose nobody knows.
+    V1(u32),
+}
+
+/// A hierarchy of cgroup v1 by which the probes can tell tasks apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct V1 {
+    /// As in `/proc/PID/cgroup`; never 0.
+    pub hierarchy: u16,
+    /// One of its controllers, as `/proc/cgroups` names it.
+    pub controller: String,
+}
+
+impl CgroupMode {
+    /// Of the cgroups that a kernel record gives for a task.
+    pub const fn hierarchy(self) -> u32 {
+        match self {
+            CgroupMode::V2 | CgroupMode::Hybrid => 0,
+            CgroupMode::V1(hierarchy) => hierarchy,
+        }
+    }
+
+    /// Whether `/proc/PID/cgroup` may know better than a kernel record.
+    pub const fn has_v1(self) -> bool {
+        !matches!(self, CgroupMode::V2)
+    }
+}
+
+/// Recordings made before there was [`CgroupMode::V1`] say whether it was hybrid.
+fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<CgroupMode, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Hybrid(bool),
+        CgroupMode(CgroupMode),
+    }
+    Ok(match Either::deserialize(from)? {
+        Either::Hybrid(false) => CgroupMode::V2,
+        Either::Hybrid(true) => CgroupMode::Hybrid,
+        Either::CgroupMode(cgroups) => cgroups,
+    })
 }
 
 /// All that any source can say. Closed: the core handles every kind.

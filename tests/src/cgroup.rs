@@ -1,5 +1,6 @@
 //! Control groups as the stand-in runtime makes them: a scope in the v2 hierarchy, wherever it is mounted, and one in the v1
-//! memory hierarchy where memory is limited and v1 holds the controller.
+//! memory hierarchy where memory is limited and v1 holds the controller. Or, as older runtimes and machines without v2 have
+//! it, one in each hierarchy of v1.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -17,10 +18,28 @@ pub const SLICE: &str = "epitaph-demo.slice";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
     /// cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
-    pub v2: PathBuf,
+    pub v2: Option<PathBuf>,
+    /// Where containers live, if not in v2: the hierarchy first by which the agent is to know them.
+    pub v1: Vec<PathBuf>,
     /// Where a memory limit can be set.
     pub memory: Memory,
 }
+
+/// Who lives in v1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inhabitants {
+    /// Nobody where v2 is mounted.
+    #[default]
+    AsFound,
+    /// Containers, as runtimes of before 2021 have them on a hybrid machine: v2 knows nothing of them. Units are in v2, where
+    /// systemd has them.
+    ContainersInV1,
+    /// All, as if there were no v2.
+    AllInV1,
+}
+
+/// Of v1, those in which a runtime makes a cgroup for each container; see the agent's own order of preference.
+const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "devices", "freezer"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
@@ -31,31 +50,86 @@ pub enum Memory {
 }
 
 impl Mounts {
-    /// Reads `/proc/self/mountinfo`.
+    /// Reads `/proc/self/mountinfo`. Containers live in v2 where it is mounted.
     ///
     /// # Errors
-    /// No cgroup v2 mount, or `/proc` is not readable.
+    /// No cgroup mount of any kind, or `/proc` is not readable.
     pub fn find() -> Result<Mounts> {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
-        let v2 = mounts(&mountinfo, "cgroup2", "").ok_or_else(|| {
-            Error::new(
+        let v2 = mounts(&mountinfo, "cgroup2", "");
+        let v1 = if v2.is_some() { Vec::new() } else { v1(&mountinfo) };
+        if v2.is_none() && v1.is_empty() {
+            return Err(Error::new(
                 ErrorKind::NotFound,
-                "find cgroup v2: no cgroup2 mount in /proc/self/mountinfo; mount one: mount -t cgroup2 none /sys/fs/cgroup",
-            )
-        })?;
-        let controllers = fs::read_to_string(v2.join("cgroup.controllers"))?;
-        let memory = if controllers.split_whitespace().any(|c| c == "memory") {
-            match enable_memory(&v2) {
+                "find cgroups: no mount of them in /proc/self/mountinfo; mount one: mount -t cgroup2 none /sys/fs/cgroup",
+            ));
+        }
+        let controllers = match &v2 {
+            Some(v2) => fs::read_to_string(v2.join("cgroup.controllers"))?,
+            None => String::new(),
+        };
+        let memory = match (&v2, mounts(&mountinfo, "cgroup", "memory")) {
+            (Some(v2), _) if controllers.split_whitespace().any(|c| c == "memory") => match enable_memory(v2) {
                 Ok(()) => Memory::V2,
                 Err(e) => Memory::None(format!("cgroup v2's memory controller cannot be delegated to {SLICE}: {e}")),
+            },
+            (_, Some(v1)) => Memory::V1(v1),
+            (_, None) => {
+                Memory::None("no memory controller: neither in cgroup v2's cgroup.controllers nor mounted as cgroup v1".into())
             }
-        } else if let Some(v1) = mounts(&mountinfo, "cgroup", "memory") {
-            Memory::V1(v1)
-        } else {
-            Memory::None("no memory controller: neither in cgroup v2's cgroup.controllers nor mounted as cgroup v1".into())
         };
-        Ok(Mounts { v2, memory })
+        Ok(Mounts { v2, v1, memory })
     }
+
+    /// As [`Mounts::find`], but for who lives where.
+    ///
+    /// # Errors
+    /// As [`Mounts::find`]; or there is no v1.
+    pub fn inhabited(by: Inhabitants) -> Result<Mounts> {
+        let mut mounts = Mounts::find()?;
+        if by == Inhabitants::AsFound {
+            return Ok(mounts);
+        }
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
+        mounts.v1 = v1(&mountinfo);
+        if by == Inhabitants::AllInV1 {
+            mounts.v2 = None;
+        }
+        // Beside v2 the agent goes by systemd's own hierarchy first.
+        if mounts.v2.is_some()
+            && let Some(systemd) = mounts.v1.pop_if(|last| last.ends_with("systemd"))
+        {
+            mounts.v1.insert(0, systemd);
+        }
+        match mounts.v1.is_empty() {
+            true => Err(Error::new(ErrorKind::NotFound, "find cgroup v1: none of it is mounted")),
+            false => Ok(mounts),
+        }
+    }
+
+    /// Whether the sockets of what lives in a scope of that name can be known.
+    pub fn tells_sockets(&self, name: &str) -> bool {
+        self.in_v2(name).is_some()
+    }
+
+    /// The v2 hierarchy, where a scope of that name lives in it.
+    fn in_v2(&self, name: &str) -> Option<&PathBuf> {
+        self.v2
+            .as_ref()
+            .filter(|_| self.v1.is_empty() || !name.starts_with("cri-containerd-"))
+    }
+}
+
+/// Each hierarchy once, systemd's last.
+fn v1(mountinfo: &str) -> Vec<PathBuf> {
+    let all = CONTROLLERS.iter().chain(&["name=systemd"]);
+    let mut found: Vec<PathBuf> = Vec::new();
+    for mount in all.filter_map(|option| mounts(mountinfo, "cgroup", option)) {
+        if !found.contains(&mount) {
+            found.push(mount);
+        }
+    }
+    found
 }
 
 fn enable_memory(v2: &Path) -> Result<()> {
@@ -84,62 +158,79 @@ fn mounts(mountinfo: &str, kind: &str, option: &str) -> Option<PathBuf> {
 /// The cgroups of one subject.
 #[derive(Debug)]
 pub struct Scope {
-    pub v2: PathBuf,
-    v1_memory: Option<PathBuf>,
+    /// The one by which the agent is to know it.
+    home: PathBuf,
+    others: Vec<PathBuf>,
 }
 
 impl Scope {
     /// Paths only: nothing is made.
     pub fn at(mounts: &Mounts, name: &str) -> Scope {
-        let v1_memory = match &mounts.memory {
-            Memory::V1(mount) => Some(mount.join(SLICE).join(name)),
-            _ => None,
+        let below = |mount: &PathBuf| mount.join(SLICE).join(name);
+        let mut all: Vec<PathBuf> = match (mounts.in_v2(name), &mounts.memory) {
+            (Some(v2), Memory::V1(memory)) => vec![below(v2), below(memory)],
+            (Some(v2), _) => vec![below(v2)],
+            (None, _) => mounts.v1.iter().map(below).collect(),
         };
+        let others = all.split_off(1);
         Scope {
-            v2: mounts.v2.join(SLICE).join(name),
-            v1_memory,
+            home: all.remove(0),
+            others,
         }
     }
 
-    /// Makes the v2 scope; with `limit` (bytes) the memory limit too, in v1 where the controller is there.
+    /// Makes the scope; with `limit` (bytes) the memory limit too.
     ///
     /// # Errors
     /// A directory cannot be made or a limit not be written; `limit` without a memory controller.
     pub fn create(mounts: &Mounts, name: &str, limit: Option<u64>) -> Result<Scope> {
         let mut scope = Scope::at(mounts, name);
-        make(&scope.v2)?;
-        match (limit, &mounts.memory) {
-            (None, _) => scope.v1_memory = None,
-            (Some(_), Memory::None(reason)) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
-            (Some(bytes), Memory::V2) => {
+        let is_v2 = mounts.tells_sockets(name);
+        if limit.is_none() && is_v2 {
+            scope.others.clear();
+        }
+        scope.dirs().try_for_each(make)?;
+        match (limit, &mounts.memory, &mounts.v2) {
+            (None, ..) => {}
+            (Some(_), Memory::None(reason), _) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
+            (Some(bytes), Memory::V2, Some(v2)) => {
                 // Another demo's end may have taken the slice away since the mounts were found.
-                enable_memory(&mounts.v2)?;
-                fs::write(scope.v2.join("memory.max"), bytes.to_string())?;
+                enable_memory(v2)?;
+                fs::write(scope.home.join("memory.max"), bytes.to_string())?;
                 // Absent without swap accounting; there is then no swap to escape to, or the story shows it.
-                let _ = fs::write(scope.v2.join("memory.swap.max"), "0");
+                let _ = fs::write(scope.home.join("memory.swap.max"), "0");
             }
-            (Some(bytes), Memory::V1(_)) => {
-                if let Some(dir) = &scope.v1_memory {
-                    make(dir)?;
-                    fs::write(dir.join("memory.limit_in_bytes"), bytes.to_string())?;
-                    let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), bytes.to_string());
-                }
+            (Some(_), Memory::V2, None) => return Err(Error::new(ErrorKind::Unsupported, "no cgroup v2 to limit memory in")),
+            (Some(bytes), Memory::V1(memory), _) => {
+                let dir = memory.join(SLICE).join(name);
+                fs::write(dir.join("memory.limit_in_bytes"), bytes.to_string())?;
+                let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), bytes.to_string());
             }
         }
         Ok(scope)
     }
 
-    /// The kernel's id of the v2 scope: its inode.
+    /// Its directory in the hierarchy by which the agent is to know it.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// All of its directories.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.home).chain(&self.others).map(PathBuf::as_path)
+    }
+
+    /// The kernel's id of its home: the inode.
     ///
     /// # Errors
     /// The directory is gone.
     pub fn id(&self) -> Result<u64> {
-        Ok(fs::metadata(&self.v2)?.ino())
+        Ok(fs::metadata(&self.home)?.ino())
     }
 
     /// Path from the hierarchy's root, as `/proc/PID/cgroup` has it.
     pub fn path(&self) -> String {
-        self.v2
+        self.home
             .file_name()
             .map_or_else(String::new, |name| format!("/{SLICE}/{}", name.to_string_lossy()))
     }
@@ -147,7 +238,7 @@ impl Scope {
     /// # Errors
     /// The process or the directory is gone.
     pub fn join(&self, pid: u32) -> Result<()> {
-        for dir in [Some(&self.v2), self.v1_memory.as_ref()].into_iter().flatten() {
+        for dir in self.directories() {
             fs::write(dir.join("cgroup.procs"), pid.to_string())?;
         }
         Ok(())
@@ -156,12 +247,12 @@ impl Scope {
     /// Freezes or thaws, and waits until the kernel says that it is so.
     ///
     /// # Errors
-    /// No `cgroup.freeze` (kernels before 5.2), or it did not happen within 2 s.
+    /// No `cgroup.freeze` (cgroup v1, kernels before 5.2), or it did not happen within 2 s.
     pub fn freeze(&self, frozen: bool) -> Result<()> {
-        fs::write(self.v2.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+        fs::write(self.home.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
         let wanted = if frozen { "frozen 1" } else { "frozen 0" };
         for _ in 0..400 {
-            if fs::read_to_string(self.v2.join("cgroup.events"))?
+            if fs::read_to_string(self.home.join("cgroup.events"))?
                 .lines()
                 .any(|l| l == wanted)
             {
@@ -178,9 +269,9 @@ impl Scope {
     /// SIGKILL to every process in it, by `cgroup.kill`.
     ///
     /// # Errors
-    /// No such file (kernels before 5.14), or the directory is gone.
+    /// No such file (cgroup v1, kernels before 5.14), or the directory is gone.
     pub fn kill(&self) -> Result<()> {
-        fs::write(self.v2.join("cgroup.kill"), "1")
+        fs::write(self.home.join("cgroup.kill"), "1")
     }
 
     /// Kills what is left in it and removes it; the slice too, where it was the last. Gone already is good.
@@ -188,7 +279,7 @@ impl Scope {
     /// # Errors
     /// Still not empty after 5 s.
     pub fn remove(&self) -> Result<()> {
-        for dir in [Some(&self.v2), self.v1_memory.as_ref()].into_iter().flatten() {
+        for dir in self.directories() {
             remove(dir)?;
             // Not ours alone: other stories' scopes keep it.
             let _ = dir.parent().map(fs::remove_dir);
@@ -244,5 +335,6 @@ mod tests {
         assert_eq!(mounts(HYBRID, "cgroup2", ""), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(mounts(HYBRID, "cgroup", "memory"), Some("/sys/fs/cgroup/memory".into()));
         assert_eq!(mounts(HYBRID, "cgroup", "freezer"), None);
+        assert_eq!(v1(HYBRID), ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu"].map(PathBuf::from));
     }
 }

@@ -10,6 +10,8 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use crate::agent::Agent;
+use crate::cgroup::Inhabitants;
+use crate::machine::Machine;
 use crate::play::{Played, Players, Role};
 use crate::report::{Case, Kind, Report};
 use crate::stories::stories;
@@ -32,6 +34,8 @@ pub struct Options {
     pub at_once: usize,
     /// Leave the agent's output, as it was, in a file, and say where.
     pub keep: bool,
+    /// Who lives in cgroup v1.
+    pub inhabitants: Inhabitants,
     /// How long the agent may take from the end of the last story to its last termination.
     pub to_judge: Duration,
 }
@@ -47,6 +51,7 @@ impl Options {
             only: Vec::new(),
             keep: false,
             at_once: 6,
+            inhabitants: Inhabitants::AsFound,
             to_judge: Duration::from_secs(15),
         }
     }
@@ -82,7 +87,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     for name in &options.only {
         ensure!(stories().any(|s| s.name == name), "no story `{name}`; they are: {}", names());
     }
-    let players = Players::new(&options.players)?;
+    let players = Players::on(&options.players, Machine::survey(options.inhabitants)?)?;
     let mut report = Report::default();
     for story in stories().filter(|s| options.only.is_empty() || options.only.iter().any(|n| n == s.name)) {
         match players.machine().can_play(story) {

@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, TcpListener};
 
 use anyhow::{Context, bail};
 
-use crate::cgroup::{Memory, Mounts};
+use crate::cgroup::{Inhabitants, Memory, Mounts};
 use crate::network::Network;
 use crate::story::{Need, Story};
 
@@ -26,16 +26,16 @@ pub fn is_root() -> bool {
 
 impl Machine {
     /// # Errors
-    /// Not root, or no cgroup v2 at all: no story can be played then.
-    pub fn survey() -> anyhow::Result<Machine> {
+    /// Not root, or no cgroups at all: no story can be played then.
+    pub fn survey(inhabitants: Inhabitants) -> anyhow::Result<Machine> {
         if !is_root() {
             bail!("playing the stories needs root (cgroups, pid namespaces, probes): run it as root, with sudo for instance");
         }
-        let mounts = Mounts::find().context("survey the machine")?;
+        let mounts = Mounts::inhabited(inhabitants).context("survey the machine")?;
         // Scopes have these files, the root does not.
-        let scope = crate::cgroup::Scope::create(&mounts, &format!("survey-{}.scope", std::process::id()), None)
-            .context("make a cgroup: is cgroup v2 mounted read-only, as in an unprivileged container?")?;
-        let has = |file: &str| scope.v2.join(file).exists();
+        let scope = crate::cgroup::Scope::create(&mounts, &format!("cri-containerd-survey-{}.scope", std::process::id()), None)
+            .context("make a cgroup: is it mounted read-only, as in an unprivileged container?")?;
+        let has = |file: &str| scope.home().join(file).exists();
         let (freezer, cgroup_kill) = (has("cgroup.freeze"), has("cgroup.kill"));
         scope.remove().context("survey the machine")?;
         Ok(Machine {
@@ -59,8 +59,8 @@ impl Machine {
                 Memory::None(reason) => Err(reason.clone()),
                 _ => Ok(()),
             },
-            Need::Freezer if !self.freezer => Err("no cgroup.freeze: the kernel is older than 5.2".into()),
-            Need::CgroupKill if !self.cgroup_kill => Err("no cgroup.kill: the kernel is older than 5.14".into()),
+            Need::Freezer if !self.freezer => Err("no cgroup.freeze: cgroup v1, or a kernel older than 5.2".into()),
+            Need::CgroupKill if !self.cgroup_kill => Err("no cgroup.kill: cgroup v1, or a kernel older than 5.14".into()),
             Need::Ipv6 => self.ipv6.clone().map_err(|e| format!("no IPv6 on the loopback: {e}")),
             Need::CoreFile if self.core_pattern.starts_with(['|', '/', '@']) => Err(format!(
                 "kernel.core_pattern is `{}`: a core would go to this machine's own collection",

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 
 use crate::bystander::{Seen, What};
-use crate::cgroup::{Memory, SLICE, Scope};
+use crate::cgroup::{Inhabitants, Memory, SLICE, Scope};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::runtime::{Did, Spec, Stop};
@@ -42,6 +42,8 @@ pub struct Role {
     pub scope: String,
     /// Id of the container that the bystander lives in, where it does.
     pub neighbour: Option<String>,
+    /// Whose its sockets are can be known: else nothing is to be said of its clients.
+    pub tells_sockets: bool,
 }
 
 /// What happened, by the players' own account.
@@ -58,9 +60,16 @@ impl Players {
     /// `programs`: the directory that holds `stand-in-runtime`, `victim` and `bystander`.
     ///
     /// # Errors
-    /// Not root, no cgroup v2, a program is missing.
+    /// Not root, no cgroups, a program is missing.
     pub fn new(programs: &Path) -> anyhow::Result<Players> {
-        let machine = Machine::survey()?;
+        Players::on(programs, Machine::survey(Inhabitants::AsFound)?)
+    }
+
+    /// As [`Players::new`], on a machine that was surveyed.
+    ///
+    /// # Errors
+    /// As [`Players::new`].
+    pub fn on(programs: &Path, machine: Machine) -> anyhow::Result<Players> {
         let programs = programs
             .canonicalize()
             .with_context(|| format!("find the players in {}", programs.display()))?;
@@ -94,25 +103,22 @@ impl Players {
             } => Some(random_hex(32)?),
             _ => None,
         };
-        Ok(match story.subject {
+        let (scope, subject) = match story.subject {
             Kind::Container => {
                 let subject = random_hex(32)?;
-                Role {
-                    story,
-                    scope: format!("cri-containerd-{subject}.scope"),
-                    subject,
-                    neighbour,
-                }
+                (format!("cri-containerd-{subject}.scope"), subject)
             }
             Kind::Unit => {
                 let subject = format!("epitaph-demo-{}.service", random_hex(6)?);
-                Role {
-                    story,
-                    scope: subject.clone(),
-                    subject,
-                    neighbour,
-                }
+                (subject.clone(), subject)
             }
+        };
+        Ok(Role {
+            story,
+            tells_sockets: self.machine.mounts.tells_sockets(&scope),
+            scope,
+            subject,
+            neighbour,
         })
     }
 
@@ -288,7 +294,7 @@ impl Players {
             clients: start(&options)?,
             kubelet: home
                 .map(|home| {
-                    let cgroup = format!("--cgroup={}", home.v2.display());
+                    let cgroup = format!("--cgroup={}", home.home().display());
                     Ok::<_, anyhow::Error>((start(&["--clients=1", "--pause-ms=50", "--path=/ready", &cgroup])?, home))
                 })
                 .transpose()?,
@@ -306,7 +312,7 @@ impl Players {
         };
         let mut bystander = self.program("bystander");
         match &home {
-            Some(scope) => bystander.arg("kill-from").arg(&scope.v2),
+            Some(scope) => bystander.arg("kill-from").arg(scope.home()),
             None => bystander.arg("kill"),
         };
         let status = bystander.args([name, &pid.to_string(), &signal.to_string()]).status();
@@ -326,7 +332,8 @@ impl Players {
 impl Drop for Players {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
-        for mount in [Some(&self.machine.mounts.v2), self.memory_mount()].into_iter().flatten() {
+        let mounts = &self.machine.mounts;
+        for mount in mounts.v2.iter().chain(&mounts.v1).chain(self.memory_mount()) {
             // Kept where another demo still uses it.
             let _ = std::fs::remove_dir(mount.join(SLICE));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use epitaph::attribute::PodUid;
 use epitaph::clock;
-use epitaph::event::{Boot, Observation};
+use epitaph::event::{Boot, CgroupMode, Observation};
 use epitaph::kubernetes::PodTermination;
 use epitaph::pod::{PodIdentity, Service, Workload};
 use epitaph::sink::kubernetes_events::{OUTCOMES, Outcome, Rate, Settings, Sink, Worker, start};
@@ -204,7 +204,7 @@ fn offer(sink: &Sink, outputs: &[Output]) {
         kernel: "6.18".into(),
         wall_offset: clock::wall_offset(),
         since: Boot(0),
-        hybrid: false,
+        cgroups: CgroupMode::V2,
     };
     for output in outputs {
         sink.offer(output, &observation, clock::now());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use epitaph::event::{Boot, Input, Observation, WallOffset};
+use epitaph::event::{Boot, CgroupMode, Input, Observation, WallOffset};
 use epitaph::recording::Writer;
 use epitaph_tests::agent::program;
 
@@ -14,7 +14,7 @@ fn recording() -> Vec<u8> {
         kernel: "6.18.0".into(),
         wall_offset: WallOffset(1_790_000_000_000_000_000),
         since: Boot(1_000_000_000),
-        hybrid: false,
+        cgroups: CgroupMode::V2,
     };
     let mut writer = Writer::new(Vec::new(), &observation).unwrap();
     for input in [Input::Start(observation), Input::Tick, Input::End] {

@@ -8,7 +8,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
 use epitaph_ebpf::{CgroupMkdir, CgroupRmdir, Field, Kind, PATH_LEN, watch};
 
-use super::kernel::{Direct, Ptr, Read, cgroup_id};
+use super::kernel::{self, Direct, Ptr, Read, cgroup_id};
 use super::maps;
 
 #[btf_tracepoint(function = "cgroup_mkdir")]
@@ -27,7 +27,7 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
         };
 
         // Before anything can be born in it. The record after: whoever reads it finds the watch in place.
-        if hierarchy == 0 && maps::watched(parent) & watch::CHILDREN != 0 && !maps::watch_child(id) {
+        if hierarchy == kernel::hierarchy().into() && maps::watched(parent) & watch::CHILDREN != 0 && !maps::watch_child(id) {
             maps::lost(Kind::CgroupMkdir);
             warn!(&ctx, "no room to watch cgroup {}: its processes' ends may be missed", id);
         }
@@ -59,7 +59,7 @@ pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
     unsafe {
         let id = cgroup_id::<Direct>(cgroup);
         let hierarchy = hierarchy(cgroup);
-        if hierarchy == 0 {
+        if hierarchy == kernel::hierarchy().into() {
             maps::unwatch(id);
         }
         let Some(mut entry) = maps::reserve::<CgroupRmdir>(Kind::CgroupRmdir) else {

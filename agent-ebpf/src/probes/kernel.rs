@@ -16,6 +16,14 @@ static OFFSETS: [Global<u32>; Field::COUNT] = [const { Global::new(0) }; Field::
 #[unsafe(no_mangle)]
 static CURRENT_TASK_BTF: Global<u32> = Global::new(0);
 
+/// Hierarchy in which tasks are told apart: 0, cgroup v2, unless the machine has v1 alone.
+#[unsafe(no_mangle)]
+static HIERARCHY: Global<u32> = Global::new(0);
+
+/// Where HIERARCHY is of v1: the offset in a `css_set` of the pointer to its controller's state.
+#[unsafe(no_mangle)]
+static CSS_SET_STATE: Global<u32> = Global::new(0);
+
 /// A kernel structure.
 pub type Ptr = *const u8;
 
@@ -27,6 +35,11 @@ pub fn offset(field: Field) -> usize {
 #[inline(always)]
 pub fn has(field: Field) -> bool {
     OFFSETS[field as usize].load() != epitaph_ebpf::ABSENT
+}
+
+#[inline(always)]
+pub fn hierarchy() -> u16 {
+    HIERARCHY.load() as u16
 }
 
 /// How a structure is read.
@@ -72,12 +85,18 @@ pub fn with_current<T>(direct: impl FnOnce(Ptr) -> T, probed: impl FnOnce(Ptr) -
     }
 }
 
-/// cgroup v2 id of a task.
+/// cgroup id of a task, in [`hierarchy`].
 #[inline(always)]
 pub unsafe fn task_cgroup<R: Read>(task: Ptr) -> u64 {
     unsafe {
         let set: Ptr = R::get(task, Field::TaskCgroups);
-        cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp))
+        // The verifier knows which, and drops the other.
+        if hierarchy() == 0 {
+            cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp))
+        } else {
+            let state: Ptr = R::read(set.add(CSS_SET_STATE.load() as usize));
+            cgroup_id::<R>(R::get(state, Field::CssCgroup))
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use epitaph_ebpf::{Header, Kind, VERSION, armed_count, nested, watch};
 
+use super::kernel::hierarchy;
+
 /// Records; user space sets the size.
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
@@ -16,7 +18,7 @@ static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Kind::SLOTS, 0);
 
-/// cgroup v2 id to [`watch`] bits. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
+/// cgroup id to [`watch`] bits. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
 /// user space) may allocate.
 #[map]
 static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
@@ -62,7 +64,8 @@ pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
     unsafe {
         (*header).kind = kind as u16;
         (*header).version = VERSION;
-        (*header).cpu = bpf_get_smp_processor_id() as u32;
+        (*header).cpu = bpf_get_smp_processor_id() as u16;
+        (*header).hierarchy = hierarchy();
         (*header).boot_ns = bpf_ktime_get_boot_ns();
     }
     Some(entry)
@@ -138,7 +141,8 @@ pub fn is_armed(cgroup: u64) -> bool {
 
 #[inline(always)]
 pub fn arm(cgroup: u64) {
-    if is_armed(cgroup) {
+    // A socket's cgroup is of v2, whatever a task's is.
+    if hierarchy() != 0 || is_armed(cgroup) {
         return;
     }
     match ARMED.insert(cgroup, 1, BPF_NOEXIST as u64) {

@@ -96,12 +96,22 @@ unsafe fn is_main(task: Ptr, cgroup: u64, level: u32, ns_init: bool, status: u32
     }
 }
 
+#[inline(always)]
+unsafe fn is_ns_init(task: Ptr) -> bool {
+    unsafe {
+        let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
+        let level = ns_level::<Direct>(leader);
+        level > 0 && ns_pid::<Direct>(leader, level).0 == 1
+    }
+}
+
 #[btf_tracepoint(function = "sched_process_exec")]
 pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     let task: Ptr = ctx.arg(0);
     unsafe {
         let cgroup = task_cgroup::<Direct>(task);
-        if !maps::is_watched(cgroup) {
+        // A namespace's init is kept anyway, as its end is: beside v1, v2 may not know its container.
+        if !maps::is_watched(cgroup) && !is_ns_init(task) {
             return 0;
         }
         let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec) else {

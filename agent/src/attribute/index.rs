@@ -4,13 +4,14 @@
 //! told once it does not ask again; what it cannot know is `Unknown(reason)`, never the parent, never the root.
 //!
 //! On a hybrid machine (cgroup v1 beside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
-//! the runtime that started it. There `/proc/PID/cgroup` decides: see [`Index::attribute`].
+//! the runtime that started it. There `/proc/PID/cgroup` decides: see [`Index::attribute`]. So it does on a machine with v1
+//! alone, where the kernel gives the id in one of its hierarchies: what that does not tell apart another one may.
 
 use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
 use super::processes::Processes;
 use super::{Attribution, Subject, UnknownCgroup};
-use crate::event::{Boot, CgroupFact, CgroupId, Event, Pid, ProcessExec, ProcessFact, Task};
+use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Event, Pid, ProcessExec, ProcessFact, Task};
 
 /// What `/proc` or the cgroup file system must say before an event can be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,14 +22,15 @@ pub enum Question {
     Process(Pid),
 }
 
-/// The kernel gives the root of the v2 hierarchy inode 1; a scan that sees another one says so.
-const V2_ROOT: CgroupId = CgroupId::v2(1);
+/// The kernel gives the root of a hierarchy inode 1; a scan that sees another one says so.
+const ROOT: u64 = 1;
 
 /// See the module.
 pub struct Index {
-    hybrid: bool,
-    v2_root: CgroupId,
-    /// Proven: a container's processes are known by v1 only, so that a unit from v2 may be its runtime's.
+    machine: CgroupMode,
+    /// Of the hierarchy that kernel records tell of.
+    root: CgroupId,
+    /// Proven: some containers' processes are known by another hierarchy only, so that a unit may be their runtime's.
     split: bool,
     cgroups: Cgroups,
     processes: Processes,
@@ -40,8 +42,8 @@ impl Index {
     pub fn new(max_live: usize, max_dead: usize) -> Index {
         let (cgroups, processes) = (Cgroups::new(max_live, max_dead), Processes::new(max_live));
         Index {
-            hybrid: false,
-            v2_root: V2_ROOT,
+            machine: CgroupMode::V2,
+            root: CgroupId::v2(ROOT),
             split: false,
             cgroups,
             processes,
@@ -49,14 +51,25 @@ impl Index {
     }
 
     /// Begins (or, after a gap, begins again): what was known stays true, cgroup ids are not reused within a boot.
-    pub fn start(&mut self, hybrid: bool) {
-        self.hybrid = hybrid;
+    pub fn start(&mut self, machine: CgroupMode) {
+        if machine.hierarchy() != self.root.hierarchy {
+            self.root = CgroupId {
+                hierarchy: machine.hierarchy(),
+                id: ROOT,
+            };
+        }
+        self.machine = machine;
+    }
+
+    /// Which hierarchies there are.
+    pub fn machine(&self) -> CgroupMode {
+        self.machine
     }
 
     /// Whose process it is.
     ///
-    /// By the v2 id. On a hybrid machine that is enough only where it names a container: else the process's own facts
-    /// decide, and without them the unit that v2 names, unless containers have been seen that v2 does not know.
+    /// By the id in the record. Where there is v1 that is enough only where it names a container: else the process's own facts
+    /// decide, and without them the unit that the id names, unless containers have been seen that no such id knows.
     pub fn attribute(&self, task: &Task) -> Attribution {
         let by_id = self.attribute_cgroup(task.cgroup);
         if self.is_final(task.cgroup, &by_id) {
@@ -82,14 +95,14 @@ impl Index {
             .unwrap_or(Attribution::Unknown(UnknownCgroup::ProcessGone))
     }
 
-    /// Whose cgroup it is. A hybrid machine's v2 root says nothing.
+    /// Whose cgroup it is. Where there is v1 the root says nothing.
     pub fn attribute_cgroup(&self, cgroup: CgroupId) -> Attribution {
-        if !cgroup.is_known() || (self.hybrid && cgroup == self.v2_root) {
+        if !cgroup.is_known() || (self.machine.has_v1() && cgroup == self.root) {
             return Attribution::Unknown(UnknownCgroup::NoId);
         }
         match self.cgroups.get(cgroup) {
             Some(entry) => entry.place.clone(),
-            None if cgroup == self.v2_root => Attribution::Host,
+            None if cgroup == self.root => Attribution::Host,
             None => Attribution::Unknown(UnknownCgroup::NeverSeen),
         }
     }
@@ -103,7 +116,7 @@ impl Index {
     }
 
     /// What must be asked before `event` is handled. Empty for nearly all events: nothing is asked twice but what may have
-    /// changed (on a hybrid machine a process that executes, for a runtime moves it before, and a parent).
+    /// changed (where there is v1 a process that executes, for a runtime moves it before, and a parent).
     pub fn questions(&self, event: &Event) -> Vec<Question> {
         let mut questions = Vec::new();
         match event {
@@ -158,8 +171,11 @@ impl Index {
             self.processes.insert_gone(now, fact.tgid);
             return;
         }
-        let of_v2 = fact.cgroups.iter().find(|(cgroup, _)| cgroup.hierarchy == 0);
-        if let Some((cgroup, path)) = of_v2 {
+        let recorded = fact
+            .cgroups
+            .iter()
+            .find(|(cgroup, _)| cgroup.hierarchy == self.root.hierarchy);
+        if let Some((cgroup, path)) = recorded {
             self.insert_found(now, *cgroup, path);
         }
         // The first of those that say most: one key per subject, whichever of its processes was asked for.
@@ -182,8 +198,8 @@ impl Index {
             }
             None => Attribution::Unknown(UnknownCgroup::PathUnreadable),
         };
-        if self.hybrid && is_container(&place) {
-            self.split |= of_v2.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
+        if self.machine.has_v1() && is_container(&place) {
+            self.split |= recorded.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
         }
         self.processes.insert(now, fact.tgid, fact.start, place);
     }
@@ -203,7 +219,7 @@ impl Index {
             (Attribution::Unknown(_), Some(place)) => place.clone(),
             (by_id, Some(place)) if rank(place) > rank(&by_id) => place.clone(),
             (by_id, Some(_)) => by_id,
-            (Attribution::Unknown(UnknownCgroup::NoId), None) if self.hybrid => {
+            (Attribution::Unknown(UnknownCgroup::NoId), None) if self.machine.has_v1() => {
                 Attribution::Unknown(UnknownCgroup::ProcessGone)
             }
             (Attribution::Subject(..) | Attribution::Host, None) if self.split => {
@@ -216,7 +232,7 @@ impl Index {
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
         self.ask_cgroup(task.cgroup, questions);
         // Where v2 is all there is, its id is enough, whatever it says: not even the entry is touched.
-        let is_enough = !self.hybrid && task.cgroup.is_known();
+        let is_enough = !self.machine.has_v1() && task.cgroup.is_known();
         if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.attribute_cgroup(task.cgroup)) {
             return;
         }
@@ -226,14 +242,14 @@ impl Index {
     }
 
     fn ask_cgroup(&self, cgroup: CgroupId, questions: &mut Vec<Question>) {
-        if cgroup.is_known() && cgroup != self.v2_root && self.cgroups.get(cgroup).is_none() {
+        if cgroup.is_known() && cgroup != self.root && self.cgroups.get(cgroup).is_none() {
             ask(Question::Cgroup(cgroup), questions);
         }
     }
 
-    /// The v2 id alone says all there is to say.
+    /// The record's id alone says all there is to say.
     fn is_final(&self, cgroup: CgroupId, by_id: &Attribution) -> bool {
-        cgroup.is_known() && (!self.hybrid || is_container(by_id))
+        cgroup.is_known() && (!self.machine.has_v1() || is_container(by_id))
     }
 
     /// How much a process's cgroup says of it, 0 nothing; more where its id is known too.
@@ -257,8 +273,8 @@ impl Index {
     }
 
     fn insert_path(&mut self, now: Boot, cgroup: CgroupId, path: &str) {
-        if cgroup.hierarchy == 0 && path == "/" {
-            self.v2_root = cgroup;
+        if cgroup.hierarchy == self.root.hierarchy && path == "/" {
+            self.root = cgroup;
         }
         self.cgroups.insert(now, cgroup, path);
     }

@@ -13,9 +13,9 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(hybrid: bool) -> Machine {
+    fn new(cgroups: CgroupMode) -> Machine {
         let mut index = Index::new(100, 10);
-        index.start(hybrid);
+        index.start(cgroups);
         Machine {
             index,
             now: Boot(1000 * SECOND),
@@ -124,7 +124,7 @@ fn cgroup(id: u64) -> Question {
 
 #[test]
 fn a_cgroup_that_nobody_looked_for_is_asked_again() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     m.unknown(5, CgroupFact::BUSY);
     assert_eq!(m.asks(task(42, 1, 5)), [cgroup(5)]);
     m.insert(5, "/system.slice/a.service");
@@ -133,7 +133,7 @@ fn a_cgroup_that_nobody_looked_for_is_asked_again() {
 
 #[test]
 fn what_is_below_a_subject_is_the_subjects() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     m.insert(5, "/system.slice/nginx.service");
     m.insert(6, "/system.slice/nginx.service/workers");
     m.insert(7, "/system.slice");
@@ -147,7 +147,7 @@ fn what_is_below_a_subject_is_the_subjects() {
 
 #[test]
 fn the_own_cgroup_may_be_seen_last() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     m.insert(6, "/a.service/x");
     m.insert(7, "/a.service/y");
     // Siblings have one key even before.
@@ -159,7 +159,7 @@ fn the_own_cgroup_may_be_seen_last() {
 
 #[test]
 fn the_dead_answer_for_a_while_and_a_restart_is_another_life() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     m.insert(5, "/a.service");
     m.insert(6, "/a.service/x");
     m.remove(6);
@@ -183,7 +183,7 @@ fn the_dead_answer_for_a_while_and_a_restart_is_another_life() {
 
 #[test]
 fn unknown_ids_are_asked_for_once() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     assert_eq!(m.cgroup(5), "NeverSeen");
     assert_eq!(m.asks(task(42, 1, 5)), [cgroup(5)]);
     m.unknown(5, CgroupFact::GONE);
@@ -201,7 +201,7 @@ fn unknown_ids_are_asked_for_once() {
 
 #[test]
 fn the_root_is_the_host_and_no_id_is_nobody() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     assert_eq!([m.cgroup(1), m.cgroup(0)], ["host", "NoId"]);
     assert_eq!(m.asks(task(42, 1, 1)), []);
     assert_eq!(m.asks(task(42, 1, 0)), [Question::Process(Pid(42))]);
@@ -214,7 +214,7 @@ fn the_root_is_the_host_and_no_id_is_nobody() {
 
 #[test]
 fn live_and_dead_are_bounded_and_counted() {
-    let mut m = Machine::new(false);
+    let mut m = Machine::new(CgroupMode::V2);
     for id in 10..210 {
         m.insert(id, &format!("/u{id}.service"));
     }
@@ -235,7 +235,7 @@ fn live_and_dead_are_bounded_and_counted() {
 
 #[test]
 fn hybrid_root_asks_the_process() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     let web = task(42, 7 * SECOND + 123, 1);
     assert_eq!(m.of(web), "ProcessGone");
     assert_eq!(m.asks(web), [Question::Process(Pid(42))]);
@@ -250,7 +250,7 @@ fn hybrid_root_asks_the_process() {
 
 #[test]
 fn a_subject_whose_cgroup_is_not_found_is_unknown() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     m.process(42, SECOND, &[(0, 1, "/"), (9, 0, "/a.service")]);
     // The v2 root is there and says nothing; v1 says a subject, but not which life of it.
     assert_eq!(m.of(task(42, SECOND, 1)), "PathUnreadable");
@@ -260,14 +260,14 @@ fn a_subject_whose_cgroup_is_not_found_is_unknown() {
 
 #[test]
 fn hybrid_host_process_is_the_hosts() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     m.process(42, SECOND, &[(0, 1, "/"), (9, 1, "/"), (4, 3, "/process_api/x")]);
     assert_eq!(m.of(task(42, SECOND, 1)), "host");
 }
 
 #[test]
 fn a_reused_process_id_is_another_process() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     let (old, new) = (task(42, 10 * SECOND, 1), task(42, 20 * SECOND, 1));
     m.process(42, old.start.0, &[(0, 1, "/"), (9, 77, "/old.service")]);
     assert_eq!(
@@ -283,7 +283,7 @@ fn a_reused_process_id_is_another_process() {
 
 #[test]
 fn a_process_that_was_gone_is_not_asked_for_again() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     let gone = task(42, m.now.0 - 1, 1);
     m.gone(42);
     assert_eq!((m.of(gone), m.asks(gone)), ("ProcessGone".to_owned(), vec![]));
@@ -293,7 +293,7 @@ fn a_process_that_was_gone_is_not_asked_for_again() {
 
 #[test]
 fn a_containers_process_is_not_its_runtimes_on_a_hybrid_machine() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     m.insert(5, "/system.slice/containerd.service");
     let (web, shim) = (task(42, SECOND, 5), task(41, SECOND, 5));
     // v2 shows the unit of the runtime that started it; as long as nothing speaks against it, that is it.
@@ -318,7 +318,7 @@ fn a_containers_process_is_not_its_runtimes_on_a_hybrid_machine() {
 
 #[test]
 fn a_container_known_to_v2_needs_no_process() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     m.insert(5, &format!("/docker/{A}"));
     assert_eq!(
         (m.of(task(42, SECOND, 5)), m.asks(task(42, SECOND, 5))),
@@ -328,7 +328,7 @@ fn a_container_known_to_v2_needs_no_process() {
 
 #[test]
 fn an_exec_is_looked_at_again_on_a_hybrid_machine() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     let web = task(42, SECOND, 1);
     let asked = |m: &Machine| m.index.questions(&Event::ProcessExec(exec(web, 1)));
     m.process(42, SECOND, &[(0, 1, "/"), (9, 70, "/system.slice/containerd.service")]);
@@ -347,9 +347,42 @@ fn an_exec_is_looked_at_again_on_a_hybrid_machine() {
     assert_eq!(show(m.index.attribute_parent(&exec(web, 1))), "ProcessGone");
 }
 
+/// v1 alone: the records tell of one hierarchy, 4 here, and what that does not tell apart another one may.
+#[test]
+fn a_machine_with_v1_alone_is_read_by_the_hierarchy_of_its_records() {
+    let mut m = Machine::new(CgroupMode::V1(4));
+    let of_memory = |pid: u32, id: u64| Task {
+        cgroup: CgroupId { hierarchy: 4, id },
+        ..task(pid, SECOND, 0)
+    };
+    let memory = |id: u64| CgroupId { hierarchy: 4, id };
+    let container = format!("/docker/{A}");
+    for (cgroup, path) in [(memory(1), "/"), (memory(7), &container), (memory(8), "/system.slice")] {
+        let path = Ok(path.to_owned());
+        m.index.insert(m.now, &CgroupFact { cgroup, path });
+    }
+    // A container is known by the record alone.
+    assert_eq!(
+        (m.of(of_memory(42, 7)), m.asks(of_memory(42, 7))),
+        ("container 4:7".to_owned(), vec![])
+    );
+    // A unit without a memory cgroup of its own, and what the root holds.
+    for (pid, id) in [(43, 8), (44, 1)] {
+        assert_eq!(m.asks(of_memory(pid, id)), [Question::Process(Pid(pid))]);
+        m.process(pid, SECOND, &[(4, id, "/"), (9, 70, "/system.slice/a.service")]);
+        assert_eq!(m.of(of_memory(pid, id)), "unit a.service 9:70");
+    }
+    // Where both hierarchies tell it, it has one key.
+    m.process(42, SECOND, &[(4, 7, &container), (9, 77, &container)]);
+    assert_eq!(show(m.index.attribute_process(Pid(42))), "container 4:7");
+    // A v2 id means nothing here.
+    assert_eq!(m.cgroup(1), "NeverSeen");
+    assert_eq!(m.of(of_memory(45, 1)), "ProcessGone");
+}
+
 #[test]
 fn every_cgroup_of_an_event_is_asked_for_once() {
-    let m = Machine::new(false);
+    let m = Machine::new(CgroupMode::V2);
     assert_eq!(
         m.index.questions(&Event::ProcessExec(exec(task(42, 1, 5), 6))),
         [cgroup(5), cgroup(6)]
@@ -379,7 +412,7 @@ fn every_cgroup_of_an_event_is_asked_for_once() {
 
 #[test]
 fn process_facts_are_bounded_and_only_fresh_ones_are_missed() {
-    let mut m = Machine::new(true);
+    let mut m = Machine::new(CgroupMode::Hybrid);
     for pid in 1..=100 {
         m.process(pid, SECOND, &[(0, 1, "/")]);
     }
@@ -432,9 +465,10 @@ proptest! {
     /// Whatever comes, the stores keep their bounds, and what is said of a cgroup is what its path says.
     #[test]
     fn any_history_is_bounded_and_true(steps in prop::collection::vec(step(), 0..400), hybrid in any::<bool>()) {
-        let mut m = Machine::new(hybrid);
+        let cgroups = if hybrid { CgroupMode::Hybrid } else { CgroupMode::V2 };
+        let mut m = Machine::new(cgroups);
         m.index = Index::new(12, 6);
-        m.index.start(hybrid);
+        m.index.start(cgroups);
         let mut paths = std::collections::HashMap::new();
         for step in steps {
             match step {

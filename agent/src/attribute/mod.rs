@@ -90,7 +90,7 @@ pub enum UnknownCgroup {
     NoId,
     /// The path was not readable.
     PathUnreadable,
-    /// The v2 root on a hybrid machine, and the process was gone before `/proc` could be asked.
+    /// The root on a machine with cgroup v1, and the process was gone before `/proc` could be asked.
     ProcessGone,
 }
 

@@ -1,6 +1,6 @@
 //! Events → facts of the subject that they concern.
 
-use crate::attribute::{Attribution, Subject};
+use crate::attribute::{Attribution, Subject, UnknownCgroup};
 use crate::event::{
     Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task,
     Tcp, si_code,
@@ -271,7 +271,14 @@ impl Correlator {
 
     fn oom_place(&self, oom: &OomVictim) -> Attribution {
         match oom.task.or_else(|| self.kernel_kill(oom.victim)) {
-            Some(task) => self.index.attribute(&task),
+            Some(task) => match self.index.attribute(&task) {
+                // Gone before it was read, on a machine with cgroup v1: whom a container's process forks is in that container.
+                unknown @ Attribution::Unknown(UnknownCgroup::ProcessGone) => match self.index.attribute_process(task.ppid) {
+                    place @ Attribution::Subject(Subject::Container { .. }, _) => place,
+                    _ => unknown,
+                },
+                place => place,
+            },
             None => self.index.attribute_process(oom.victim),
         }
     }
@@ -288,7 +295,12 @@ impl Correlator {
             Attribution::Host | Attribution::Unknown(_) => None,
         });
         let is_container = |subject: &Subject| matches!(subject, Subject::Container { .. });
-        let found = subject.max_by_key(|(subject, own)| (is_container(subject), std::cmp::Reverse(own.hierarchy)));
+        // The hierarchy of kernel records first: one key for all that is told of a subject.
+        let recorded = self.index.machine().hierarchy();
+        let found = subject.max_by_key(|(subject, own)| {
+            let is_recorded = own.hierarchy == recorded;
+            (is_container(subject), is_recorded, std::cmp::Reverse(own.hierarchy))
+        });
         if let Some((subject, own)) = found
             && self.know(own, subject)
         {

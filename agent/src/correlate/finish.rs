@@ -85,22 +85,23 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     holes.over_cap = timeline.over_cap_matters;
     let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
+    let cgroup_v1 = own.hierarchy != 0;
     let observed = context.sight.sees_sockets()
         && !sockets_lost
         // Told to end before the clients had their say.
         && until <= now
         && !holes.gap
         && timeline.sockets.over_cap() == 0
-        // The kernel knows a socket by its cgroup v2 only.
-        && own.hierarchy == 0
+        && !cgroup_v1
         && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
-    let traffic = timeline.sockets.told(&Window {
+    let mut traffic = timeline.sockets.told(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
         observed,
         clients: context.clients,
         kubelet_known: context.kubelet_known,
     });
+    traffic.cgroup_v1 = cgroup_v1;
     let main_id = main.as_ref().map(|main| main.id.tgid);
     let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
     let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64

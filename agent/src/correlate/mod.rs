@@ -259,7 +259,7 @@ impl Correlator {
                 ..Correlator::new(self.limits)
             };
         }
-        self.index.start(observation.hybrid);
+        self.index.start(observation.cgroups);
         self.sight.start(self.now, observation.since);
         self.now = self.now.max(observation.since);
         self.pods.clock(observation.wall_offset);
@@ -280,8 +280,10 @@ impl Correlator {
             }
             Event::CgroupRmdir(removed) => {
                 // Even where nothing is known of it: its other events may come later.
+                // In one hierarchy: a container of v1 has a cgroup in each.
                 if let Attribution::Subject(subject, own) = self.index.attribute_cgroup(removed.cgroup)
                     && own == removed.cgroup
+                    && own.hierarchy == self.index.machine().hierarchy()
                 {
                     self.know(own, subject);
                 }

@@ -55,11 +55,13 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     if sender.tgid == INIT || is_manager(index, sender.cgroup, place) {
         return Role::Runtime;
     }
-    if encloses(index, own, place) {
+    let is_around = encloses(index, own, place);
+    if is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _)) {
         return Role::Runtime;
     }
-    // One shim can be the parent of several containers: a sibling is a stranger all the same.
-    if matches!(place, Attribution::Subject(Subject::Container { .. }, _)) {
+    // One shim can be the parent of several containers: a sibling is a stranger all the same. In the container around it (Docker
+    // in Docker) there may be its runtime beside anybody else.
+    if !is_around && matches!(place, Attribution::Subject(Subject::Container { .. }, _)) {
         return Role::Other;
     }
     // A process that has lost its parent is a child of PID 1, as half of the machine is.
@@ -72,12 +74,13 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     }
 }
 
-/// The unit that the container runs in: podman's own of a Quadlet, `foo.service/libpod-payload-<id>`.
+/// What the container runs in: podman's own unit of a Quadlet, `foo.service/libpod-payload-<id>`; a container,
+/// `docker/<id>/docker/<id>`.
 fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
-    let Attribution::Subject(Subject::Unit { .. }, unit) = place else {
+    let Attribution::Subject(_, around) = place else {
         return false;
     };
-    let below = index.path(*unit).and_then(|unit| index.path(own)?.strip_prefix(unit));
+    let below = index.path(*around).and_then(|around| index.path(own)?.strip_prefix(around));
     below.is_some_and(|below| below.starts_with('/'))
 }
 

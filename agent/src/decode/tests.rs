@@ -64,6 +64,20 @@ fn what_cannot_be_read_says_why() {
 }
 
 #[test]
+fn a_header_names_the_hierarchy_of_its_tasks_cgroups() {
+    let decoded = |hierarchy: u16| {
+        let mut bytes = header(0, Kind::ProcessExec);
+        bytes[6..8].copy_from_slice(&hierarchy.to_le_bytes());
+        bytes.resize(size(Kind::ProcessExec), 1);
+        match decode(&bytes) {
+            Ok((_, Event::ProcessExec(exec))) => (exec.task.cgroup.hierarchy, exec.parent_cgroup.hierarchy),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((decoded(0), decoded(4)), ((0, 0), (4, 4)));
+}
+
+#[test]
 fn a_status_is_read_as_wait_has_it() {
     let signaled = |signal, core_dumped| Ok(ExitStatus::Signaled { signal, core_dumped });
     assert_eq!(exit_status(0), Ok(ExitStatus::Exited(0)));

@@ -2,7 +2,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CgroupId, CgroupRmdir, Event, Pid};
+use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
@@ -39,7 +39,7 @@ fn observation() -> Observation {
         kernel: "6.18.0".to_owned(),
         wall_offset: WallOffset(1_795_000_000_000_000_000),
         since: Boot(1_000),
-        hybrid: true,
+        cgroups: CgroupMode::Hybrid,
     }
 }
 

@@ -6,7 +6,8 @@ pub mod pods;
 
 use epitaph::attribute::{Attribution, ContainerId, Runtime, Subject};
 use epitaph::event::{
-    Boot, CgroupId, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState, WallOffset,
+    Boot, CgroupId, CgroupMode, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState,
+    WallOffset,
 };
 use epitaph::termination::{
     Actor, Basis, Count, Gaps, Kill, ListenerClosed, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Termination,
@@ -26,7 +27,7 @@ pub fn observation() -> Observation {
         kernel: "6.18.0".into(),
         wall_offset: WallOffset(1_700_000_000_000_000_000),
         since: Boot(1),
-        hybrid: false,
+        cgroups: CgroupMode::V2,
     }
 }
 

@@ -12,7 +12,9 @@ use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
-use crate::event::{Boot, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset};
+use crate::event::{
+    Boot, CgroupMode, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
+};
 use crate::render::id;
 use crate::render::text::escape;
 use crate::termination::{
@@ -113,7 +115,11 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> 
         boot_id: observation.boot_id.clone(),
         host: escape(&observation.host),
         kernel: escape(&observation.kernel),
-        cgroup_v1_too: observation.hybrid,
+        cgroups: match observation.cgroups {
+            CgroupMode::V2 => "v2",
+            CgroupMode::Hybrid => "hybrid",
+            CgroupMode::V1(_) => "v1",
+        },
         probes: probes_object(probes),
     }
 }

@@ -15,7 +15,7 @@ pub fn observation() -> Observation {
         kernel: "6.18.15".into(),
         wall_offset: WallOffset(1_767_323_045_000_000_000),
         since: Boot(1_000_000_000),
-        hybrid: false,
+        cgroups: CgroupMode::V2,
     }
 }
 

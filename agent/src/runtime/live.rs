@@ -239,9 +239,10 @@ impl Live {
             neighbours,
             ..
         } = self;
+        let hierarchy = kernel.hierarchy();
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, neighbours, bytes, &mut chores);
+                result = take(procfs, pipeline, neighbours, bytes, hierarchy, &mut chores);
             }
         });
         result?;
@@ -250,7 +251,10 @@ impl Live {
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            let told = self.kernel.watch(cgroup, 0).and_then(|()| self.kernel.kubelet(cgroup, false));
+            let mut told = self.kernel.watch(cgroup, 0);
+            if cgroup.hierarchy == 0 {
+                told = told.and_then(|()| self.kernel.kubelet(cgroup, false));
+            }
             not_told(&mut self.pipeline, told);
         }
         self.arm(chores.sockets);
@@ -300,6 +304,7 @@ fn take(
     pipeline: &mut Pipeline,
     neighbours: &mut Neighbours,
     bytes: &[u8],
+    hierarchy: u32,
     chores: &mut Chores,
 ) -> Result<(), RuntimeError> {
     let (at, event) = match decode(bytes) {
@@ -315,8 +320,8 @@ fn take(
         }
     };
     match &event {
-        Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == 0 => chores.made.push(mkdir.cgroup),
-        Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == 0 => chores.gone.push(rmdir.cgroup),
+        Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == hierarchy => chores.made.push(mkdir.cgroup),
+        Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == hierarchy => chores.gone.push(rmdir.cgroup),
         Event::Hello(hello) => neighbours.hear(clock::now(), hello),
         Event::ProcessExit(exit) => neighbours.ended(&exit.task),
         _ => {}
@@ -340,7 +345,8 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Unknown(_) => return,
     };
     let mut told = kernel.watch(cgroup, bits);
-    if pipeline.core().is_kubelet(cgroup) {
+    // The probes see no sockets of other hierarchies.
+    if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {
         told = told.and(kernel.kubelet(cgroup, true));
     }
     not_told(pipeline, told);

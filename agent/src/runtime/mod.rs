@@ -31,7 +31,7 @@ use crate::sink::http::{Health, Server};
 use crate::sink::kubernetes_events;
 use crate::sink::terminal::screen::Screen;
 use crate::sink::terminal::{self, Background, Form};
-use crate::source::kernel::{Kernel, LoadError};
+use crate::source::kernel::{self, Kernel, LoadError};
 use crate::source::pods::{self, Pods, PodsError};
 use crate::source::procfs::Procfs;
 
@@ -86,7 +86,7 @@ impl From<LoadError> for RuntimeError {
     fn from(error: LoadError) -> Self {
         let code = match &error {
             LoadError::Capability(_) | LoadError::Refused(_) | LoadError::Memlock(_) => SysExit::NoPerm,
-            LoadError::Btf(_) | LoadError::BtfParse { .. } => SysExit::Unavailable,
+            LoadError::Btf(_) | LoadError::BtfParse { .. } | LoadError::Controller(_) => SysExit::Unavailable,
             LoadError::RingSize(_) => SysExit::Usage,
             LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => SysExit::Os,
             LoadError::NoMap(_) => SysExit::Software,
@@ -190,7 +190,12 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         }))
     });
 
-    let kernel = Kernel::load(&config.kernel.options())?;
+    let v1 = procfs.v1();
+    let options = kernel::Options {
+        v1: v1.clone(),
+        ..config.kernel.options()
+    };
+    let kernel = Kernel::load(&options)?;
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
     if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
         // A pod's own host name is the pod's.
@@ -201,6 +206,13 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
 
+    if let Some(v1) = v1 {
+        tracing::warn!(
+            controller = v1.controller,
+            "this machine has cgroup v1 alone: deaths are judged all the same, but what clients saw of them is unknown, for the kernel \
+             knows a socket by its cgroup v2; boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) to have it"
+        );
+    }
     let is_agent = show.is_none();
     if is_agent {
         let active = kernel

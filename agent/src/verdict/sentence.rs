@@ -323,7 +323,11 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("{} rejected on the way to it", were(traffic.rejected.count)));
     }
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
-        clauses.push("its sockets were not observed".to_owned());
+        let why = match traffic.cgroup_v1 {
+            true => ", for its cgroup is of v1 and the kernel knows a socket by its cgroup v2",
+            false => "",
+        };
+        clauses.push(format!("its sockets were not observed{why}"));
     }
     clauses
 }

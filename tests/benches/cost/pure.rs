@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use epitaph::correlate::{Correlator, Limits};
 use epitaph::decode::decode;
-use epitaph::event::{Boot, Input, Observation, ProbeState, WallOffset};
+use epitaph::event::{Boot, CgroupMode, Input, Observation, ProbeState, WallOffset};
 use epitaph::termination::Output;
 
 use crate::stats::{median, median_of_pairs, now};
@@ -97,7 +97,7 @@ impl Core {
             kernel: "6.18.0".to_owned(),
             wall_offset: WallOffset(1_700_000_000_000_000_000),
             since,
-            hybrid: false,
+            cgroups: CgroupMode::V2,
         };
         core.correlator.handle(since, Input::Start(observation));
         for name in TRACEPOINTS {

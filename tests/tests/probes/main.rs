@@ -38,10 +38,12 @@ macro_rules! need {
 }
 
 // Behind the macro, which they use.
+mod depth;
 mod ends;
 mod loading;
 mod signals;
 mod sockets;
+mod v1;
 
 /// Held by every test while its probes are loaded: shared, or alone by one that counts on nobody else's end.
 static MACHINE: RwLock<()> = RwLock::new(());

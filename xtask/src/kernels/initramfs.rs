@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::vm::END;
+use super::{cgroups::Layout, vm::END};
 use crate::shell;
 
 const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", "uname", "stty", "poweroff"];
@@ -26,7 +26,7 @@ pub const BEGIN: &str = "epitaph: init";
 ///
 /// # Errors
 /// A program is missing, or busybox-static or cpio are not installed.
-pub fn build(dir: &Path, programs: &[PathBuf], command: &str) -> Result<PathBuf> {
+pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -> Result<PathBuf> {
     shell::say("packing the guest");
     let root = dir.join("root");
     if root.exists() {
@@ -70,13 +70,14 @@ pub fn build(dir: &Path, programs: &[PathBuf], command: &str) -> Result<PathBuf>
     fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
     fs::write(root.join("etc/group"), "root:x:0:\n")?;
     fs::write(root.join("etc/hostname"), "epitaph-guest\n")?;
-    fs::write(root.join("init"), init(command))?;
+    fs::write(root.join("init"), init(command, cgroups))?;
     fs::set_permissions(root.join("init"), Permissions::from_mode(0o755))?;
     pack(&root, &dir.join("initramfs.cpio"))
 }
 
-/// cgroup v2 alone, as a current distribution has it. The report goes to the second serial port.
-fn init(command: &str) -> String {
+/// The report goes to the second serial port.
+fn init(command: &str, cgroups: Layout) -> String {
+    let cgroups = cgroups.mounts();
     format!(
         "#!/bin/sh
 export PATH=/bin HOME=/root
@@ -88,9 +89,7 @@ mkdir -p /dev/shm /dev/pts
 mount -t tmpfs tmp /dev/shm
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-echo '+memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
-ip link set lo up
+{cgroups}ip link set lo up
 stty -F /dev/ttyS1 raw
 exec >/dev/ttyS1 2>&1
 {command}

@@ -4,6 +4,7 @@
 //! `epitaph-tests`' program `guest`; here it is packed, booted and counted. Kernels live in the cache, nothing is installed
 //! but QEMU, busybox and cpio.
 
+mod cgroups;
 mod initramfs;
 pub mod packages;
 mod vm;
@@ -17,7 +18,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use pico_args::Arguments;
 
-use self::packages::{Apt, Package};
+use self::{
+    cgroups::Layout,
+    packages::{Apt, Package},
+};
 use crate::{bpf, debian, done, shell};
 
 /// Played where nobody names a kernel, and with them the two newest: the long-term kernels, and the steps at which an argument,
@@ -30,12 +34,14 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
+pub const FLAGS: &str =
+    "[--list] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let list = args.contains("--list");
     let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
+    let cgroups: Layout = args.opt_value_from_str("--cgroups")?.unwrap_or_default();
     let command: Option<String> = args.opt_value_from_str("--run")?;
     let extra: Vec<PathBuf> = args.values_from_str("--with")?;
     let stories: Vec<String> = args.values_from_str("--story")?;
@@ -71,9 +77,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             command,
             programs: extra,
         },
-        None => Guest::play(&stories)?,
+        None => Guest::play(&stories, cgroups)?,
     };
-    let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command)?;
+    let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command, cgroups)?;
     let mut totals = Vec::new();
     for kernel in chosen {
         let image = apt.image(kernel)?;
@@ -90,7 +96,7 @@ struct Guest {
 
 impl Guest {
     /// The agent, the probes' tests, and all that dies in front of them.
-    fn play(stories: &[String]) -> Result<Guest> {
+    fn play(stories: &[String], cgroups: Layout) -> Result<Guest> {
         bpf::build()?;
         let tests = built(&["test", "--no-run", "--package", "epitaph-tests", "--test", "probes"])?;
         let mut programs = built(&["build", "--package", "epitaph", "--bins", "--package", "epitaph-tests"])?;
@@ -99,7 +105,12 @@ impl Guest {
             .iter()
             .find(|path| name(path).starts_with("probes-"))
             .context("cargo built no test `probes`")?;
-        let command = format!("/bin/guest /bin/epitaph --tests /bin/{} {}", name(test), stories.join(" "));
+        let command = format!(
+            "/bin/guest /bin/epitaph {} --tests /bin/{} {}",
+            cgroups.arguments(),
+            name(test),
+            stories.join(" ")
+        );
         programs.push(test.clone());
         Ok(Guest { command, programs })
     }

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::script::{self, ZERO};
 use super::{check, container};
 use crate::correlate::{Correlator, Limits};
-use crate::event::Input;
+use crate::event::{CgroupMode, Input};
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -142,7 +142,7 @@ fn a_stop_from_inside_that_was_handled_is_no_crash() {
         ),
         expect![[r#"
             clean-exit: Completed/Clean/Unknown
-              SIGTERM from `kill` (pid 120, container 670000000000, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown; its sockets were not observed
+              SIGTERM from `kill` (pid 120, container 670000000000, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown; its sockets were not observed, for its cgroup is of v1 and the kernel knows a socket by its cgroup v2
         "#]],
     );
 }
@@ -258,7 +258,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
     let mut out = Vec::new();
     for (now, mut input) in script::parse(script).inputs {
         match &mut input {
-            Input::Start(observation) => observation.hybrid = true,
+            Input::Start(observation) => observation.cgroups = CgroupMode::Hybrid,
             Input::Process(fact) => fact.cgroups[0].0.hierarchy = 3,
             _ => {}
         }

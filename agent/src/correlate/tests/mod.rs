@@ -3,6 +3,7 @@
 mod doubt;
 mod hosts;
 mod kills;
+mod nested;
 mod pods;
 mod processes;
 mod properties;

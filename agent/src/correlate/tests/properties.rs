@@ -268,7 +268,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 kernel: String::new(),
                 wall_offset: WallOffset(0),
                 since: now,
-                hybrid: c % 2 == 0,
+                cgroups: [CgroupMode::V2, CgroupMode::Hybrid, CgroupMode::V1(4)][usize::from(c % 3)],
             });
         }
         _ => return Input::Tick,

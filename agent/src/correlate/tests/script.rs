@@ -3,7 +3,7 @@
 //! One fact per line, `+SECONDS verb …`. Standing cast: `systemd` (PID 1), `shim` and its child `runc` (in containerd.service),
 //! `bash` (a shell of the host's). `proc NAME key=value…` adds to it: `in=CGROUP pid=N ns=PID level=N start=+S comm=TEXT
 //! parent=NAME`. Cgroups: `mkdir NAME` makes a container, `mkdir NAME.service` a unit,
-//! `mkdir NAME.service/NAME` a container below one, `mkdir POD:NAME` one of a pod (see `pods/cast.rs`, also for what the API says).
+//! `mkdir NAME.service/NAME` a container below one, `mkdir NAME>NAME` one inside another, `mkdir POD:NAME` one of a pod (see `pods/cast.rs`, also for what the API says).
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -29,6 +29,7 @@ pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
 
 struct Parser {
     cgroups: HashMap<String, CgroupId>,
+    paths: HashMap<String, String>,
     tasks: HashMap<String, Task>,
     parents: HashMap<Pid, Task>,
     inputs: Vec<(Boot, Input)>,
@@ -38,6 +39,7 @@ struct Parser {
 pub(super) fn parse(script: &str) -> Script {
     let mut parser = Parser {
         cgroups: HashMap::new(),
+        paths: HashMap::new(),
         tasks: HashMap::new(),
         parents: HashMap::new(),
         inputs: Vec::new(),
@@ -76,7 +78,7 @@ impl Parser {
             kernel: "6.18".to_owned(),
             wall_offset: WallOffset(0),
             since,
-            hybrid: false,
+            cgroups: CgroupMode::V2,
         };
         self.inputs.push((since, Input::Start(observation)));
         let sockets = ["inet_sock_set_state", "tcp_send_reset"];
@@ -204,12 +206,18 @@ impl Parser {
     fn mkdir(&mut self, name: &str, like: Option<&str>) -> Event {
         let cgroup = self.cgroup(name);
         let shown = like.map_or(cgroup, |like| self.cgroup(like));
-        let pod = name.split_once(':').map(|(pod, _)| self.api.path(pod, shown));
-        let path = pod.unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
-            (Some(_), _) => format!("/system.slice/{name}"),
-            (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
-            (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
-        });
+        let inside = name
+            .split_once('>')
+            .map(|(outer, _)| format!("{}/docker/{:0<64x}", self.paths[outer], cgroup.id));
+        let pod = || name.split_once(':').map(|(pod, _)| self.api.path(pod, shown));
+        let path = inside
+            .or_else(pod)
+            .unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
+                (Some(_), _) => format!("/system.slice/{name}"),
+                (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
+                (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
+            });
+        self.paths.insert(name.to_owned(), path.clone());
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,
             parent: CgroupId::v2(2),

@@ -80,7 +80,7 @@ pub struct ObservingObject {
     pub(super) boot_id: String,
     pub(super) host: String,
     pub(super) kernel: String,
-    pub(super) cgroup_v1_too: bool,
+    pub(super) cgroups: &'static str,
     pub(super) probes: Vec<ProbeObject>,
 }
 

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use btf_rs::{Btf, BtfType, FuncProto, Struct, Type};
+use btf_rs::{Btf, BtfType, EnumMember, FuncProto, Struct, Type};
 use epitaph_ebpf::{ABSENT, Field};
+
+/// Size of a pointer on every architecture that has the probes.
+const POINTER: u32 = 8;
 
 pub const SYS_BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -30,6 +33,8 @@ pub struct Layout {
     tracepoints: HashMap<&'static str, Vec<Argument>>,
     /// `bpf_get_current_task_btf` (5.11 and later).
     pub current_task_btf: bool,
+    /// Of cgroup controllers built into this kernel: by name, the place in a `css_set`.
+    controllers: HashMap<String, u32>,
 }
 
 impl Layout {
@@ -53,7 +58,8 @@ impl Layout {
                 .iter()
                 .filter_map(|&name| Some((name, arguments(&btf, name)?)))
                 .collect(),
-            current_task_btf: has_current_task_btf(&btf),
+            current_task_btf: enumerator(&btf, "bpf_func_id", "BPF_FUNC_get_current_task_btf").is_some(),
+            controllers: controllers(&btf),
         })
     }
 
@@ -65,6 +71,13 @@ impl Layout {
     /// The first of `fields` that this kernel does not have.
     pub fn missing(&self, fields: &[Field]) -> Option<Field> {
         fields.iter().copied().find(|&field| self.offsets[field as usize] == ABSENT)
+    }
+
+    /// Offset in a `css_set` of the pointer to a controller's state (`memory`, as `/proc/cgroups` names it).
+    pub fn controller(&self, name: &str) -> Option<u32> {
+        let subsys = self.offsets[Field::CssSetSubsys as usize];
+        let place = self.controllers.get(name)?;
+        (subsys != ABSENT).then_some(subsys + place * POINTER)
     }
 
     /// None where the kernel has no such tracepoint.
@@ -148,15 +161,30 @@ fn arguments(btf: &Btf, name: &str) -> Option<Vec<Argument>> {
     )
 }
 
-fn has_current_task_btf(btf: &Btf) -> bool {
-    let Ok(found) = btf.resolve_types_by_name("bpf_func_id") else {
-        return false;
+/// `memory_cgrp_id = 4` of `enum cgroup_subsys_id`, by `memory`.
+fn controllers(btf: &Btf) -> HashMap<String, u32> {
+    let of = |member: &EnumMember| {
+        Some((
+            btf.resolve_name(member).ok()?.strip_suffix("_cgrp_id")?.to_owned(),
+            member.val(),
+        ))
     };
-    found.iter().any(|found| match found {
-        Type::Enum(found) => found.members.iter().any(|member| {
-            btf.resolve_name(member)
-                .is_ok_and(|name| name == "BPF_FUNC_get_current_task_btf")
-        }),
-        _ => false,
-    })
+    enumeration(btf, "cgroup_subsys_id").iter().filter_map(of).collect()
+}
+
+fn enumerator(btf: &Btf, name: &str, member: &str) -> Option<u32> {
+    let members = enumeration(btf, name);
+    let found = members
+        .iter()
+        .find(|found| btf.resolve_name(*found).is_ok_and(|name| name == member));
+    found.map(EnumMember::val)
+}
+
+fn enumeration(btf: &Btf, name: &str) -> Vec<EnumMember> {
+    let found = btf.resolve_types_by_name(name).unwrap_or_default();
+    let enums = found.into_iter().filter_map(|found| match found {
+        Type::Enum(found) => Some(found.members),
+        _ => None,
+    });
+    enums.flatten().collect()
 }

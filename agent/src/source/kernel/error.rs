@@ -40,6 +40,8 @@ pub enum LoadError {
     RingSize(u32),
     #[error("the probes' object has no map {0}: rebuild it with `cargo xtask build`")]
     NoMap(&'static str),
+    #[error("cannot tell cgroups by controller {0}: the kernel's type information does not name it; mount cgroup v2")]
+    Controller(String),
     #[error("cannot use a map of the probes: {0}")]
     Map(aya::maps::MapError),
     #[error("cannot watch for new cgroups: {0}")]
@@ -51,8 +53,8 @@ pub enum LoadError {
 pub enum MapError {
     #[error("cannot write {map}: {source}")]
     Write { map: &'static str, source: aya::maps::MapError },
-    #[error("cannot watch cgroup {} of hierarchy {}: the probes know cgroup v2 only", .0.id, .0.hierarchy)]
-    NotV2(CgroupId),
+    #[error("cannot watch cgroup {} of hierarchy {}: the probes know another hierarchy", .0.id, .0.hierarchy)]
+    Hierarchy(CgroupId),
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -18,14 +18,18 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, nested, watch};
 
-use crate::event::{CgroupId, ProbeState};
+use crate::event::{CgroupId, ProbeState, V1};
 use btf::Layout;
 pub use error::{LoadError, MapError};
 use probes::{Choice, PROBES, Probe};
 use ring::Ring;
 
-/// Every kernel gives the root of the v2 hierarchy this id (5.10 to 7.3, mounted or not).
-const V2_ROOT: u64 = 1;
+/// Every kernel gives the root of any hierarchy this id (5.10 to 7.3, mounted or not).
+const ROOT: u64 = 1;
+
+const V2: u32 = 0;
+
+const NO_SOCKETS: &str = "this machine has cgroup v1 alone, and the kernel tells a socket's cgroup of v2 only";
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -36,6 +40,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
     pub oldest: bool,
+    /// None: cgroup v2, as the kernel has it whether mounted or not.
+    pub v1: Option<V1>,
     /// No probe but one at `signal_generate` that does nothing: what `cargo xtask bench` measures the others against.
     pub empty: bool,
 }
@@ -46,6 +52,7 @@ impl Default for Options {
             btf: None,
             ring_bytes: 8 << 20,
             oldest: false,
+            v1: None,
             empty: false,
         }
     }
@@ -55,6 +62,8 @@ impl Default for Options {
 pub struct Kernel {
     ring: Ring,
     ring_bytes: u32,
+    /// Of the tasks' cgroups in all records.
+    hierarchy: u32,
     watched: HashMap<MapData, u64, u32>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
@@ -91,6 +100,7 @@ impl Kernel {
 
         let mut kernel = Kernel {
             ring_bytes,
+            hierarchy: options.v1.as_ref().map_or(0, |v1| v1.hierarchy.into()),
             ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
@@ -112,11 +122,17 @@ impl Kernel {
             return Ok(kernel);
         }
         // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
-        kernel
-            .watch(CgroupId::v2(V2_ROOT), watch::CHILDREN)
-            .map_err(LoadError::Watch)?;
+        let root = CgroupId {
+            hierarchy: kernel.hierarchy,
+            id: ROOT,
+        };
+        kernel.watch(root, watch::CHILDREN).map_err(LoadError::Watch)?;
         for probe in PROBES {
-            let state = kernel.attach(probe.choose(&layout, options.oldest), probe, &types);
+            let choice = match &options.v1 {
+                Some(_) if probe.kind == Kind::Tcp => Choice::Unsupported(NO_SOCKETS.to_owned()),
+                _ => probe.choose(&layout, options.oldest),
+            };
+            let state = kernel.attach(choice, probe, &types);
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
         drop((layout, types));
@@ -150,12 +166,17 @@ impl Kernel {
         &self.probes
     }
 
-    /// Sets a cgroup's [`watch`] bits; 0 forgets it. Only v2 ids: the probes see no other.
+    /// The hierarchy of the tasks' cgroups in all records: 0, v2, unless [`Options::v1`] named another one.
+    pub fn hierarchy(&self) -> u32 {
+        self.hierarchy
+    }
+
+    /// Sets a cgroup's [`watch`] bits; 0 forgets it. Only ids of [`Kernel::hierarchy`]: the probes see no other.
     ///
     /// # Errors
-    /// Where the map is full, or the cgroup is not of v2.
+    /// Where the map is full, or the cgroup is of another hierarchy.
     pub fn watch(&mut self, cgroup: CgroupId, bits: u32) -> Result<(), MapError> {
-        let id = v2(cgroup)?;
+        let id = key(cgroup, self.hierarchy)?;
         if bits == 0 {
             return forget(&mut self.watched, id).map(drop);
         }
@@ -168,10 +189,10 @@ impl Kernel {
     /// can end it comes in from outside, and where its main process ends.
     ///
     /// # Errors
-    /// As [`Kernel::watch`].
+    /// As [`Kernel::watch`]; the hierarchy must be v2, whose sockets alone the kernel knows.
     pub fn arm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
         const NO_EXIST: u64 = 1;
-        let id = v2(cgroup)?;
+        let id = key(cgroup, V2)?;
         match self.armed.insert(id, 1, NO_EXIST) {
             Ok(()) => self.count_armed(1),
             Err(_) if self.armed.get(&id, 0).is_ok() => Ok(()),
@@ -182,9 +203,9 @@ impl Kernel {
     /// Ends [`Kernel::arm`], whoever armed it, and forgets its closed ports.
     ///
     /// # Errors
-    /// As [`Kernel::watch`].
+    /// As [`Kernel::arm`].
     pub fn disarm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
-        let id = v2(cgroup)?;
+        let id = key(cgroup, V2)?;
         if !forget(&mut self.armed, id)? {
             return Ok(());
         }
@@ -205,9 +226,9 @@ impl Kernel {
     /// Records what the sockets of a cgroup connect to, as the kubelet's, while any cgroup is armed; `is_one` false ends it.
     ///
     /// # Errors
-    /// As [`Kernel::watch`].
+    /// As [`Kernel::arm`].
     pub fn kubelet(&mut self, cgroup: CgroupId, is_one: bool) -> Result<(), MapError> {
-        let id = v2(cgroup)?;
+        let id = key(cgroup, V2)?;
         if !is_one {
             return forget(&mut self.kubelets, id).map(drop);
         }
@@ -312,11 +333,21 @@ fn load_object(options: &Options, ring_bytes: u32, layout: &Layout, types: &Btf)
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
+    let (hierarchy, state) = match &options.v1 {
+        None => (0, 0),
+        Some(v1) => {
+            let state = layout.controller(&v1.controller);
+            let state = state.ok_or_else(|| LoadError::Controller(v1.controller.clone()))?;
+            (u32::from(v1.hierarchy), state)
+        }
+    };
     EbpfLoader::new()
         .btf(Some(types))
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
         .override_global("REFUSED_BY_CLIENT", &by_client, true)
+        .override_global("HIERARCHY", &hierarchy, true)
+        .override_global("CSS_SET_STATE", &state, true)
         .map_max_entries("EVENTS", ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
         .map_err(error::load)
@@ -359,11 +390,11 @@ fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<b
     }
 }
 
-fn v2(cgroup: CgroupId) -> Result<u64, MapError> {
-    if cgroup.hierarchy == 0 && cgroup.is_known() {
+fn key(cgroup: CgroupId, hierarchy: u32) -> Result<u64, MapError> {
+    if cgroup.hierarchy == hierarchy && cgroup.is_known() {
         Ok(cgroup.id)
     } else {
-        Err(MapError::NotV2(cgroup))
+        Err(MapError::Hierarchy(cgroup))
     }
 }
 

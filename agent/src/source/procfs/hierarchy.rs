@@ -10,15 +10,23 @@ use std::path::{Path, PathBuf};
 use super::{MAX_CGROUPS, ProcfsError, inode, read};
 use crate::event::CgroupId;
 
+/// As `/proc/PID/cgroup` numbers it.
+const V2: u32 = 0;
+
 pub(super) struct Hierarchies {
-    /// True where any cgroup v1 hierarchy exists, mounted or not.
-    pub hybrid: bool,
-    pub v2: Hierarchy,
-    /// Mounted v1 hierarchies, those first that tell containers and units apart best.
+    /// Any cgroup v1 hierarchy exists, mounted or not.
+    pub has_v1: bool,
+    /// The one in which kernel records tell of tasks: v2, or where there is none a controller's of v1.
+    pub recorded: Hierarchy,
+    /// The controller by which a v1 hierarchy is `recorded`.
+    pub controller: Option<&'static str>,
+    /// The other mounted v1 hierarchies, those first that tell containers and units apart best.
     pub v1: Vec<Hierarchy>,
-    /// The root of our cgroup namespace, where that is not the hierarchy's: `/proc/PID/cgroup` tells v2 paths from there.
-    namespace: Option<String>,
 }
+
+/// Of cgroup v1: one of these tells tasks apart, the first that is mounted. Every runtime gives a container a cgroup of its own
+/// in each of them.
+const CONTROLLERS: [&str; 6] = ["memory", "pids", "cpu", "devices", "freezer", "cpuset"];
 
 pub(super) struct Hierarchy {
     /// As in `/proc/PID/cgroup`; 0 is v2.
@@ -26,6 +34,8 @@ pub(super) struct Hierarchy {
     pub mount: PathBuf,
     /// The part of the hierarchy that is mounted there, without a slash at its end: empty for all of it.
     root: String,
+    /// The root of our cgroup namespace, where that is not the hierarchy's: `/proc/PID/cgroup` tells paths from there.
+    namespace: Option<String>,
 }
 
 impl Hierarchies {
@@ -40,73 +50,103 @@ impl Hierarchies {
             let fitting = mounts.iter().filter(|mount| fits(mount) && mount.point.is_dir());
             fitting.min_by_key(|mount| (!mount.root.is_empty(), mount.point.as_os_str().len()))
         };
+        let at = |mount: &Mount, number: u32| Hierarchy {
+            number,
+            mount: mount.point.clone(),
+            root: mount.root.clone(),
+            namespace: None,
+        };
         let whole = sys.join("fs/cgroup");
         let v2 = match best(&|mount| mount.is_v2) {
-            Some(mount) => Hierarchy {
-                number: 0,
-                mount: mount.point.clone(),
-                root: mount.root.clone(),
-            },
+            Some(mount) => Some(at(mount, V2)),
             // The host's /sys where mountinfo tells of our own mounts only.
-            None if whole.join("cgroup.controllers").is_file() => Hierarchy {
-                number: 0,
-                mount: whole,
+            None if whole.join("cgroup.controllers").is_file() => Some(Hierarchy {
+                number: V2,
+                mount: whole.clone(),
                 root: String::new(),
-            },
-            None => {
-                return Err(ProcfsError::NoCgroup2 {
-                    sys: sys.display().to_string(),
-                });
-            }
+                namespace: None,
+            }),
+            None => None,
         };
         let mut lines: Vec<Membership<'_>> = membership
             .lines()
             .filter_map(Membership::parse)
-            .filter(|line| line.hierarchy != 0)
+            .filter(|line| line.hierarchy != V2)
             .collect();
-        lines.sort_by_key(Membership::preference);
-        let v1 = lines.iter().filter_map(|line| {
-            let mount = best(&|mount| !mount.is_v2 && line.controllers.split(',').all(|name| mount.has(name)))?;
-            Some(Hierarchy {
+        lines.sort_by_key(|line| line.preference(V2));
+        let of_v1 = |line: &Membership<'_>| {
+            let names = || line.controllers.split(',');
+            let mounted = best(&|mount| !mount.is_v2 && names().all(|name| mount.has(name)));
+            if let Some(mount) = mounted {
+                return Some(at(mount, line.hierarchy));
+            }
+            // As above; a directory of v1 is named after its controllers, or what systemd calls its own.
+            let name = line.controllers.strip_prefix("name=").unwrap_or(line.controllers);
+            let mount = whole.join(name);
+            mount.join("tasks").is_file().then(|| Hierarchy {
                 number: line.hierarchy,
-                mount: mount.point.clone(),
-                root: mount.root.clone(),
+                mount,
+                root: String::new(),
+                namespace: None,
             })
-        });
+        };
+        let mut v1: Vec<Hierarchy> = lines.iter().filter_map(of_v1).collect();
+        if let Some(recorded) = v2 {
+            return Ok(Hierarchies {
+                has_v1: !lines.is_empty(),
+                recorded,
+                controller: None,
+                v1,
+            });
+        }
+        let controlled = |name: &&'static str| {
+            let line = lines
+                .iter()
+                .find(|line| line.controllers.split(',').any(|other| other == *name))?;
+            let found = v1.iter().position(|hierarchy| hierarchy.number == line.hierarchy)?;
+            Some((found, *name))
+        };
+        let Some((found, controller)) = CONTROLLERS.iter().find_map(controlled) else {
+            return Err(ProcfsError::NoCgroups {
+                sys: sys.display().to_string(),
+            });
+        };
         Ok(Hierarchies {
-            hybrid: !lines.is_empty(),
-            v2,
-            v1: v1.collect(),
-            namespace: None,
+            has_v1: true,
+            recorded: v1.remove(found),
+            controller: Some(controller),
+            v1,
         })
     }
 
-    /// In a container: `own` is where its runtime mounted the part of cgroup v2 that its namespace shows.
-    pub fn in_namespace_of(mut self, own: &Path) -> Hierarchies {
-        let node = |directory: &Path| fs::symlink_metadata(directory).ok().map(|meta| (meta.dev(), meta.ino()));
-        let (Some((device, root)), Some((whole, top))) = (node(own), node(&self.v2.mount)) else {
-            return self;
-        };
-        if device == whole && root != top {
-            self.v2.walk(|cgroup, path, _| {
-                if cgroup.id == root {
-                    self.namespace = Some(path.to_owned());
-                }
-            });
+    /// In a container: its runtime mounted the part of a hierarchy that its namespace shows at `own`, of v1 below it; where nothing
+    /// is mounted there, our own membership tells. `process` is our own `/proc/PID`.
+    pub fn in_namespace_of(mut self, own: &Path, process: &Path) -> Hierarchies {
+        let is_own = is_in_namespace(process);
+        let memberships = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+        for hierarchy in std::iter::once(&mut self.recorded).chain(&mut self.v1) {
+            let mut lines = memberships.lines().filter_map(Membership::parse);
+            let line = lines.find(|line| line.hierarchy == hierarchy.number);
+            let name = line.as_ref().map_or("", |line| line.controllers.trim_start_matches("name="));
+            let mounted = hierarchy.namespace_at(&own.join(name));
+            hierarchy.namespace = match (mounted, line) {
+                (None, Some(line)) if is_own => hierarchy.namespace_around(line.path),
+                (mounted, _) => mounted,
+            };
         }
         self
     }
 
     /// A path of `/proc/PID/cgroup`, from the hierarchy's root.
     pub fn real<'a>(&self, hierarchy: u32, path: &'a str) -> Cow<'a, str> {
-        match &self.namespace {
-            Some(namespace) if hierarchy == 0 => Cow::Owned(resolve(namespace, path)),
-            _ => Cow::Borrowed(path),
+        match self.get(hierarchy).and_then(|hierarchy| hierarchy.namespace.as_deref()) {
+            Some(namespace) => Cow::Owned(resolve(namespace, path)),
+            None => Cow::Borrowed(path),
         }
     }
 
     pub fn get(&self, number: u32) -> Option<&Hierarchy> {
-        std::iter::once(&self.v2)
+        std::iter::once(&self.recorded)
             .chain(&self.v1)
             .find(|hierarchy| hierarchy.number == number)
     }
@@ -124,6 +164,38 @@ impl Hierarchy {
             hierarchy: self.number,
             id: inode(&directory)?,
         })
+    }
+
+    /// The path of the cgroup that is mounted at `own`, where that is a part of this hierarchy.
+    fn namespace_at(&self, own: &Path) -> Option<String> {
+        let node = |directory: &Path| fs::symlink_metadata(directory).ok().map(|meta| (meta.dev(), meta.ino()));
+        let ((device, root), (whole, top)) = (node(own)?, node(&self.mount)?);
+        if device != whole || root == top {
+            return None;
+        }
+        let mut found = None;
+        self.walk(|cgroup, path, _| {
+            if cgroup.id == root {
+                found = Some(path.to_owned());
+            }
+        });
+        found
+    }
+
+    /// The path of our namespace's root, by the cgroup that we are in: `shown` is its path from there.
+    fn namespace_around(&self, shown: &str) -> Option<String> {
+        let own = std::process::id();
+        let mut found = None;
+        self.walk(|_, path, directory| {
+            let procs = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            if found.is_none() && procs.lines().any(|pid| pid.parse() == Ok(own)) {
+                found = Some(path.to_owned());
+            }
+        });
+        // Moved out of it since, we cannot say where it is.
+        let root = found.as_deref()?.strip_suffix(shown.trim_end_matches('/'))?;
+        let root = root.trim_end_matches('/');
+        (!root.is_empty()).then(|| root.to_owned())
     }
 
     /// Calls `each` with id, path and directory of every cgroup, parents first.
@@ -154,6 +226,12 @@ impl Hierarchy {
             }
         }
     }
+}
+
+/// Whether we are in a cgroup namespace of our own: the initial one's number is the same on every kernel (`PROC_CGROUP_INIT_INO`).
+fn is_in_namespace(process: &Path) -> bool {
+    let link = fs::read_link(process.join("ns/cgroup"));
+    link.is_ok_and(|link| link.as_os_str() != "cgroup:[4026531835]")
 }
 
 /// The kernel shows what is outside a namespace as the way there from its root: `/../other.slice/x.scope`.
@@ -190,9 +268,9 @@ impl<'a> Membership<'a> {
     }
 
     /// See [`crate::event::ProcessFact::cgroups`].
-    pub fn preference(&self) -> (u8, u32) {
+    pub fn preference(&self, recorded: u32) -> (u8, u32) {
         let class = match self.controllers {
-            "" => 0,
+            _ if self.hierarchy == recorded => 0,
             "name=systemd" => 1,
             controllers if controllers.split(',').any(|name| name == "memory") => 2,
             _ => 3,

@@ -1,7 +1,7 @@
 //! What `/proc` and the cgroup file systems say: everything that exists at the start, and single facts on request.
 //!
 //! Everything read here can vanish or lie between two system calls: a fact that could not be had is a fact that says so, and
-//! only a machine without any cgroup v2 is an error.
+//! only a machine without any cgroup hierarchy that tells tasks apart is an error.
 
 mod hierarchy;
 mod process;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::attribute::Question;
 use crate::attribute::path::{self, Place};
 use crate::clock;
-use crate::event::{Boot, CgroupFact, CgroupId, Input, Observation, Pid, ProcessFact, WallOffset};
+use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Input, Observation, Pid, ProcessFact, V1, WallOffset};
 
 use hierarchy::Hierarchies;
 
@@ -28,13 +28,17 @@ const MAX_CGROUPS: usize = 1 << 18;
 const WALK_SHARE: u32 = 10;
 
 const OWN_CGROUP: &str = "/sys/fs/cgroup";
+const OWN_PROCESS: &str = "/proc/self";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcfsError {
     #[error("cannot read {path}: {source}; mount the host's /proc and /sys, or name them with --proc and --sys")]
     Unreadable { path: String, source: io::Error },
-    #[error("no cgroup v2 hierarchy is mounted below {sys}; mount one: mount -t cgroup2 none {sys}/fs/cgroup/unified")]
-    NoCgroup2 { sys: String },
+    #[error(
+        "no cgroup hierarchy is mounted below {sys}, neither v2 nor a controller's of v1; mount the host's there or name its place \
+         with --sys, or mount one: mount -t cgroup2 none {sys}/fs/cgroup"
+    )]
+    NoCgroups { sys: String },
 }
 
 /// The machine's `/proc` and `/sys`, wherever they are mounted.
@@ -55,12 +59,12 @@ struct Walked {
 impl Procfs {
     /// `proc` and `sys` are `/proc` and `/sys`, or where a container sees the host's.
     pub fn new(proc: &Path, sys: &Path) -> Result<Procfs, ProcfsError> {
-        Procfs::seen_from(proc, sys, Path::new(OWN_CGROUP))
+        Procfs::seen_from(proc, sys, Path::new(OWN_CGROUP), Path::new(OWN_PROCESS))
     }
 
-    /// `own`: where a container's runtime mounts the container's own cgroup v2.
-    fn seen_from(proc: &Path, sys: &Path, own: &Path) -> Result<Procfs, ProcfsError> {
-        let hierarchies = Hierarchies::find(proc, sys)?.in_namespace_of(own);
+    /// `own`: where a container's runtime mounts the container's own cgroups; `process`: our own `/proc/PID`.
+    fn seen_from(proc: &Path, sys: &Path, own: &Path, process: &Path) -> Result<Procfs, ProcfsError> {
+        let hierarchies = Hierarchies::find(proc, sys)?.in_namespace_of(own, process);
         Ok(Procfs {
             proc: proc.to_owned(),
             hierarchies,
@@ -68,9 +72,20 @@ impl Procfs {
         })
     }
 
-    /// Where the cgroup v2 hierarchy is mounted, as seen from here.
-    pub fn cgroup2(&self) -> &Path {
-        &self.hierarchies.v2.mount
+    /// The hierarchy by which the probes are to tell tasks apart, where that is one of v1.
+    pub fn v1(&self) -> Option<V1> {
+        Some(V1 {
+            hierarchy: u16::try_from(self.hierarchies.recorded.number).ok()?,
+            controller: self.hierarchies.controller?.to_owned(),
+        })
+    }
+
+    fn cgroups(&self) -> CgroupMode {
+        match (self.v1(), self.hierarchies.has_v1) {
+            (Some(v1), _) => CgroupMode::V1(v1.hierarchy.into()),
+            (None, true) => CgroupMode::Hybrid,
+            (None, false) => CgroupMode::V2,
+        }
     }
 
     /// Who observes. `since` is the moment at which the last probe was attached.
@@ -85,18 +100,18 @@ impl Procfs {
             kernel: kernel("osrelease")?,
             wall_offset,
             since,
-            hybrid: self.hierarchies.hybrid,
+            cgroups: self.cgroups(),
         })
     }
 
-    /// Every v2 cgroup, parents first, then the processes of subjects, oldest first.
+    /// Every cgroup of the hierarchy that the probes tell of, parents first, then the processes of subjects, oldest first.
     pub fn scan(&self) -> Result<Vec<Input>, ProcfsError> {
         let mut inputs = Vec::new();
         let mut pids = Members::default();
         let mut paths = HashMap::new();
-        let mount = &self.hierarchies.v2.mount;
+        let mount = &self.hierarchies.recorded.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
-        self.hierarchies.v2.walk(|cgroup, path, directory| {
+        self.hierarchies.recorded.walk(|cgroup, path, directory| {
             if is_subject(path) {
                 members(directory, &mut pids);
             }
@@ -106,7 +121,7 @@ impl Procfs {
             }));
             paths.insert(cgroup, path.to_owned());
         });
-        // What only v1 knows: containers whose runtime leaves cgroup v2 alone.
+        // What only these know: containers whose runtime leaves cgroup v2 alone, units without a cgroup of that controller.
         for v1 in self.hierarchies.v1.iter().take(2) {
             v1.walk(|_, path, directory| {
                 if is_subject(path) {

@@ -9,7 +9,10 @@ use crate::event::{Boot, CgroupId, Pid, ProcessFact};
 /// USER_HZ is 100 on every architecture that has the probes, whatever the kernel's own HZ.
 const TICK_NS: u64 = 10_000_000;
 
-/// None where it is gone, or another process took its id while it was read.
+/// Of the kernel's task flags: the same bit from 5.10 on.
+const PF_EXITING: u32 = 4;
+
+/// None where it is gone or going, or another process took its id while it was read.
 pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<ProcessFact> {
     let directory = proc.join(pid.to_string());
     let text = |name: &str| Some(String::from_utf8_lossy(&fs::read(directory.join(name)).ok()?).into_owned());
@@ -18,10 +21,13 @@ pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<P
     let mut cgroups: Vec<_> = text("cgroup")?
         .lines()
         .filter_map(Membership::parse)
-        .map(|line| (line.preference(), cgroup(&line, hierarchies)))
+        .map(|line| (line.preference(hierarchies.recorded.number), cgroup(&line, hierarchies)))
         .collect();
     cgroups.sort_by_key(|(preference, _)| *preference);
-    if Stat::parse(&text("stat")?)?.start_ticks != stat.start_ticks {
+    let after = Stat::parse(&text("stat")?)?;
+    // Of a process on its way out the kernel tells v1 paths as `/`, wherever it was: that is no answer.
+    let is_untold = after.is_exiting && cgroups.iter().any(|(_, (cgroup, _))| cgroup.hierarchy != 0);
+    if after.start_ticks != stat.start_ticks || is_untold {
         return None;
     }
     Some(ProcessFact {
@@ -52,6 +58,7 @@ fn cgroup(line: &Membership<'_>, hierarchies: &Hierarchies) -> (CgroupId, String
 struct Stat {
     comm: String,
     ppid: u32,
+    is_exiting: bool,
     /// Since boot, suspend included.
     start_ticks: u64,
 }
@@ -66,6 +73,7 @@ impl Stat {
             // The kernel's is 15 bytes; invalid bytes became three each.
             comm: comm.chars().take(45).collect(),
             ppid: fields.get(1)?.parse().ok()?,
+            is_exiting: fields.get(6)?.parse::<u32>().ok()? & PF_EXITING != 0,
             start_ticks: fields.get(19)?.parse().ok()?,
         })
     }

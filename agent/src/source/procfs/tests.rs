@@ -44,6 +44,20 @@ impl Machine {
         machine
     }
 
+    /// As [`Machine::hybrid`], without v2.
+    fn v1() -> Machine {
+        let machine = Machine::hybrid();
+        let v2 = |line: &&str| line.contains("cgroup2") || line.starts_with("0:");
+        for name in ["mountinfo", "cgroup"] {
+            let path = machine.0.path().join("proc/self").join(name);
+            let text = fs::read_to_string(path).unwrap();
+            let lines: Vec<&str> = text.lines().filter(|line| !v2(line)).collect();
+            machine.file(&format!("proc/self/{name}"), &(lines.join("\n") + "\n"));
+        }
+        fs::remove_dir_all(machine.0.path().join("sys/fs/cgroup/unified")).unwrap();
+        machine
+    }
+
     fn file(&self, path: &str, text: &str) {
         let path = self.0.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -66,7 +80,13 @@ impl Machine {
     }
 
     fn open(&self) -> Procfs {
-        Procfs::new(&self.0.path().join("proc"), &self.0.path().join("sys")).unwrap()
+        self.open_at(&self.0.path().join("own")).unwrap()
+    }
+
+    /// `own`: where our own part of the hierarchies is mounted.
+    fn open_at(&self, own: &Path) -> Result<Procfs, ProcfsError> {
+        let (proc, sys) = (self.0.path().join("proc"), self.0.path().join("sys"));
+        Procfs::seen_from(&proc, &sys, own, &proc.join("self"))
     }
 
     fn ino(&self, path: &str) -> u64 {
@@ -185,8 +205,74 @@ fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
           3 /docker/{A} no id
     "#]],
     );
-    let observed = machine.open().hierarchies.hybrid;
-    assert!(observed);
+    assert_eq!(machine.open().cgroups(), CgroupMode::Hybrid);
+}
+
+#[test]
+fn scan_of_a_machine_with_v1_alone() {
+    let machine = Machine::v1();
+    machine.cgroup(&format!("memory/docker/{A}"), &[42]);
+    machine.cgroup(&format!("systemd/docker/{A}"), &[42]);
+    machine.cgroup("memory/system.slice", &[50]);
+    machine.cgroup("systemd/system.slice/nginx.service", &[50]);
+    let container = format!("9:name=systemd:/docker/{A}\n4:memory:/docker/{A}\n3:freezer:/docker/{A}\n1:cpu,cpuacct:/\n");
+    machine.process(42, "web", 200, "42\t1", &container);
+    // systemd tells units apart in its own hierarchy, in a controller's only where it is told to account for them.
+    let unit = "9:name=systemd:/system.slice/nginx.service\n4:memory:/system.slice\n1:cpu,cpuacct:/\n";
+    machine.process(50, "nginx", 100, "50", unit);
+    let procfs = machine.open();
+    assert_eq!(procfs.cgroups(), CgroupMode::V1(4));
+    assert_eq!(procfs.v1().unwrap().controller, "memory");
+    let mut inputs = procfs.scan().unwrap();
+    inputs.sort_by_key(|input| match input {
+        Input::Cgroup(fact) => fact.path.clone().unwrap_or_default(),
+        _ => "~".to_owned(),
+    });
+    check(
+        &machine,
+        &inputs,
+        expect![[r#"
+        cgroup 4 / ok
+        cgroup 4 /docker ok
+        cgroup 4 /docker/{A} ok
+        cgroup 4 /system.slice ok
+        process 50 of 1 since 1000000000 ns (0, 50) "nginx"
+          4 /system.slice ok
+          9 /system.slice/nginx.service ok
+          1 / ok
+        process 42 of 1 since 2000000000 ns (1, 1) "web"
+          4 /docker/{A} ok
+          9 /docker/{A} ok
+          1 / ok
+          3 /docker/{A} no id
+    "#]],
+    );
+}
+
+/// Without the memory controller (`cgroup_disable=memory`, or a kernel without its v1 side) another one tells them apart.
+#[test]
+fn of_v1_the_first_controller_that_is_mounted_is_recorded() {
+    let machine = Machine::v1();
+    machine.file("proc/self/cgroup", "9:name=systemd:/\n3:freezer:/\n1:cpu,cpuacct:/\n");
+    let procfs = machine.open();
+    assert_eq!(
+        (procfs.cgroups(), procfs.v1().unwrap().controller.as_str()),
+        (CgroupMode::V1(1), "cpu")
+    );
+}
+
+/// The kernel tells the v1 cgroups of a process on its way out as the root: that would make it the host's.
+#[test]
+fn a_process_on_its_way_out_is_gone_where_there_is_v1() {
+    let exiting = |machine: Machine, cgroups: &str| {
+        let stat = "42 (web) Z 1 2 3 0 -1 4228100 1 2 3 4 5 6 7 8 20 0 1 0 200 9 9\n";
+        machine.process(42, "web", 200, "42\t1", cgroups);
+        machine.file("proc/42/stat", stat);
+        machine.open().process(Pid(42)).is_gone()
+    };
+    assert!(exiting(Machine::v1(), "9:name=systemd:/\n4:memory:/\n1:cpu,cpuacct:/\n"));
+    assert!(exiting(Machine::hybrid(), "9:name=systemd:/\n4:memory:/\n0::/a.service\n"));
+    assert!(!exiting(Machine::v2(), "0::/a.service\n"));
 }
 
 #[test]
@@ -283,22 +369,23 @@ fn observation_of_the_machine() {
         (observation.host.as_str(), observation.kernel.as_str()),
         (r"node\u{1b}-1", "6.18.0")
     );
-    assert_eq!((observation.since, observation.hybrid), (Boot(7), false));
+    assert_eq!((observation.since, observation.cgroups), (Boot(7), CgroupMode::V2));
 }
 
 #[test]
-fn a_machine_without_cgroup_v2_is_told_how_to_get_it() {
+fn a_machine_without_cgroups_is_told_how_to_get_them() {
     let machine = Machine(TempDir::new().unwrap());
     let (proc, sys) = (machine.0.path().join("proc"), machine.0.path().join("sys"));
     let error = |proc: &Path| Procfs::new(proc, &sys).err().unwrap().to_string();
     assert!(error(&proc).contains("--proc"));
     machine.file(
         "proc/1/mountinfo",
-        "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+        "32 31 0:29 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n",
     );
-    machine.file("proc/1/cgroup", "1:memory:/\n");
+    machine.cgroup("systemd/", &[]);
+    machine.file("proc/1/cgroup", "1:name=systemd:/\n");
     let error = error(&proc).replace(machine.0.path().to_str().unwrap(), "");
-    expect!["no cgroup v2 hierarchy is mounted below /sys; mount one: mount -t cgroup2 none /sys/fs/cgroup/unified"]
+    expect!["no cgroup hierarchy is mounted below /sys, neither v2 nor a controller's of v1; mount the host's there or name its place with --sys, or mount one: mount -t cgroup2 none /sys/fs/cgroup"]
         .assert_eq(&error);
 }
 
@@ -308,7 +395,10 @@ fn mounts_of_another_namespace() {
     let machine = Machine::v2();
     machine.file("proc/self/mountinfo", "1 1 0:1 / / rw - overlay overlay rw\n");
     machine.cgroup("a.service", &[]);
-    assert_eq!(machine.open().cgroup2(), machine.0.path().join("sys/fs/cgroup"));
+    assert_eq!(
+        machine.open().hierarchies.recorded.mount,
+        machine.0.path().join("sys/fs/cgroup")
+    );
 }
 
 /// The agent's own pod: private pid and cgroup namespaces, the host's `/proc` and `/sys/fs/cgroup` mounted elsewhere.
@@ -335,8 +425,8 @@ fn a_container_sees_the_hosts_processes() {
     machine.process(43, "kubelet", 100, "43", "0::/../../../system.slice/kubelet\n");
     let root = machine.0.path();
     let own = root.join("sys/fs/cgroup").join(own);
-    let procfs = Procfs::seen_from(&root.join("proc"), &root.join("sys"), &own).unwrap();
-    assert_eq!(procfs.cgroup2(), root.join("sys/fs/cgroup"));
+    let procfs = machine.open_at(&own).unwrap();
+    assert_eq!(procfs.hierarchies.recorded.mount, root.join("sys/fs/cgroup"));
     let inputs = procfs.scan().unwrap();
     let processes: Vec<Input> = inputs
         .into_iter()
@@ -352,16 +442,54 @@ fn a_container_sees_the_hosts_processes() {
     );
 }
 
+/// The same with nothing mounted where a runtime mounts a container's own cgroups: its own process shows where it is.
+#[test]
+fn a_container_without_cgroups_of_its_own_finds_its_namespace_by_itself() {
+    let machine = Machine::v1();
+    let pod = "kubepods/pod8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b";
+    for name in ["memory", "systemd"] {
+        machine.cgroup(&format!("{name}/{pod}/own/inside"), &[std::process::id()]);
+        machine.cgroup(&format!("{name}/{pod}/{A}"), &[42]);
+    }
+    machine.file(
+        "proc/self/cgroup",
+        "9:name=systemd:/inside\n4:memory:/inside\n1:cpu,cpuacct:/\n",
+    );
+    std::os::unix::fs::symlink("cgroup:[4026532777]", {
+        machine.file("proc/self/ns/user", "");
+        machine.0.path().join("proc/self/ns/cgroup")
+    })
+    .unwrap();
+    machine.process(
+        42,
+        "web",
+        200,
+        "42\t1",
+        &format!("9:name=systemd:/../{A}\n4:memory:/../{A}\n1:cpu,cpuacct:/\n"),
+    );
+    check(
+        &machine,
+        &[machine.open().answer(&Question::Process(Pid(42)))],
+        expect![[r#"
+        process 42 of 1 since 2000000000 ns (1, 1) "web"
+          4 /kubepods/pod8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b/{A} ok
+          9 /kubepods/pod8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b/{A} ok
+          1 / ok
+    "#]],
+    );
+}
+
 /// On the machine that runs the test: our own process, as the kernel tells it.
 #[test]
 fn this_process() {
     let Ok(procfs) = Procfs::new(Path::new("/proc"), Path::new("/sys")) else {
-        // Machines without cgroup v2 are the test above.
+        // Machines without cgroups are the test above.
         return;
     };
     let fact = procfs.process(Pid(std::process::id()));
     let now = clock::now();
     assert!(fact.start.0 > 0 && fact.start <= now, "{} {}", fact.start.0, now.0);
     assert_eq!(fact.ppid, Pid(std::os::unix::process::parent_id()));
-    assert_eq!(fact.cgroups.first().map(|(cgroup, _)| cgroup.hierarchy), Some(0));
+    let first = fact.cgroups.first().map(|(cgroup, _)| cgroup.hierarchy);
+    assert_eq!(first, Some(procfs.cgroups().hierarchy()));
 }

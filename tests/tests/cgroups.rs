@@ -1,0 +1,179 @@
+//! The agent where cgroups are not as on a current host: in a cgroup namespace of its own with nothing at `/sys/fs/cgroup`, on a
+//! machine that shows it no v2, and beside a runtime that knows only v1. The deaths are real, and so is the agent.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::cgroup::{Inhabitants, Mounts, Scope};
+use epitaph_tests::demo::{Options, run};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::report::Report;
+use epitaph_tests::skip::skip;
+use epitaph_tests::sys::random_hex;
+
+/// One of each sort: by itself, on demand, against its will, in no pid namespace of its own, by a stranger, with clients.
+const STORIES: [&str; 9] = [
+    "completed",
+    "exits-1-by-itself",
+    "ignored-without-handler",
+    "segmentation-fault",
+    "unit-default-action",
+    "killed-by-a-neighbour",
+    "oom",
+    "oom-child",
+    "refuses",
+];
+
+/// One at a time: each looks at all the machine's deaths.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Whether the caller, a test of that name, is to go on.
+fn can_play(test: &str) -> bool {
+    if !is_root() {
+        skip(test, "playing needs root");
+    }
+    is_root()
+}
+
+/// Whether this machine has any v1.
+fn has_v1() -> bool {
+    let has = Mounts::inhabited(Inhabitants::ContainersInV1).is_ok();
+    if !has {
+        println!("no cgroup v1 on this machine, so nobody is in it");
+    }
+    has
+}
+
+/// A container whose main process is the agent, as far as its cgroups and namespaces tell.
+struct Pod {
+    scopes: Vec<Scope>,
+    directory: tempfile::TempDir,
+}
+
+impl Pod {
+    fn new() -> anyhow::Result<Pod> {
+        let name = format!("cri-containerd-{}.scope", random_hex(32)?);
+        let mut scopes = vec![Scope::create(&Mounts::find()?, &name, None)?];
+        if let Ok(mounts) = Mounts::inhabited(Inhabitants::AllInV1) {
+            scopes.push(Scope::create(&mounts, &name, None)?);
+        }
+        Ok(Pod {
+            scopes,
+            directory: tempfile::tempdir()?,
+        })
+    }
+
+    /// The agent, with namespaces of its own and the host's cgroups at a place of its own: there is nothing at `/sys/fs/cgroup`.
+    /// `prepare` is what else is done there, `$HOST` that place; `arguments` are the agent's.
+    fn agent(&self, prepare: &str, arguments: &str) -> anyhow::Result<PathBuf> {
+        let agent = program(&players()?);
+        let joins: Vec<String> = self.scopes.iter().flat_map(Scope::directories).map(join).collect();
+        let host = self.directory.path().join("host");
+        fs::create_dir_all(host.join("fs/cgroup"))?;
+        let inside = self.script(
+            "inside",
+            &format!(
+                "set -e
+HOST={host}
+mount --rbind /sys/fs/cgroup $HOST/fs/cgroup
+mount -t tmpfs none /sys/fs/cgroup
+{prepare}
+exec {agent} \"$@\" {arguments}",
+                host = host.display(),
+                agent = agent.display(),
+            ),
+        )?;
+        self.script(
+            "agent",
+            &format!(
+                "set -e
+{joins}
+exec unshare --mount --propagation private --cgroup {inside} \"$@\"",
+                joins = joins.join("\n"),
+                inside = inside.display(),
+            ),
+        )
+    }
+
+    fn script(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.directory.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        for scope in &self.scopes {
+            if let Err(error) = scope.remove() {
+                eprintln!("{error}");
+            }
+        }
+    }
+}
+
+fn join(directory: &Path) -> String {
+    format!("echo $$ > {}/cgroup.procs", directory.display())
+}
+
+fn players() -> anyhow::Result<PathBuf> {
+    let victim = Path::new(env!("CARGO_BIN_EXE_victim"));
+    Ok(victim.parent().context("the players lie nowhere")?.to_path_buf())
+}
+
+fn play(agent: PathBuf, inhabitants: Inhabitants) -> anyhow::Result<Report> {
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut options = Options::new(agent, players()?);
+    options.only = STORIES.map(str::to_owned).to_vec();
+    options.inhabitants = inhabitants;
+    let report = run(&options, &mut |_| {})?;
+    ensure!(report.passed(), "{report}");
+    Ok(report)
+}
+
+#[test]
+fn in_a_cgroup_namespace_it_finds_the_hosts_hierarchies_wherever_they_are_mounted() -> anyhow::Result<()> {
+    if !can_play("in_a_cgroup_namespace_it_finds_the_hosts_hierarchies_wherever_they_are_mounted") {
+        return Ok(());
+    }
+    let pod = Pod::new()?;
+    play(pod.agent("", "")?, Inhabitants::AsFound)?;
+    Ok(())
+}
+
+#[test]
+fn in_a_cgroup_namespace_it_takes_those_it_is_told_of() -> anyhow::Result<()> {
+    if !can_play("in_a_cgroup_namespace_it_takes_those_it_is_told_of") {
+        return Ok(());
+    }
+    let pod = Pod::new()?;
+    play(pod.agent("", "--sys $HOST --proc /proc")?, Inhabitants::AsFound)?;
+    Ok(())
+}
+
+/// The same kernel, seen as one without v2: what is found then is what there is on such a machine.
+#[test]
+fn on_a_machine_with_v1_alone_deaths_are_judged_and_their_clients_are_unknown() -> anyhow::Result<()> {
+    if !can_play("on_a_machine_with_v1_alone_deaths_are_judged_and_their_clients_are_unknown") || !has_v1() {
+        return Ok(());
+    }
+    let pod = Pod::new()?;
+    let hide = "awk '$3 == \"cgroup2\" {print $2}' /proc/mounts | while read -r at; do umount \"$at\" || true; done";
+    let report = play(pod.agent(hide, "")?, Inhabitants::AllInV1)?;
+    ensure!(report.observing["cgroups"] == "v1", "{}", report.observing);
+    Ok(())
+}
+
+#[test]
+fn beside_a_runtime_that_knows_only_v1_its_containers_deaths_are_judged() -> anyhow::Result<()> {
+    if !can_play("beside_a_runtime_that_knows_only_v1_its_containers_deaths_are_judged") || !has_v1() {
+        return Ok(());
+    }
+    play(program(&players()?), Inhabitants::ContainersInV1)?;
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! A container runtime in a container (Docker in Docker): whose death is whose.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::cgroup::{Mounts, SLICE};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::runtime::{Did, Kill, Spec, Stop};
+use epitaph_tests::skip::skip;
+use epitaph_tests::sys::random_hex;
+use nix::libc::SIGTERM;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const UID: &str = "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b";
+
+/// Whether the caller, a test of that name, is to go on.
+fn can_play(test: &str) -> bool {
+    if !is_root() {
+        skip(test, "playing needs root");
+        return false;
+    }
+    let has_v2 = Mounts::find().is_ok_and(|mounts| mounts.v2.is_some());
+    if !has_v2 {
+        skip(test, "no cgroup v2");
+    }
+    has_v2
+}
+
+#[test]
+fn a_container_in_a_container_has_its_own_death() -> anyhow::Result<()> {
+    if !can_play("a_container_in_a_container_has_its_own_death") {
+        return Ok(());
+    }
+    for namespace in [&[][..], &["--cgroup"]] {
+        let played = play("docker", namespace)?;
+        let [inner, outer] = &played.told[..] else {
+            bail!("two deaths, of the inner and then of the outer container: {:#?}", played.told);
+        };
+        for (told, id, exit) in [(inner, &played.inner, "clean"), (outer, &played.outer, "force-killed")] {
+            assert_eq!(told["subject"]["id"], id.as_str(), "{told:#}");
+            assert_eq!(told["exit"], exit, "{told:#}");
+            assert_eq!(told["cause"], "stopped", "{told:#}");
+        }
+        // Its runtime is in the container around it.
+        assert_eq!(inner["stop"]["sender"]["role"], "runtime", "{inner:#}");
+        assert_eq!(inner["stop"]["sender"]["place"]["id"], played.outer.as_str(), "{inner:#}");
+        assert_eq!(inner["main"]["ns_pid"], 1, "{inner:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_container_in_a_pods_container_is_a_part_of_it() -> anyhow::Result<()> {
+    if !can_play("a_container_in_a_pods_container_is_a_part_of_it") {
+        return Ok(());
+    }
+    for namespace in [&[][..], &["--cgroup"]] {
+        let played = play(&format!("kubepods/burstable/pod{UID}"), namespace)?;
+        let [outer] = &played.told[..] else {
+            bail!("one death, of the pod's container: {:#?}", played.told);
+        };
+        assert_eq!(outer["subject"]["id"], played.outer.as_str(), "{outer:#}");
+        assert_eq!(outer["subject"]["pod_uid"], UID, "{outer:#}");
+        assert_eq!(outer["exit"], "force-killed", "{outer:#}");
+    }
+    Ok(())
+}
+
+struct Played {
+    outer: String,
+    inner: String,
+    /// Terminations of what lives below the slice, in order.
+    told: Vec<Value>,
+}
+
+/// A container below `parent` whose main process runs a runtime, whose container is stopped; then it is killed itself.
+/// `namespace`: the outer container's own, for unshare(1), beside those of processes and mounts.
+fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
+    let players = players()?;
+    let directory = tempfile::tempdir()?;
+    let mounts = Mounts::find()?;
+    let (outer, inner) = (random_hex(32)?, random_hex(32)?);
+    let scope = format!("{parent}/{outer}");
+    let spec = |scope: String, command: Vec<String>, stop: Stop| Spec {
+        scope,
+        command,
+        pid_namespace: true,
+        memory_limit: None,
+        stop,
+        mounts: mounts.clone(),
+        directory: directory.path().to_path_buf(),
+    };
+    let victim = players.join("victim").display().to_string();
+    let within = spec(
+        format!("{scope}/docker/{inner}"),
+        vec![victim, "handle".into(), "0".into()],
+        Stop::Signal {
+            signal: SIGTERM,
+            grace: Duration::from_secs(10),
+            frozen: false,
+            kill: Kill::Main,
+        },
+    );
+    let runtime = players.join("stand-in-runtime");
+    let script = "(sleep 2; echo stop; sleep 50) | \"$0\" shim \"$1\"";
+    let mut command: Vec<String> = ["unshare", "--mount", "--mount-proc"].map(str::to_owned).to_vec();
+    command.extend(namespace.iter().map(|&flag| flag.to_owned()));
+    command.extend(["sh".into(), "-c".into(), script.into(), runtime.display().to_string()]);
+    command.push(serde_json::to_string(&within)?);
+    let around = spec(scope.clone(), command, Stop::Force(Kill::Main));
+
+    let (to, lines) = channel();
+    let mut agent = Agent::start(&program(&players), None, None, to)?;
+    next(&lines, &agent)?;
+    let slice = mounts.v2.as_ref().context("no cgroup v2")?.join(SLICE);
+    let mut container = Command::new(&runtime)
+        .arg("run")
+        .arg(serde_json::to_string(&around)?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut orders = container.stdin.take().context("its input is no pipe")?;
+    let out = BufReader::new(container.stdout.take().context("its output is no pipe")?);
+    let home = slice.join(&within.scope);
+    let mut told = Vec::new();
+    for done in out.lines() {
+        match serde_json::from_str(&done?)? {
+            Did::Started { .. } => {
+                until("the inner container is there", || home.exists())?;
+                until("the inner container is over", || !home.exists())?;
+                orders.write_all(b"stop\n")?;
+            }
+            Did::Failed { what } => bail!("the outer container: {what}"),
+            _ => {}
+        }
+    }
+    container.wait()?;
+    while told.last().is_none_or(|last: &Value| last["subject"]["id"] != outer.as_str()) {
+        let line = next(&lines, &agent)?;
+        let is_ours = line["cgroup"]
+            .as_str()
+            .is_some_and(|path| path.starts_with(&format!("/{SLICE}/{scope}")));
+        if line["type"] == "termination" && is_ours {
+            told.push(line);
+        }
+    }
+    // One that came twice, or late.
+    sleep(Duration::from_secs(1));
+    agent.end(PATIENCE)?;
+    for line in lines.iter().flatten() {
+        let line: Value = serde_json::from_str(&line)?;
+        let ids = [&outer, &inner].map(|id| line["subject"]["id"] == id.as_str());
+        ensure!(line["type"] != "termination" || !ids.contains(&true), "one more: {line:#}");
+    }
+    let mut above = Path::new(&scope);
+    while let Some(parent) = above.parent() {
+        above = parent;
+        // Kept where another test is in it.
+        let _ = std::fs::remove_dir(slice.join(parent));
+    }
+    Ok(Played { outer, inner, told })
+}
+
+fn next(lines: &Receiver<Option<String>>, agent: &Agent) -> anyhow::Result<Value> {
+    match lines.recv_timeout(PATIENCE) {
+        Ok(Some(line)) => Ok(serde_json::from_str(&line)?),
+        Ok(None) => bail!("the agent ended; its log:\n{}", agent.log()),
+        Err(_) => bail!("nothing more from the agent; its log:\n{}", agent.log()),
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    const STEP: Duration = Duration::from_millis(20);
+    let mut waited = Duration::ZERO;
+    while !is_so() {
+        ensure!(waited < PATIENCE, "waited in vain until {what}");
+        sleep(STEP);
+        waited += STEP;
+    }
+    Ok(())
+}
+
+fn players() -> anyhow::Result<PathBuf> {
+    let victim = Path::new(env!("CARGO_BIN_EXE_victim"));
+    Ok(victim.parent().context("the players lie nowhere")?.to_path_buf())
+}

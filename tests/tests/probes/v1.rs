@@ -1,0 +1,105 @@
+//! The probes as on a machine without cgroup v2: tasks are told apart by a hierarchy of v1.
+
+use epitaph::event::V1;
+
+use super::*;
+
+/// The first controller that this machine has on v1, and the probes told to go by it.
+fn load() -> Option<(Probes, V1)> {
+    let own = fs::read_to_string("/proc/self/cgroup").expect("cgroups");
+    let v1 = ["memory", "pids"].iter().find_map(|controller| {
+        Path::new("/sys/fs/cgroup")
+            .join(controller)
+            .join("cgroup.procs")
+            .exists()
+            .then_some(())?;
+        let line = own.lines().find(|line| line.split(':').nth(1) == Some(controller))?;
+        Some(V1 {
+            hierarchy: line.split(':').next()?.parse().ok()?,
+            controller: (*controller).to_owned(),
+        })
+    });
+    let Some(v1) = v1 else {
+        println!("no v1 hierarchy on this machine, so none to go by");
+        return None;
+    };
+    let options = Options {
+        v1: Some(v1.clone()),
+        ..Options::default()
+    };
+    Some((Probes::with(&options)?, v1))
+}
+
+fn id(cgroup: &Cgroup, v1: &V1) -> CgroupId {
+    CgroupId {
+        hierarchy: v1.hierarchy.into(),
+        ..cgroup.id()
+    }
+}
+
+#[test]
+fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let Some((mut probes, v1)) = load() else { return };
+    let parent = Cgroup::v1(&v1.controller).expect("it was there");
+    let child = parent.child("container");
+    let procs = child.0.join("cgroup.procs");
+    let script = format!("echo $$ > {} && exec sh -c 'exit 3'", procs.display());
+    let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh");
+    shell.wait().expect("wait");
+
+    let made = probes.wait("mkdir", |event| match event {
+        Event::CgroupMkdir(made) if made.cgroup == id(&child, &v1) => Some(made.clone()),
+        _ => None,
+    });
+    assert_eq!(made.parent, id(&parent, &v1));
+    let exit = probes.exit_of(shell.id());
+    assert_eq!((exit.status, exit.task.cgroup), (ExitStatus::Exited(3), id(&child, &v1)));
+    let exec = probes.wait("exec", |event| match event {
+        Event::ProcessExec(exec) if exec.task.tgid == Pid(shell.id()) && exec.task.cgroup == id(&child, &v1) => Some(*exec),
+        _ => None,
+    });
+    assert_ne!(exec.parent_cgroup, id(&child, &v1));
+    assert_eq!(exec.parent_cgroup.hierarchy, u32::from(v1.hierarchy));
+    assert_eq!(probes.kernel.hierarchy(), u32::from(v1.hierarchy));
+}
+
+#[test]
+fn a_signal_tells_both_v1_cgroups() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let Some((mut probes, v1)) = load() else { return };
+    let cgroup = Cgroup::v1(&v1.controller).expect("it was there");
+    let player = Player::in_cgroup(&cgroup, "handler");
+    player.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(player.pid(), 15);
+    assert_eq!(seen.target.cgroup, id(&cgroup, &v1));
+    assert_ne!(seen.sender.cgroup, id(&cgroup, &v1));
+    let entered = probes.wait("handler entered", |event| match event {
+        Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(player.pid()) => Some(*deliver),
+        _ => None,
+    });
+    assert_eq!(entered.task.cgroup, id(&cgroup, &v1));
+}
+
+#[test]
+fn of_v1_alone_no_probe_of_sockets_is_attached_and_each_says_why() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let Some((mut probes, v1)) = load() else { return };
+    let states = probes.kernel.probes();
+    let of_sockets = |name: &str| name.starts_with("inet_") || name.starts_with("tcp_");
+    for (name, state) in states {
+        match (of_sockets(name), state) {
+            (true, ProbeState::Unsupported(why)) => assert!(why.contains("cgroup v1"), "{name}: {why}"),
+            (false, ProbeState::Active) => {}
+            (_, state) => panic!("{name}: {state:?}"),
+        }
+    }
+    let cgroup = Cgroup::v1(&v1.controller).expect("it was there");
+    let id = id(&cgroup, &v1);
+    probes
+        .kernel
+        .watch(id, watch::SELF)
+        .expect("it is of the hierarchy that the probes know");
+    assert!(probes.kernel.arm(id).is_err(), "it has no sockets that the kernel could know");
+    assert!(probes.kernel.watch(CgroupId::v2(id.id), watch::SELF).is_err());
+}
