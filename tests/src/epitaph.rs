@@ -31,6 +31,10 @@ impl Epitaph {
         Ok(Epitaph { binary })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.binary
+    }
+
     /// As the caller.
     pub fn command(&self) -> Command {
         quiet(Command::new(&self.binary))

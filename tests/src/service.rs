@@ -58,6 +58,10 @@ impl Service {
         bail!("it did not get ready: {}", service.log())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
