@@ -28,7 +28,11 @@ pub fn executable(path: &Path, script: &str) -> anyhow::Result<PathBuf> {
     let draft = path.with_extension("draft");
     fs::write(&draft, script).with_context(|| format!("write {}", draft.display()))?;
     // By another process: one that a test forks meanwhile would hold our file open for writing, which is then `busy`.
-    let copied = Command::new("sh").args(["-c", "cat \"$0\" >\"$1\""]).arg(&draft).arg(path).status()?;
+    let copied = Command::new("sh")
+        .args(["-c", "cat \"$0\" >\"$1\""])
+        .arg(&draft)
+        .arg(path)
+        .status()?;
     ensure!(copied.success(), "make {}: {copied}", path.display());
     fs::set_permissions(path, Permissions::from_mode(0o755))?;
     Ok(path.to_owned())
@@ -71,7 +75,9 @@ impl Thread {
     /// All that it has or could get at once: effective, permitted, inheritable, ambient.
     pub fn has(&self) -> u64 {
         let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"];
-        sets.iter().map(|set| self.sets.get(*set).copied().unwrap_or(!0)).fold(0, |all, set| all | set)
+        sets.iter()
+            .map(|set| self.sets.get(*set).copied().unwrap_or(!0))
+            .fold(0, |all, set| all | set)
     }
 }
 
@@ -88,7 +94,9 @@ pub fn threads(pid: u32) -> anyhow::Result<Vec<Thread>> {
         .collect();
     tids.sort_by_key(|tid| (*tid != pid, *tid));
     // One that ended meanwhile has nothing any more.
-    let statuses = tids.iter().filter_map(|tid| fs::read_to_string(format!("{directory}/{tid}/status")).ok());
+    let statuses = tids
+        .iter()
+        .filter_map(|tid| fs::read_to_string(format!("{directory}/{tid}/status")).ok());
     Ok(statuses.map(|status| thread(&status)).collect())
 }
 
@@ -99,7 +107,9 @@ fn thread(status: &str) -> Thread {
             "Name" => thread.name = value.to_owned(),
             "NoNewPrivs" => thread.no_new_privileges = value == "1",
             set if set.starts_with("Cap") => {
-                thread.sets.insert(set.to_owned(), u64::from_str_radix(value, 16).unwrap_or(!0));
+                thread
+                    .sets
+                    .insert(set.to_owned(), u64::from_str_radix(value, 16).unwrap_or(!0));
             }
             _ => {}
         }
@@ -115,7 +125,9 @@ fn thread(status: &str) -> Thread {
 pub fn may_keep() -> anyhow::Result<u64> {
     let text = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).with_context(|| format!("read {name}"));
     let release = text("osrelease")?;
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let kept_from_users = text("unprivileged_bpf_disabled").is_ok_and(|value| value.trim() != "0");
     Ok(if version < (5, 19) && kept_from_users { BPF } else { 0 })

@@ -69,11 +69,7 @@ pub fn probes(facts: &Facts) -> Vec<Finding> {
                 found.push(Finding::problem("bpf", trouble));
             }
             found.extend(fitting.iter().map(|(name, fits)| match fits {
-                Ok(()) => Finding::note(
-                    format!("probe {name}"),
-                    "not loaded; this kernel has all that it reads",
-                    None,
-                ),
+                Ok(()) => Finding::note(format!("probe {name}"), "not loaded; this kernel has all that it reads", None),
                 Err(reason) => unsupported(name, reason),
             }));
             found
@@ -117,7 +113,7 @@ fn unsupported(name: &str, reason: &str) -> Finding {
 pub fn proc(facts: &Facts) -> Vec<Finding> {
     let proc = facts.proc.display();
     vec![if facts.shows_others {
-        Finding::ok("proc", format!("{proc} shows other users' processes"))
+        Finding::ok("proc", format!("{proc} shows the machine's processes"))
     } else {
         Finding::note(
             "proc",

@@ -36,7 +36,7 @@ fn a_machine_that_is_well() {
         ok       capabilities              CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place
         ok       probe signal_generate     active
         ok       probe sched_process_exit  active
-        ok       proc                      /proc shows other users' processes
+        ok       proc                      /proc shows the machine's processes
         ok       cgroups                   v2 at /sys/fs/cgroup
         ok       clock                     2026-11-18T09:06:45.000000000Z
         this machine can be observed
@@ -95,14 +95,17 @@ fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
     facts.probes = refused(&trouble);
     let findings = examine(&facts);
     assert_eq!(code(&findings), SysExit::NoPerm);
-    let shown: Vec<String> = findings.iter().map(|f| format!("{} {}: {}", f.status.word(), f.check, f.message)).collect();
+    let shown: Vec<String> = findings
+        .iter()
+        .map(|f| format!("{} {}: {}", f.status.word(), f.check, f.message))
+        .collect();
     expect![[r#"
         ok kernel: 6.12.1-cloud
         ok btf: /sys/kernel/btf/vmlinux
         problem capabilities: loading the probes needs CAP_PERFMON
         note probe signal_generate: not loaded; this kernel has all that it reads
         note probe inet_sk_error_report: unsupported: no such tracepoint
-        ok proc: /proc shows other users' processes
+        ok proc: /proc shows the machine's processes
         ok cgroups: v2 at /sys/fs/cgroup
         ok clock: 2026-11-18T09:06:45.000000000Z"#]]
     .assert_eq(&shown.join("\n"));

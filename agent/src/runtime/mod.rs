@@ -275,7 +275,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
 
 /// Before the threads of the terminal are started: each has what the one that starts it has.
 fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
-    // /proc mounted with hidepid shows other users' processes to CAP_SYS_PTRACE only, and init to no other user.
+    // /proc mounted with hidepid=ptraceable shows a process that has more than we have to CAP_SYS_PTRACE only: init, for one.
     let init = proc.join("1/stat");
     let dropped = privileges::drop_all_but(&mut [
         Need {

@@ -50,7 +50,11 @@ enum Expected {
 pub fn play(program: &Path) -> anyhow::Result<u32> {
     let charges = kernel()? < CHARGES_UNTIL;
     let without = if charges { Expected::Refuses } else { Expected::Observes };
-    let little = if charges { Expected::ObservesSmaller } else { Expected::Observes };
+    let little = if charges {
+        Expected::ObservesSmaller
+    } else {
+        Expected::Observes
+    };
     let cases = [
         Case {
             name: "two capabilities and 64 KiB of locked memory",
@@ -79,7 +83,10 @@ pub fn play(program: &Path) -> anyhow::Result<u32> {
     ];
     // First as it is where nobody hardened anything, then as strict as a machine can be.
     let lenient = set("unprivileged_bpf_disabled", "0").is_ok();
-    let mut failed = check("privileges: given up where bpf(2) is open to all", observes(program, &cases[2], lenient));
+    let mut failed = check(
+        "privileges: given up where bpf(2) is open to all",
+        observes(program, &cases[2], lenient),
+    );
     for (name, value) in HARDENED {
         // Not every kernel has all of them, or knows this value.
         if let Err(error) = set(name, value) {
@@ -112,7 +119,10 @@ fn observes(program: &Path, case: &Case, open_to_all: bool) -> anyhow::Result<()
     let wrong = too_much(agent.pid(), keeps)?;
     ensure!(wrong.is_empty(), "it kept too much: {wrong:#?}");
     let limits = fs::read_to_string(format!("/proc/{}/limits", agent.pid()))?;
-    let locked = limits.lines().find(|line| line.starts_with("Max locked memory")).unwrap_or_default();
+    let locked = limits
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"))
+        .unwrap_or_default();
     let bytes = (case.memlock << 10).to_string();
     ensure!(
         locked.split_ascii_whitespace().filter(|word| **word == bytes).count() == 2,

@@ -12,8 +12,7 @@ use crate::event::CgroupId;
 mod remedy {
     pub const GRANT: &str =
         "run as root, or grant it (setcap, systemd AmbientCapabilities=, securityContext.capabilities with runAsUser: 0)";
-    pub const BRING_BTF: &str =
-        "where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel built \
+    pub const BRING_BTF: &str = "where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel built \
          without CONFIG_DEBUG_INFO_BTF cannot run the probes";
     pub const NAME_BTF: &str = "name that of the running kernel with --btf FILE";
     pub const ALLOW: &str = "allow bpf(2) for this process";

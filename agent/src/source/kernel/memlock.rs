@@ -1,9 +1,13 @@
 //! Kernels before 5.11 charge maps and programs to `RLIMIT_MEMLOCK`, all those of one user together.
 
 use std::fs;
+use std::time::Duration;
 
 use epitaph_ebpf::capacity;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
+
+/// In which such a kernel has freed what was let go of, as seen.
+pub const SETTLE: Duration = Duration::from_millis(100);
 
 /// Whether the limit can be what refuses memory here.
 pub fn limits() -> bool {

@@ -89,25 +89,27 @@ impl Kernel {
             Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
         let _raised = memlock::Raised::where_it_counts();
         let mut sizes = Sizes::all(ring_bytes(options)?);
-        loop {
-            match Kernel::load_sized(options, sizes, &layout, &types) {
-                Err(LoadError::Memlock(_)) if sizes.smaller().is_some() => sizes = sizes.smaller().unwrap_or(sizes),
-                loaded => {
-                    drop((layout, types));
-                    give_back();
-                    if loaded.is_ok() && sizes.divisor() > 1 {
-                        tracing::warn!(
-                            ring_bytes = sizes.ring_bytes,
-                            "the locked-memory limit (RLIMIT_MEMLOCK) of this kernel does not hold all that the probes can use: their \
-                             tables are 1/{} of it, and the ring buffer is smaller; what finds no room is counted, and makes verdicts \
-                             unknown. Allow 16 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE",
-                            sizes.divisor()
-                        );
-                    }
-                    return loaded;
-                }
-            }
+        let loaded = loop {
+            let loaded = Kernel::load_sized(options, sizes, &layout, &types);
+            let (Err(LoadError::Memlock(_)), Some(smaller)) = (&loaded, sizes.smaller()) else {
+                break loaded;
+            };
+            // What the attempt had is given back by the kernel's own workers, and counts until then.
+            std::thread::sleep(memlock::SETTLE);
+            sizes = smaller;
+        };
+        drop((layout, types));
+        give_back();
+        if loaded.is_ok() && sizes.divisor() > 1 {
+            tracing::warn!(
+                ring_bytes = sizes.ring_bytes,
+                "the locked-memory limit (RLIMIT_MEMLOCK) of this kernel does not hold all that the probes can use: their tables are \
+                 1/{} of it, and the ring buffer is smaller; what finds no room is counted, and makes verdicts unknown. Allow 16 MiB \
+                 (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE",
+                sizes.divisor()
+            );
         }
+        loaded
     }
 
     fn load_sized(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) -> Result<Kernel, LoadError> {
@@ -326,7 +328,10 @@ pub fn fitting(options: &Options) -> Result<Vec<(String, Result<(), String>)>, L
         Choice::Program(_) => Ok(()),
         Choice::Unsupported(reason) => Err(reason),
     };
-    Ok(PROBES.iter().map(|probe| (probe.tracepoint.to_owned(), fits(probe))).collect())
+    Ok(PROBES
+        .iter()
+        .map(|probe| (probe.tracepoint.to_owned(), fits(probe)))
+        .collect())
 }
 
 /// Reading the kernel's types takes tens of MiB for a moment, which the allocator would keep for good.

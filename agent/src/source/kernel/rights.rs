@@ -121,7 +121,10 @@ mod tests {
     fn what_stands_between_is_named() {
         assert!(is_user_namespace("         0       1000          1\n"));
         assert!(!is_user_namespace("         0          0 4294967295\n") && !is_user_namespace(""));
-        assert_eq!(lockdown("none integrity [confidentiality]\n").as_deref(), Some("confidentiality"));
+        assert_eq!(
+            lockdown("none integrity [confidentiality]\n").as_deref(),
+            Some("confidentiality")
+        );
         assert_eq!(lockdown("[none] integrity confidentiality\n"), None);
         let rights = Rights {
             seccomp: true,
