@@ -368,6 +368,23 @@ pub mod hello {
     }
 }
 
+/// Most entries of the maps that hold what the node has.
+pub mod capacity {
+    pub const WATCHED: u32 = 65_536;
+    pub const SIGNALLED: u32 = 16_384;
+    pub const ENDED: u32 = 16_384;
+    pub const ARMED: u32 = 16_384;
+    pub const CLOSED_PORTS: u32 = 16_384;
+    /// By the map's name: user space makes them smaller where the kernel grants less memory.
+    pub const ALL: [(&str, u32); 5] = [
+        ("WATCHED", WATCHED),
+        ("SIGNALLED", SIGNALLED),
+        ("ENDED", ENDED),
+        ("ARMED", ARMED),
+        ("CLOSED_PORTS", CLOSED_PORTS),
+    ];
+}
+
 /// Entries of the `ARMED_COUNT` array; their sum is the number of armed cgroups, and TCP probes return at once while it is 0.
 pub mod armed_count {
     /// Added to by the probes only.

@@ -455,6 +455,9 @@ pub enum ProbeState {
     Failed(String),
 }
 
+/// Without these probes no death is seen at all; without any other one verdicts only know less, and say so.
+pub const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
+
 /// Who is observing, since when, on which machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod correlate;
 pub mod decode;
+pub mod doctor;
 mod error;
 pub mod event;
 pub mod kubernetes;

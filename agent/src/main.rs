@@ -18,6 +18,10 @@ fn main() -> ExitCode {
         Command::Watch(args) => runtime::watch(args, env),
         Command::Record(args) => runtime::record(args, env),
         Command::Replay(args) => runtime::replay(args, env),
+        Command::Doctor(args) => match runtime::doctor(args, env) {
+            Ok(code) => return code.into(),
+            Err(error) => Err(error),
+        },
         Command::Explain(args) => return explain(args.verdict.as_deref()).into(),
     };
     match done {

@@ -3,6 +3,7 @@
 //! One line per check, for the host to count: `pass NAME`, `fail NAME: WHY`, `skip NAME: WHY`. It is the machine's only task.
 
 mod danger;
+mod privileges;
 
 use std::fs;
 use std::path::Path;
@@ -66,6 +67,7 @@ pub fn main(args: &[String]) -> i32 {
         }
     };
     part("the agent under danger", under_danger(Path::new(agent)));
+    part("privileges", privileges::play(Path::new(agent)));
     if let Some(tests) = tests {
         part("the probes' own tests", probe_tests(Path::new(tests)));
     }

@@ -19,6 +19,7 @@ pub mod jaeger;
 pub mod machine;
 pub mod network;
 pub mod play;
+pub mod privileges;
 pub mod report;
 pub mod runtime;
 pub mod service;

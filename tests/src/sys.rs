@@ -199,6 +199,32 @@ pub fn exit_thread(code: i32) -> ! {
     std::process::abort()
 }
 
+/// Has the kernel answer EPERM to every bpf(2) of this process and of what it becomes, as a seccomp profile does.
+///
+/// # Errors
+/// As prctl(2).
+pub fn refuse_bpf() -> Result<()> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // The first word of what a filter looks at is the number of the call.
+    let mut filter = [
+        step(LOAD, 0, 0, 0),
+        step(EQUAL, 0, 1, libc::SYS_bpf as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    nix::sys::prctl::set_no_new_privs()?;
+    #[expect(unsafe_code, reason = "nix has no seccomp filters")]
+    // SAFETY: `program` and the filter that it points to live longer than the call, which copies them.
+    check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) })
+}
+
 fn check(result: i32) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }

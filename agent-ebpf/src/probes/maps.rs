@@ -6,7 +6,7 @@ use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
-use epitaph_ebpf::{Header, Kind, VERSION, armed_count, nested, watch};
+use epitaph_ebpf::{Header, Kind, VERSION, armed_count, capacity, nested, watch};
 
 use super::kernel::hierarchy;
 
@@ -21,20 +21,20 @@ static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Kind::SLOTS, 0);
 /// cgroup id to [`watch`] bits. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
 /// user space) may allocate.
 #[map]
-static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(65_536, BPF_F_NO_PREALLOC);
+static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(capacity::WATCHED, BPF_F_NO_PREALLOC);
 
 /// Processes that were signalled and whose end would not be kept otherwise. Bounded: of a host with more than that many
 /// signalled processes, alive and in no watched cgroup, the longest unused are forgotten.
 #[map]
-static SIGNALLED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(16_384, 0);
+static SIGNALLED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(capacity::SIGNALLED, 0);
 
 /// Ends already seen (process id to start time), for kernels that do not say which thread is the last.
 #[map]
-static ENDED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(16_384, 0);
+static ENDED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(capacity::ENDED, 0);
 
 /// cgroup v2 ids whose sockets are recorded.
 #[map]
-static ARMED: HashMap<u64, u32> = HashMap::with_max_entries(16_384, 0);
+static ARMED: HashMap<u64, u32> = HashMap::with_max_entries(capacity::ARMED, 0);
 
 /// See [`armed_count`].
 #[map]
@@ -46,7 +46,7 @@ static NESTED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::SLOTS, 0
 
 /// [`epitaph_ebpf::closed_port`] to cgroup v2 id.
 #[map]
-static CLOSED_PORTS: HashMap<u64, u64> = HashMap::with_max_entries(16_384, 0);
+static CLOSED_PORTS: HashMap<u64, u64> = HashMap::with_max_entries(capacity::CLOSED_PORTS, 0);
 
 /// cgroup v2 ids of the kubelet.
 #[map]

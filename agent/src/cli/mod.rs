@@ -47,6 +47,8 @@ pub enum Command {
     Record(RecordArgs),
     /// Judge the evidence in a file again, on any machine, without root
     Replay(ReplayArgs),
+    /// Whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
+    Doctor(DoctorArgs),
     /// What a verdict means, what proves it, and how to fix it
     Explain(ExplainArgs),
 }
@@ -141,6 +143,15 @@ pub struct ReplayArgs {
     pub otlp: OtlpArgs,
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Form of the output; docs/doctor.md describes the object of "json"
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+    #[command(flatten)]
+    pub kernel: KernelArgs,
 }
 
 #[derive(Debug, Args)]
@@ -324,6 +335,17 @@ impl ReplayArgs {
     /// For [`crate::config::Config::for_person`].
     pub fn overrides(&self) -> Overrides {
         overrides(None, &self.otlp, &self.log)
+    }
+}
+
+impl DoctorArgs {
+    /// For [`crate::config::Config::for_person`].
+    pub fn overrides(&self) -> Overrides {
+        overrides(
+            Some((&self.kernel, &KubernetesArgs::default())),
+            &OtlpArgs::default(),
+            &LogArgs::default(),
+        )
     }
 }
 

@@ -3,11 +3,13 @@
 //! Start: what can be refused for a wrong word comes first (configuration, port, file), then the probes, then the scan of what
 //! exists. End: the loop finishes what it has seen, then every sink gets a moment to send what waits.
 
+mod doctor;
 mod export;
 mod live;
 mod logging;
 mod observer;
 mod pipeline;
+mod privileges;
 mod replay;
 mod sinks;
 
@@ -17,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use caps::Capability;
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::{self, SysExit};
@@ -35,9 +38,11 @@ use crate::source::kernel::{self, Kernel, LoadError};
 use crate::source::pods::{self, Pods, PodsError};
 use crate::source::procfs::Procfs;
 
+pub use doctor::doctor;
 use export::Export;
 use live::Live;
 use pipeline::Pipeline;
+use privileges::Need;
 use sinks::Sinks;
 
 /// What the sinks, all at once, may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
@@ -84,14 +89,17 @@ impl From<PodsError> for RuntimeError {
 
 impl From<LoadError> for RuntimeError {
     fn from(error: LoadError) -> Self {
-        let code = match &error {
-            LoadError::Capability(_) | LoadError::Refused(_) | LoadError::Memlock(_) => SysExit::NoPerm,
-            LoadError::Btf(_) | LoadError::BtfParse { .. } | LoadError::Controller(_) => SysExit::Unavailable,
-            LoadError::RingSize(_) => SysExit::Usage,
-            LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => SysExit::Os,
-            LoadError::NoMap(_) => SysExit::Software,
-        };
-        RuntimeError::new(code, error.to_string())
+        RuntimeError::new(code(&error), error.to_string())
+    }
+}
+
+fn code(error: &LoadError) -> SysExit {
+    match error {
+        LoadError::Capability(_) | LoadError::Refused { .. } | LoadError::Memlock(_) => SysExit::NoPerm,
+        LoadError::Btf(_) | LoadError::BtfParse { .. } | LoadError::Controller(_) => SysExit::Unavailable,
+        LoadError::RingSize(_) => SysExit::Usage,
+        LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => SysExit::Os,
+        LoadError::NoMap(_) => SysExit::Software,
     }
 }
 
@@ -146,6 +154,7 @@ fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // For the sinks; the loop runs on this thread.
         .worker_threads(1)
+        .on_thread_start(privileges::drop_all)
         .enable_all()
         .build()
         .map_err(RuntimeError::os("start the runtime"))?;
@@ -195,7 +204,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         v1: v1.clone(),
         ..config.kernel.options()
     };
-    let kernel = Kernel::load(&options)?;
+    let mut kernel = Kernel::load(&options)?;
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
     if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
         // A pod's own host name is the pod's.
@@ -205,6 +214,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         .map(|file| Writer::new(BufWriter::new(file.begin()), &observation))
         .transpose()
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
+    give_up_privileges(&mut kernel, &config.host.proc);
 
     if let Some(v1) = v1 {
         tracing::warn!(
@@ -273,6 +283,26 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         serving.abort();
     }
     observed
+}
+
+/// Before the threads of the terminal are started: each has what the one that starts it has.
+fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
+    // /proc mounted with hidepid=ptraceable shows a process that has more than we have to CAP_SYS_PTRACE only: init, for one.
+    let init = proc.join("1/stat");
+    let dropped = privileges::drop_all_but(&mut [
+        Need {
+            any_of: &[Capability::CAP_BPF, Capability::CAP_SYS_ADMIN],
+            works: &mut || kernel.may_write_maps(),
+        },
+        Need {
+            any_of: &[Capability::CAP_SYS_PTRACE],
+            works: &mut || std::fs::read(&init).is_ok(),
+        },
+    ]);
+    match dropped {
+        Ok(kept) => tracing::debug!(?kept, "capabilities given up"),
+        Err(error) => tracing::warn!("{error}; going on with more than is needed"),
+    }
 }
 
 /// Takes the port; answers come once it serves.

@@ -21,7 +21,7 @@ use crate::source::cluster::{self, Cluster, Lease, Stats};
 use crate::source::pods::TOKEN;
 
 use super::export::{Export, host};
-use super::{FLUSH, RuntimeError, listen, logging, stop_on_signal};
+use super::{FLUSH, RuntimeError, listen, logging, privileges, stop_on_signal};
 use crate::cli::SysExit;
 
 /// How often the machine is told the time, and the Lease is looked after.
@@ -52,6 +52,9 @@ pub async fn run(mut config: Config) -> Result<(), RuntimeError> {
     let health = Arc::new(Health::default());
     let server = listen(&config).await?;
     let client = cluster::client(&access).await?;
+    if let Err(error) = privileges::drop_all_but(&mut []) {
+        tracing::warn!("{error}; going on with more than is needed");
+    }
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, false));
     let serving = server.map(|server| {

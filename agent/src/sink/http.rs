@@ -14,16 +14,13 @@ use nix::libc::EAFNOSUPPORT;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use crate::event::{Boot, ProbeState};
+use crate::event::{Boot, ESSENTIAL, ProbeState};
 use crate::pod::PodsState;
 use crate::render::json::{ProbeObject, probes_object};
 use crate::sink::metrics::Metrics;
 
 /// The loop ticks several times a second: one that was not seen for so long is stuck, and a restart is the remedy.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
-
-/// Without these no death is seen at all; without any other probe verdicts only know less, and say so.
-const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
 
 /// What the loop tells and the handlers answer.
 #[derive(Debug, Default)]

@@ -1,44 +1,52 @@
 //! What can be missing, and the remedy.
 
-use std::error::Error as _;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
-
 use super::btf::BtfError;
+use super::memlock;
+use super::rights::{self, Rights};
 use crate::event::CgroupId;
+
+/// What to do about it: the end of a [`LoadError`]'s words.
+mod remedy {
+    pub const GRANT: &str =
+        "run as root, or grant it (setcap, systemd AmbientCapabilities=, securityContext.capabilities with runAsUser: 0)";
+    pub const BRING_BTF: &str = "where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel built \
+         without CONFIG_DEBUG_INFO_BTF cannot run the probes";
+    pub const NAME_BTF: &str = "name that of the running kernel with --btf FILE";
+    pub const ALLOW: &str = "allow bpf(2) for this process";
+    pub const MEMLOCK: &str =
+        "allow it 1 MiB or more, 16 MiB for all that it can use (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
+    pub const SMALLER: &str = "choose at most 1 GiB";
+    pub const REBUILD: &str = "rebuild it with `cargo xtask build`";
+}
 
 /// Why no probe could be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error(
-        "loading the probes needs {0}: run as root, or grant it (setcap, systemd AmbientCapabilities=, securityContext.capabilities)"
-    )]
+    #[error("loading the probes needs {0}: {remedy}", remedy = remedy::GRANT)]
     Capability(&'static str),
-    #[error(
-        "{0}. Where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel \
-         built without CONFIG_DEBUG_INFO_BTF cannot run the probes"
-    )]
+    #[error("{0}: {remedy}", remedy = remedy::BRING_BTF)]
     Btf(BtfError),
-    #[error("cannot use the kernel's type information in {path} ({source}): name that of the running kernel with --btf FILE")]
+    #[error("cannot use the kernel's type information in {path} ({source}): {remedy}", remedy = remedy::NAME_BTF)]
     BtfParse { path: PathBuf, source: aya::BtfError },
     #[error(
-        "the kernel refused bpf(2) though the capabilities are there: a seccomp profile, a security module, kernel lockdown or a \
-         user namespace stands in between; allow bpf(2) for this process ({0})"
+        "the kernel refused bpf(2) ({reason}) though the capabilities are there; in between stands {between}: {remedy}",
+        remedy = remedy::ALLOW
     )]
-    Refused(String),
+    Refused { reason: String, between: String },
     #[error(
-        "the kernel refused the memory for the probes' maps: kernels before 5.11 count it against RLIMIT_MEMLOCK; raise it \
-         (ulimit -l unlimited, LimitMEMLOCK=infinity) or grant CAP_SYS_RESOURCE ({0})"
+        "the kernel refused the memory for the probes ({0}): kernels before 5.11 count it against RLIMIT_MEMLOCK, with all other BPF \
+         maps of the same user: {remedy}",
+        remedy = remedy::MEMLOCK
     )]
     Memlock(String),
     #[error("cannot load the probes' object: {0}")]
     Object(String),
-    #[error("a ring buffer of {0} bytes is too large: choose at most 1 GiB")]
+    #[error("a ring buffer of {0} bytes is too large: {remedy}", remedy = remedy::SMALLER)]
     RingSize(u32),
-    #[error("the probes' object has no map {0}: rebuild it with `cargo xtask build`")]
+    #[error("the probes' object has no map {0}: {remedy}", remedy = remedy::REBUILD)]
     NoMap(&'static str),
     #[error("cannot tell cgroups by controller {0}: the kernel's type information does not name it; mount cgroup v2")]
     Controller(String),
@@ -46,6 +54,28 @@ pub enum LoadError {
     Map(aya::maps::MapError),
     #[error("cannot watch for new cgroups: {0}")]
     Watch(MapError),
+}
+
+impl LoadError {
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            LoadError::Capability(_) => Some(remedy::GRANT),
+            LoadError::Btf(_) => Some(remedy::BRING_BTF),
+            LoadError::BtfParse { .. } => Some(remedy::NAME_BTF),
+            LoadError::Refused { .. } => Some(remedy::ALLOW),
+            LoadError::Memlock(_) => Some(remedy::MEMLOCK),
+            LoadError::RingSize(_) => Some(remedy::SMALLER),
+            LoadError::NoMap(_) => Some(remedy::REBUILD),
+            LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) | LoadError::Controller(_) => None,
+        }
+    }
+
+    /// Its words without the remedy.
+    pub fn problem(&self) -> String {
+        let words = self.to_string();
+        let end = self.remedy().and_then(|remedy| words.strip_suffix(remedy));
+        end.map_or(words.as_str(), |end| end.trim_end_matches([':', ' '])).to_owned()
+    }
 }
 
 /// Why the probes could not be told something.
@@ -67,63 +97,33 @@ pub(super) enum AttachError {
     Io(#[from] io::Error),
 }
 
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
-
 /// Named before anything is tried: bpf(2) itself only says EPERM.
 pub(super) fn check_capabilities() -> Result<(), LoadError> {
-    let Some(effective) = fs::read_to_string("/proc/self/status")
-        .ok()
-        .as_deref()
-        .and_then(effective_capabilities)
-    else {
-        return Ok(());
-    };
-    match missing_capability(effective) {
+    match Rights::effective().and_then(rights::missing_capability) {
         Some(missing) => Err(LoadError::Capability(missing)),
         None => Ok(()),
     }
 }
 
-fn effective_capabilities(status: &str) -> Option<u64> {
-    u64::from_str_radix(status.lines().find_map(|line| line.strip_prefix("CapEff:"))?.trim(), 16).ok()
-}
-
-fn missing_capability(effective: u64) -> Option<&'static str> {
-    let has = |cap: u32| effective >> cap & 1 != 0 || effective >> CAP_SYS_ADMIN & 1 != 0;
-    match (has(CAP_BPF), has(CAP_PERFMON)) {
-        (true, true) => None,
-        (false, true) => Some("CAP_BPF"),
-        (true, false) => Some("CAP_PERFMON"),
-        (false, false) => Some("CAP_BPF and CAP_PERFMON"),
-    }
-}
-
-/// For kernels before 5.11. Without CAP_SYS_RESOURCE it fails, and the maps may fit all the same.
-pub(super) fn raise_memlock() {
-    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
-}
-
-pub(super) fn load(error: aya::EbpfError) -> LoadError {
-    let text = chain(&error);
-    let refused = std::iter::successors(error.source(), |&error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.raw_os_error() == Some(nix::libc::EPERM));
-    match (refused, counts_memlock()) {
+pub(super) fn load(error: &aya::EbpfError) -> LoadError {
+    let text = chain(error);
+    match (is_refusal(error), memlock::limits()) {
         (true, true) => LoadError::Memlock(text),
-        (true, false) => LoadError::Refused(text),
+        (true, false) => refused(text),
         (false, _) => LoadError::Object(text),
     }
 }
 
-/// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK.
-fn counts_memlock() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map_while(|part| part.parse::<u32>().ok());
-    matches!((numbers.next(), numbers.next()), (Some(major), Some(minor)) if (major, minor) < (5, 11))
+pub(super) fn refused(reason: String) -> LoadError {
+    let between = Rights::read().between();
+    LoadError::Refused { reason, between }
+}
+
+/// Whether somewhere below it the kernel said EPERM.
+pub(super) fn is_refusal(error: &dyn std::error::Error) -> bool {
+    std::iter::successors(error.source(), |&error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.raw_os_error() == Some(nix::libc::EPERM))
 }
 
 /// An error and what it came from, in one line. aya's own messages end where the kernel's begin.
@@ -161,13 +161,22 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_capability_is_named() {
-        let status = "Name:\tx\nCapEff:\t000001ffffffffff\n";
-        assert_eq!(effective_capabilities(status).and_then(missing_capability), None);
-        assert_eq!(missing_capability(1 << CAP_BPF), Some("CAP_PERFMON"));
-        assert_eq!(missing_capability(1 << CAP_PERFMON), Some("CAP_BPF"));
-        assert_eq!(missing_capability(0), Some("CAP_BPF and CAP_PERFMON"));
-        assert_eq!(missing_capability(1 << CAP_BPF | 1 << CAP_PERFMON), None);
-        assert_eq!(missing_capability(1 << CAP_SYS_ADMIN), None);
+    fn every_remedy_ends_its_sentence() {
+        let errors = [
+            LoadError::Capability("CAP_BPF"),
+            LoadError::Refused {
+                reason: "create map X: EPERM".to_owned(),
+                between: "a seccomp profile".to_owned(),
+            },
+            LoadError::Memlock("create map X: EPERM".to_owned()),
+            LoadError::RingSize(1 << 31),
+            LoadError::NoMap("X"),
+        ];
+        for error in errors {
+            let remedy = error.remedy().expect("a remedy");
+            assert_eq!(format!("{}: {remedy}", error.problem()), error.to_string());
+        }
+        let none = LoadError::Object("bad".to_owned());
+        assert_eq!((none.remedy(), none.problem()), (None, none.to_string()));
     }
 }

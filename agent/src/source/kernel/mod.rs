@@ -5,7 +5,9 @@
 mod btf;
 mod error;
 pub mod hello;
+mod memlock;
 mod probes;
+mod rights;
 mod ring;
 
 use std::fs;
@@ -21,7 +23,9 @@ use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, nested, watch};
 use crate::event::{CgroupId, ProbeState, V1};
 use btf::Layout;
 pub use error::{LoadError, MapError};
+use memlock::Sizes;
 use probes::{Choice, PROBES, Probe};
+pub use rights::Rights;
 use ring::Ring;
 
 /// Every kernel gives the root of any hierarchy this id (5.10 to 7.3, mounted or not).
@@ -90,16 +94,39 @@ impl Kernel {
     #[tracing::instrument(name = "load_probes", skip_all)]
     pub fn load(options: &Options) -> Result<Kernel, LoadError> {
         error::check_capabilities()?;
-        let path = options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into());
+        let path = btf_path(options);
         let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
         let types =
             Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
-        error::raise_memlock();
-        let ring_bytes = ring_bytes(options)?;
-        let mut ebpf = load_object(options, ring_bytes, &layout, &types)?;
+        let _raised = memlock::Raised::where_it_counts();
+        let mut sizes = Sizes::all(ring_bytes(options)?);
+        let loaded = loop {
+            let loaded = Kernel::load_sized(options, sizes, &layout, &types);
+            let (Err(LoadError::Memlock(_)), Some(smaller)) = (&loaded, sizes.smaller()) else {
+                break loaded;
+            };
+            // What the attempt had is given back by the kernel's own workers, and counts until then.
+            std::thread::sleep(memlock::SETTLE);
+            sizes = smaller;
+        };
+        drop((layout, types));
+        give_back();
+        if loaded.is_ok() && sizes.divisor() > 1 {
+            tracing::warn!(
+                ring_bytes = sizes.ring_bytes,
+                "the locked-memory limit (RLIMIT_MEMLOCK) of this kernel does not hold all that the probes can use: their tables are \
+                 1/{} of it, and the ring buffer is smaller; what finds no room is counted, and makes verdicts unknown. Allow 16 MiB \
+                 (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE",
+                sizes.divisor()
+            );
+        }
+        loaded
+    }
 
+    fn load_sized(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) -> Result<Kernel, LoadError> {
+        let mut ebpf = load_object(options, sizes, layout, types)?;
         let mut kernel = Kernel {
-            ring_bytes,
+            ring_bytes: sizes.ring_bytes,
             hierarchy: options.v1.as_ref().map_or(0, |v1| v1.hierarchy.into()),
             ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
@@ -117,7 +144,7 @@ impl Kernel {
         };
         if options.empty {
             let choice = Choice::Program("signal_generate_empty");
-            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, &types);
+            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, types, sizes)?;
             kernel.probes.push((probes::SIGNAL_GENERATE.tracepoint.to_owned(), state));
             return Ok(kernel);
         }
@@ -130,20 +157,19 @@ impl Kernel {
         for probe in PROBES {
             let choice = match &options.v1 {
                 Some(_) if probe.kind == Kind::Tcp => Choice::Unsupported(NO_SOCKETS.to_owned()),
-                _ => probe.choose(&layout, options.oldest),
+                _ => probe.choose(layout, options.oldest),
             };
-            let state = kernel.attach(choice, probe, &types);
+            let state = kernel.attach(choice, probe, types, sizes)?;
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
-        drop((layout, types));
-        give_back();
         Ok(kernel)
     }
 
-    fn attach(&mut self, choice: Choice, probe: &Probe, types: &Btf) -> ProbeState {
+    /// An error where not even the first program may be loaded, or where the maps can be made smaller to make room for it.
+    fn attach(&mut self, choice: Choice, probe: &Probe, types: &Btf, sizes: Sizes) -> Result<ProbeState, LoadError> {
         let name = match choice {
             Choice::Program(name) => name,
-            Choice::Unsupported(reason) => return ProbeState::Unsupported(reason),
+            Choice::Unsupported(reason) => return Ok(ProbeState::Unsupported(reason)),
         };
         match attach(&mut self.ebpf, name, probe.tracepoint, types) {
             Ok(program) => {
@@ -155,10 +181,24 @@ impl Kernel {
                         error::chain(&error)
                     );
                 }
-                ProbeState::Active
+                Ok(ProbeState::Active)
             }
-            Err(error) => ProbeState::Failed(error::chain(&error)),
+            Err(error) if error::is_refusal(&error) => {
+                let (is_first, reason) = (self.attached.is_empty(), error::chain(&error));
+                match memlock::limits() {
+                    true if is_first || sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
+                    false if is_first => Err(error::refused(reason)),
+                    _ => Ok(ProbeState::Failed(reason)),
+                }
+            }
+            Err(error) => Ok(ProbeState::Failed(error::chain(&error))),
         }
+    }
+
+    /// Whether the calling thread may still write the probes' maps: before 5.19 that takes CAP_BPF where
+    /// `kernel.unprivileged_bpf_disabled` is set, later the maps' file descriptors are enough.
+    pub fn may_write_maps(&mut self) -> bool {
+        self.count_armed(0).is_ok()
     }
 
     /// Every probe by its tracepoint's name.
@@ -310,6 +350,28 @@ impl Kernel {
     }
 }
 
+/// Where the kernel's type information is read.
+pub fn btf_path(options: &Options) -> PathBuf {
+    options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into())
+}
+
+/// What each probe needs of this kernel, whether it may be loaded or not: Err says what is not there.
+///
+/// # Errors
+/// Without the kernel's BTF nothing can be said.
+pub fn fitting(options: &Options) -> Result<Vec<(String, Result<(), String>)>, LoadError> {
+    let path = btf_path(options);
+    let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
+    let fits = |probe: &Probe| match probe.choose(&layout, options.oldest) {
+        Choice::Program(_) => Ok(()),
+        Choice::Unsupported(reason) => Err(reason),
+    };
+    Ok(PROBES
+        .iter()
+        .map(|probe| (probe.tracepoint.to_owned(), fits(probe)))
+        .collect())
+}
+
 /// Reading the kernel's types takes tens of MiB for a moment, which the allocator would keep for good.
 fn give_back() {
     #[cfg(target_env = "gnu")]
@@ -329,7 +391,7 @@ fn ring_bytes(options: &Options) -> Result<u32, LoadError> {
         .ok_or(LoadError::RingSize(options.ring_bytes))
 }
 
-fn load_object(options: &Options, ring_bytes: u32, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
+fn load_object(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
@@ -341,16 +403,20 @@ fn load_object(options: &Options, ring_bytes: u32, layout: &Layout, types: &Btf)
             (u32::from(v1.hierarchy), state)
         }
     };
-    EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    for (table, entries) in sizes.tables() {
+        loader.map_max_entries(table, entries);
+    }
+    loader
         .btf(Some(types))
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
         .override_global("REFUSED_BY_CLIENT", &by_client, true)
         .override_global("HIERARCHY", &hierarchy, true)
         .override_global("CSS_SET_STATE", &state, true)
-        .map_max_entries("EVENTS", ring_bytes)
+        .map_max_entries("EVENTS", sizes.ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
-        .map_err(error::load)
+        .map_err(|error| error::load(&error))
 }
 
 /// Before a program is loaded, and held: the programs refer to its map.

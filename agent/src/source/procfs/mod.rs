@@ -80,12 +80,17 @@ impl Procfs {
         })
     }
 
-    fn cgroups(&self) -> CgroupMode {
+    pub fn cgroups(&self) -> CgroupMode {
         match (self.v1(), self.hierarchies.has_v1) {
             (Some(v1), _) => CgroupMode::V1(v1.hierarchy.into()),
             (None, true) => CgroupMode::Hybrid,
             (None, false) => CgroupMode::V2,
         }
+    }
+
+    /// Where the hierarchy by which tasks are told apart is mounted, as seen from here.
+    pub fn mount(&self) -> &Path {
+        &self.hierarchies.recorded.mount
     }
 
     /// Who observes. `since` is the moment at which the last probe was attached.

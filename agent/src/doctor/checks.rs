@@ -1,0 +1,159 @@
+//! The checks.
+
+use super::{Facts, Finding, Probes, Trouble};
+use crate::cli::SysExit;
+use crate::clock;
+use crate::event::{CgroupMode, ESSENTIAL, ProbeState, Wall};
+
+/// 2024-01-01: before, no kernel that this program knows was built.
+const EARLIEST: Wall = Wall(1_704_067_200_000_000_000);
+
+pub fn kernel(facts: &Facts) -> Vec<Finding> {
+    vec![match &facts.kernel {
+        Ok(release) => Finding::ok("kernel", release),
+        Err(problem) => Finding::problem(
+            "kernel",
+            &Trouble {
+                code: SysExit::Unavailable,
+                problem: problem.clone(),
+                remedy: Some("name the host's /proc with --proc".to_owned()),
+            },
+        ),
+    }]
+}
+
+pub fn btf(facts: &Facts) -> Vec<Finding> {
+    vec![match &facts.btf {
+        Ok(path) => Finding::ok("btf", path.display().to_string()),
+        Err(trouble) => Finding::problem("btf", trouble),
+    }]
+}
+
+pub fn capabilities(facts: &Facts) -> Vec<Finding> {
+    let rights = &facts.rights;
+    let check = "capabilities";
+    let mut found = vec![match (rights.missing(), &facts.probes) {
+        // The agent's own words.
+        (Some(_), Probes::Refused { trouble, .. }) => Finding::problem(check, trouble),
+        (Some(missing), Probes::Tried(_)) => Finding::note(check, format!("without {missing}"), None),
+        (None, _) if rights.effective.is_none() => Finding::note(check, "cannot be read", None),
+        (None, _) => Finding::ok(check, "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place"),
+    }];
+    if rights.user_namespace {
+        found.push(Finding::note(
+            "user namespace",
+            "this process is in one: its capabilities do not count for bpf(2)",
+            Some("run it in the host's user namespace (hostUsers: true)".to_owned()),
+        ));
+    }
+    if let Some(mode) = &rights.lockdown {
+        let (message, remedy) = match mode.as_str() {
+            "confidentiality" => (
+                "the kernel is locked down (confidentiality): probes may not read its memory",
+                Some("boot with lockdown=integrity".to_owned()),
+            ),
+            _ => ("the kernel is locked down (integrity): no hindrance to the probes", None),
+        };
+        found.push(Finding::note("lockdown", message, remedy));
+    }
+    found
+}
+
+pub fn probes(facts: &Facts) -> Vec<Finding> {
+    match &facts.probes {
+        Probes::Tried(states) => states.iter().map(|(name, state)| probe(name, state)).collect(),
+        Probes::Refused { trouble, fitting } => {
+            let mut found = Vec::new();
+            // Said once: where type information or capabilities are missing, that is the finding.
+            if facts.btf.is_ok() && facts.rights.missing().is_none() {
+                found.push(Finding::problem("bpf", trouble));
+            }
+            found.extend(fitting.iter().map(|(name, fits)| match fits {
+                Ok(()) => Finding::note(format!("probe {name}"), "not loaded; this kernel has all that it reads", None),
+                Err(reason) => unsupported(name, reason),
+            }));
+            found
+        }
+    }
+}
+
+fn probe(name: &str, state: &ProbeState) -> Finding {
+    match state {
+        ProbeState::Active => Finding::ok(format!("probe {name}"), "active"),
+        ProbeState::Unsupported(reason) => unsupported(name, reason),
+        ProbeState::Failed(reason) => Finding::problem(
+            format!("probe {name}"),
+            &Trouble {
+                code: SysExit::Os,
+                problem: format!("failed: {reason}"),
+                remedy: Some("this kernel should have it: please report it, with this output".to_owned()),
+            },
+        ),
+    }
+}
+
+fn unsupported(name: &str, reason: &str) -> Finding {
+    let check = format!("probe {name}");
+    let message = format!("unsupported: {reason}");
+    if ESSENTIAL.contains(&name) {
+        let trouble = Trouble {
+            code: SysExit::Unavailable,
+            problem: message,
+            remedy: Some("nothing is seen without this probe: run a kernel from 5.10 on".to_owned()),
+        };
+        return Finding::problem(check, &trouble);
+    }
+    Finding::note(
+        check,
+        message,
+        Some("what it would tell is unknown, and verdicts say so: docs/limits.md".to_owned()),
+    )
+}
+
+pub fn proc(facts: &Facts) -> Vec<Finding> {
+    let proc = facts.proc.display();
+    vec![if facts.shows_others {
+        Finding::ok("proc", format!("{proc} shows the machine's processes"))
+    } else {
+        Finding::note(
+            "proc",
+            format!("{proc} does not show process 1: containers that run already have no known processes"),
+            Some("mount it without hidepid, add this user to its gid=, or grant CAP_SYS_PTRACE".to_owned()),
+        )
+    }]
+}
+
+pub fn cgroups(facts: &Facts) -> Vec<Finding> {
+    vec![match &facts.cgroups {
+        Ok(found) => {
+            let at = found.mount.display();
+            match found.mode {
+                CgroupMode::V2 => Finding::ok("cgroups", format!("v2 at {at}")),
+                CgroupMode::Hybrid => Finding::ok(
+                    "cgroups",
+                    format!("v2 at {at}; cgroup v1 beside it: sockets of what is in v1 only are not observed"),
+                ),
+                CgroupMode::V1(_) => Finding::note(
+                    "cgroups",
+                    format!("v1 alone, at {at}: what clients saw is unknown, for the kernel knows a socket by its cgroup v2"),
+                    Some("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)".to_owned()),
+                ),
+            }
+        }
+        Err(trouble) => Finding::problem("cgroups", trouble),
+    }]
+}
+
+pub fn clock(facts: &Facts) -> Vec<Finding> {
+    let wall = facts.wall_offset.wall(facts.now);
+    let shown = clock::rfc3339(wall);
+    vec![if wall < EARLIEST {
+        Finding::note(
+            "clock",
+            format!("{shown}: it is not set, and traces will stand at that time"),
+            Some("synchronise it (chrony, systemd-timesyncd)".to_owned()),
+        )
+    } else {
+        Finding::ok("clock", shown)
+    }]
+}

@@ -1,0 +1,140 @@
+//! Would this machine be observed? Facts in, findings out: what is well, what is missing, and what to do about it.
+//!
+//! Each check is a function in [`CHECKS`]; another one is another row. Pure: `runtime` gathers the facts and shows the findings.
+
+mod checks;
+mod show;
+
+use std::path::PathBuf;
+
+use crate::cli::SysExit;
+use crate::event::{Boot, CgroupMode, ProbeState, WallOffset};
+use crate::source::kernel::Rights;
+
+pub use show::{json, text};
+
+/// What was found on the machine. An error is one in words: it is shown, not handled.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// As in `/proc/sys/kernel/osrelease`.
+    pub kernel: Result<String, String>,
+    /// Where the kernel's type information was read.
+    pub btf: Result<PathBuf, Trouble>,
+    pub rights: Rights,
+    pub probes: Probes,
+    pub cgroups: Result<Cgroups, Trouble>,
+    pub proc: PathBuf,
+    /// Whether `proc` shows the process with id 1 to us.
+    pub shows_others: bool,
+    pub now: Boot,
+    pub wall_offset: WallOffset,
+}
+
+/// The probes, after an attempt to load and attach all of them.
+#[derive(Clone, Debug)]
+pub enum Probes {
+    Tried(Vec<(String, ProbeState)>),
+    /// None could be. By name: what this kernel has not that it needs.
+    Refused {
+        trouble: Trouble,
+        fitting: Vec<(String, Result<(), String>)>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Cgroups {
+    /// Where the hierarchy is mounted by which tasks are told apart, as seen from here.
+    pub mount: PathBuf,
+    pub mode: CgroupMode,
+}
+
+/// Something that did not work: the code it ends a command with, in words, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub code: SysExit,
+    pub problem: String,
+    pub remedy: Option<String>,
+}
+
+/// What one check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Of what: `kernel`, `probe signal_generate`.
+    pub check: String,
+    pub status: Status,
+    pub message: String,
+    pub remedy: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Ok,
+    /// Less is known here than elsewhere, and what is not known is said to be unknown.
+    Note,
+    /// The agent does not work here; the code for scripts.
+    Problem(SysExit),
+}
+
+impl Status {
+    pub fn word(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Note => "note",
+            Status::Problem(_) => "problem",
+        }
+    }
+}
+
+impl Finding {
+    fn ok(check: impl Into<String>, message: impl Into<String>) -> Finding {
+        Finding {
+            check: check.into(),
+            status: Status::Ok,
+            message: message.into(),
+            remedy: None,
+        }
+    }
+
+    fn note(check: impl Into<String>, message: impl Into<String>, remedy: Option<String>) -> Finding {
+        Finding {
+            status: Status::Note,
+            remedy,
+            ..Finding::ok(check, message)
+        }
+    }
+
+    fn problem(check: impl Into<String>, trouble: &Trouble) -> Finding {
+        Finding {
+            status: Status::Problem(trouble.code),
+            remedy: trouble.remedy.clone(),
+            ..Finding::ok(check, trouble.problem.clone())
+        }
+    }
+}
+
+/// In the order in which they are shown: what the later ones build on comes first.
+const CHECKS: [fn(&Facts) -> Vec<Finding>; 7] = [
+    checks::kernel,
+    checks::btf,
+    checks::capabilities,
+    checks::probes,
+    checks::proc,
+    checks::cgroups,
+    checks::clock,
+];
+
+pub fn examine(facts: &Facts) -> Vec<Finding> {
+    CHECKS.iter().flat_map(|check| check(facts)).collect()
+}
+
+/// That of the first problem; 0 where there is none.
+pub fn code(findings: &[Finding]) -> SysExit {
+    let problem = findings.iter().find_map(|finding| match finding.status {
+        Status::Problem(code) => Some(code),
+        Status::Ok | Status::Note => None,
+    });
+    problem.unwrap_or(SysExit::Ok)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+use expect_test::expect;
+
+use super::*;
+
+/// A machine on which all is well.
+fn well() -> Facts {
+    Facts {
+        kernel: Ok("6.12.1-cloud".to_owned()),
+        btf: Ok("/sys/kernel/btf/vmlinux".into()),
+        rights: Rights {
+            effective: Some(1 << 38 | 1 << 39),
+            ..Rights::default()
+        },
+        probes: Probes::Tried(vec![
+            ("signal_generate".to_owned(), ProbeState::Active),
+            ("sched_process_exit".to_owned(), ProbeState::Active),
+        ]),
+        cgroups: Ok(Cgroups {
+            mount: "/sys/fs/cgroup".into(),
+            mode: CgroupMode::V2,
+        }),
+        proc: "/proc".into(),
+        shows_others: true,
+        now: Boot(5_000_000_000),
+        wall_offset: WallOffset(1_795_000_000_000_000_000),
+    }
+}
+
+#[test]
+fn a_machine_that_is_well() {
+    let findings = examine(&well());
+    assert_eq!(code(&findings), SysExit::Ok);
+    expect![[r#"
+        ok       kernel                    6.12.1-cloud
+        ok       btf                       /sys/kernel/btf/vmlinux
+        ok       capabilities              CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place
+        ok       probe signal_generate     active
+        ok       probe sched_process_exit  active
+        ok       proc                      /proc shows the machine's processes
+        ok       cgroups                   v2 at /sys/fs/cgroup
+        ok       clock                     2026-11-18T09:06:45.000000000Z
+        this machine can be observed
+    "#]]
+    .assert_eq(&text(&findings));
+}
+
+#[test]
+fn an_old_kernel_tells_less_and_is_observed() {
+    let mut facts = well();
+    facts.probes = Probes::Tried(vec![(
+        "inet_sk_error_report".to_owned(),
+        ProbeState::Unsupported("this kernel has no tracepoint inet_sk_error_report".to_owned()),
+    )]);
+    facts.shows_others = false;
+    facts.wall_offset = WallOffset(0);
+    facts.rights.lockdown = Some("integrity".to_owned());
+    let findings = examine(&facts);
+    assert_eq!(code(&findings), SysExit::Ok);
+    expect![[r#"
+        ok       kernel                      6.12.1-cloud
+        ok       btf                         /sys/kernel/btf/vmlinux
+        ok       capabilities                CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place
+        note     lockdown                    the kernel is locked down (integrity): no hindrance to the probes
+        note     probe inet_sk_error_report  unsupported: this kernel has no tracepoint inet_sk_error_report
+                                             remedy: what it would tell is unknown, and verdicts say so: docs/limits.md
+        note     proc                        /proc does not show process 1: containers that run already have no known processes
+                                             remedy: mount it without hidepid, add this user to its gid=, or grant CAP_SYS_PTRACE
+        ok       cgroups                     v2 at /sys/fs/cgroup
+        note     clock                       1970-01-01T00:00:05.000000000Z: it is not set, and traces will stand at that time
+                                             remedy: synchronise it (chrony, systemd-timesyncd)
+        this machine can be observed
+    "#]]
+    .assert_eq(&text(&findings));
+}
+
+fn refused(trouble: &Trouble) -> Probes {
+    Probes::Refused {
+        trouble: trouble.clone(),
+        fitting: vec![
+            ("signal_generate".to_owned(), Ok(())),
+            ("inet_sk_error_report".to_owned(), Err("no such tracepoint".to_owned())),
+        ],
+    }
+}
+
+#[test]
+fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
+    let trouble = Trouble {
+        code: SysExit::NoPerm,
+        problem: "loading the probes needs CAP_PERFMON".to_owned(),
+        remedy: Some("grant it".to_owned()),
+    };
+    let mut facts = well();
+    facts.rights.effective = Some(1 << 39);
+    facts.probes = refused(&trouble);
+    let findings = examine(&facts);
+    assert_eq!(code(&findings), SysExit::NoPerm);
+    let shown: Vec<String> = findings
+        .iter()
+        .map(|f| format!("{} {}: {}", f.status.word(), f.check, f.message))
+        .collect();
+    expect![[r#"
+        ok kernel: 6.12.1-cloud
+        ok btf: /sys/kernel/btf/vmlinux
+        problem capabilities: loading the probes needs CAP_PERFMON
+        note probe signal_generate: not loaded; this kernel has all that it reads
+        note probe inet_sk_error_report: unsupported: no such tracepoint
+        ok proc: /proc shows the machine's processes
+        ok cgroups: v2 at /sys/fs/cgroup
+        ok clock: 2026-11-18T09:06:45.000000000Z"#]]
+    .assert_eq(&shown.join("\n"));
+}
+
+#[test]
+fn what_refuses_bpf_in_spite_of_the_capabilities_is_a_finding_of_its_own() {
+    let trouble = Trouble {
+        code: SysExit::NoPerm,
+        problem: "the kernel refused bpf(2) \u{1b}[31m".to_owned(),
+        remedy: Some("allow bpf(2) for this process".to_owned()),
+    };
+    let mut facts = well();
+    facts.probes = refused(&trouble);
+    facts.rights.user_namespace = true;
+    let findings = examine(&facts);
+    let bpf = findings.iter().find(|f| f.check == "bpf").unwrap();
+    assert_eq!((bpf.status, &bpf.remedy), (Status::Problem(SysExit::NoPerm), &trouble.remedy));
+    assert!(findings.iter().any(|f| f.check == "user namespace" && f.remedy.is_some()));
+    let shown = json(&findings);
+    assert!(shown.contains(r"bpf(2) \\u{1b}[31m") && !shown.contains('\u{1b}'), "{shown}");
+    let object: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(object["type"], "doctor");
+    assert_eq!(object["exit_code"], 77);
+    assert_eq!(object["findings"].as_array().unwrap().len(), findings.len());
+}
+
+#[test]
+fn what_nothing_works_without_is_a_problem() {
+    let trouble = |code| Trouble {
+        code,
+        problem: "not there".to_owned(),
+        remedy: None,
+    };
+    let mut facts = well();
+    facts.btf = Err(trouble(SysExit::Unavailable));
+    facts.probes = refused(&trouble(SysExit::Unavailable));
+    let findings = examine(&facts);
+    assert_eq!(code(&findings), SysExit::Unavailable);
+    // Of the type information, and of nothing else.
+    assert_eq!(findings.iter().filter(|f| matches!(f.status, Status::Problem(_))).count(), 1);
+
+    let mut facts = well();
+    facts.probes = Probes::Tried(vec![
+        ("signal_generate".to_owned(), ProbeState::Unsupported("none".to_owned())),
+        ("tcp_send_reset".to_owned(), ProbeState::Failed("bad".to_owned())),
+    ]);
+    facts.cgroups = Err(trouble(SysExit::Unavailable));
+    facts.kernel = Err("cannot read it".to_owned());
+    let findings = examine(&facts);
+    let problems = findings.iter().filter(|f| matches!(f.status, Status::Problem(_)));
+    let checks: Vec<&str> = problems.map(|f| f.check.as_str()).collect();
+    assert_eq!(checks, ["kernel", "probe signal_generate", "probe tcp_send_reset", "cgroups"]);
+    assert!(text(&findings).ends_with("4 problems: this machine cannot be observed as it is\n"));
+}

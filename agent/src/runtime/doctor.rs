@@ -1,0 +1,92 @@
+//! `epitaph doctor`: gathers what [`crate::doctor`] judges. The probes are loaded and attached for that moment, as the agent would.
+
+use std::path::Path;
+
+use super::RuntimeError;
+use crate::cli::{self, SysExit};
+use crate::clock;
+use crate::config::{Config, Env};
+use crate::doctor::{self, Cgroups, Facts, Probes, Trouble};
+use crate::event::ProbeState;
+use crate::source::kernel::{self, Kernel, LoadError, Options, Rights};
+use crate::source::procfs::{Procfs, ProcfsError};
+
+/// The code that the command ends with, once it has said why.
+pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeError> {
+    let config = Config::for_person(env, &args.overrides())?;
+    let findings = doctor::examine(&gather(&config));
+    let shown = match args.output {
+        cli::Output::Json => doctor::json(&findings),
+        cli::Output::Auto | cli::Output::Text => doctor::text(&findings),
+    };
+    cli::print(&shown).map_err(RuntimeError::os("write to standard output"))?;
+    Ok(doctor::code(&findings))
+}
+
+fn gather(config: &Config) -> Facts {
+    let procfs = Procfs::new(&config.host.proc, &config.host.sys);
+    let options = Options {
+        v1: procfs.as_ref().ok().and_then(Procfs::v1),
+        ..config.kernel.options()
+    };
+    let fitting = kernel::fitting(&options);
+    let proc = config.host.proc.clone();
+    Facts {
+        kernel: release(&proc),
+        btf: match &fitting {
+            Ok(_) => Ok(kernel::btf_path(&options)),
+            Err(error) => Err(of_load(error)),
+        },
+        rights: Rights::read(),
+        probes: match load(&options) {
+            Ok(states) => Probes::Tried(states),
+            Err(error) => Probes::Refused {
+                trouble: of_load(&error),
+                fitting: fitting.unwrap_or_default(),
+            },
+        },
+        cgroups: match procfs {
+            Ok(procfs) => Ok(Cgroups {
+                mount: procfs.mount().to_owned(),
+                mode: procfs.cgroups(),
+            }),
+            Err(error) => Err(of_procfs(&error)),
+        },
+        shows_others: std::fs::read(proc.join("1/stat")).is_ok(),
+        proc,
+        now: clock::now(),
+        wall_offset: clock::wall_offset(),
+    }
+}
+
+fn load(options: &Options) -> Result<Vec<(String, ProbeState)>, LoadError> {
+    Ok(Kernel::load(options)?.probes().to_vec())
+}
+
+fn release(proc: &Path) -> Result<String, String> {
+    let path = proc.join("sys/kernel/osrelease");
+    let read = std::fs::read_to_string(&path);
+    read.map(|text| text.trim().to_owned())
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn of_load(error: &LoadError) -> Trouble {
+    Trouble {
+        code: super::code(error),
+        problem: error.problem(),
+        remedy: error.remedy().map(str::to_owned),
+    }
+}
+
+fn of_procfs(error: &ProcfsError) -> Trouble {
+    let words = error.to_string();
+    let (problem, remedy) = match words.split_once("; ") {
+        Some((problem, remedy)) => (problem.to_owned(), Some(remedy.to_owned())),
+        None => (words, None),
+    };
+    Trouble {
+        code: SysExit::Unavailable,
+        problem,
+        remedy,
+    }
+}

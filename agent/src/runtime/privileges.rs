@@ -1,0 +1,121 @@
+//! What the process may do beyond any other, given up as soon as it is not needed any more.
+//!
+//! Capabilities belong to threads. Those of the runtime give theirs up as they start; the main thread, on which files that the
+//! person named are read and the probes are loaded, when that is done, and every thread that it starts later has none.
+
+use caps::errors::CapsError;
+use caps::{CapSet, Capability, CapsHashSet};
+
+/// What a thread goes on needing, where it does.
+pub struct Need<'n> {
+    /// Any of these gives it; the first that does is kept.
+    pub any_of: &'n [Capability],
+    /// Whether it works as things are: the kernel is asked, because what it demands changed and was backported.
+    pub works: &'n mut dyn FnMut() -> bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PrivilegeError {
+    #[error("cannot forbid new privileges: {0}")]
+    NoNewPrivileges(nix::Error),
+    #[error("cannot give up {set} capabilities: {source}")]
+    Capabilities { set: &'static str, source: CapsError },
+}
+
+/// Gives up all that the calling thread has, but what it proves to need; which those are.
+///
+/// # Errors
+/// The first step that the kernel refused; the others are done all the same.
+pub fn drop_all_but(needs: &mut [Need<'_>]) -> Result<Vec<Capability>, PrivilegeError> {
+    // Whoever has no CAP_SETPCAP keeps the bounding set: of no use to a thread that can gain nothing by execve(2).
+    let _ = caps::clear(None, CapSet::Bounding);
+    let refused = |set| move |source| PrivilegeError::Capabilities { set, source };
+    let forbidden = nix::sys::prctl::set_no_new_privs().map_err(PrivilegeError::NoNewPrivileges);
+    // A kernel or a seccomp profile without ambient ones has none to give up.
+    let ambient = match caps::read(None, CapSet::Ambient) {
+        Ok(held) if !held.is_empty() => caps::clear(None, CapSet::Ambient).map_err(refused("ambient")),
+        _ => Ok(()),
+    };
+    let inheritable = caps::clear(None, CapSet::Inheritable).map_err(refused("inheritable"));
+    let kept = keep(needs);
+    forbidden.and(ambient).and(inheritable)?;
+    kept.map_err(refused("permitted"))
+}
+
+/// As [`drop_all_but`] nothing, for threads that need none from their start: what fails there fails on the main thread, too,
+/// which says so.
+pub fn drop_all() {
+    let _ = drop_all_but(&mut []);
+}
+
+fn keep(needs: &mut [Need<'_>]) -> Result<Vec<Capability>, CapsError> {
+    let held = caps::read(None, CapSet::Effective)?;
+    caps::clear(None, CapSet::Effective)?;
+    let mut kept = CapsHashSet::new();
+    for need in needs {
+        for &capability in need.any_of.iter().filter(|capability| held.contains(capability)) {
+            if (need.works)() {
+                break;
+            }
+            caps::raise(None, CapSet::Effective, capability)?;
+            if (need.works)() {
+                kept.insert(capability);
+            } else {
+                caps::drop(None, CapSet::Effective, capability)?;
+            }
+        }
+    }
+    caps::set(None, CapSet::Permitted, &kept)?;
+    Ok(kept.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, which takes its capabilities with it.
+    fn on_a_thread(test: fn()) {
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_left() {
+        on_a_thread(|| {
+            drop_all();
+            for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable, CapSet::Ambient] {
+                assert!(caps::read(None, set).unwrap().is_empty(), "{set:?}");
+            }
+            assert!(nix::sys::prctl::get_no_new_privs().unwrap());
+            // Again: there is nothing left to refuse.
+            drop_all_but(&mut []).unwrap();
+        });
+    }
+
+    #[test]
+    fn only_what_helps_is_kept() {
+        on_a_thread(|| {
+            let has = |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap();
+            let held = has(Capability::CAP_SETUID);
+            let mut needs = [
+                Need {
+                    any_of: &[Capability::CAP_SETGID, Capability::CAP_SETUID],
+                    works: &mut || has(Capability::CAP_SETUID),
+                },
+                Need {
+                    any_of: &[Capability::CAP_KILL],
+                    works: &mut || true,
+                },
+                Need {
+                    any_of: &[Capability::CAP_CHOWN],
+                    works: &mut || false,
+                },
+            ];
+            let kept = drop_all_but(&mut needs).unwrap();
+            // Who has nothing keeps nothing.
+            let expected = if held { vec![Capability::CAP_SETUID] } else { Vec::new() };
+            assert_eq!(kept, expected);
+            assert_eq!(caps::read(None, CapSet::Permitted).unwrap(), expected.into_iter().collect());
+            assert!(!has(Capability::CAP_KILL) && !has(Capability::CAP_CHOWN));
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! Kernels before 5.11 charge maps and programs to `RLIMIT_MEMLOCK`, all those of one user together.
+
+use std::fs;
+use std::time::Duration;
+
+use epitaph_ebpf::capacity;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
+
+/// In which such a kernel has freed what was let go of, as seen.
+pub const SETTLE: Duration = Duration::from_millis(100);
+
+/// Whether the limit can be what refuses memory here.
+pub fn limits() -> bool {
+    let is_finite = getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft != RLIM_INFINITY);
+    is_finite && counts()
+}
+
+fn counts() -> bool {
+    is_old(&fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())
+}
+
+fn is_old(release: &str) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|part| part.parse::<u32>().ok());
+    matches!((numbers.next(), numbers.next()), (Some(major), Some(minor)) if (major, minor) < (5, 11))
+}
+
+/// The limit as it was, put back when dropped: nothing is charged any more once the probes are loaded.
+///
+/// While they are, there is none where we may say so. What they need would not do as a limit: the maps of all other programs
+/// of the same user (root's, mostly) count against it.
+pub struct Raised(Option<(rlim_t, rlim_t)>);
+
+impl Raised {
+    /// Without CAP_SYS_RESOURCE as far as the hard limit goes, and what we need may fit all the same.
+    pub fn where_it_counts() -> Raised {
+        if !counts() {
+            return Raised(None);
+        }
+        let before = getrlimit(Resource::RLIMIT_MEMLOCK).ok();
+        if setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).is_err()
+            && let Some((_, hard)) = before
+        {
+            let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
+        }
+        Raised(before)
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if let Some((soft, hard)) = self.0 {
+            let _ = setrlimit(Resource::RLIMIT_MEMLOCK, soft, hard);
+        }
+    }
+}
+
+/// How large the maps are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// A power of two.
+    pub ring_bytes: u32,
+    /// The tables have their capacity shifted right by this.
+    shift: u32,
+}
+
+impl Sizes {
+    /// Below, the tables are of no use on a node, and the ring buffer is smaller than a burst.
+    const MOST_SHIFT: u32 = 4;
+    const LEAST_RING: u32 = 64 << 10;
+
+    pub fn all(ring_bytes: u32) -> Sizes {
+        Sizes { ring_bytes, shift: 0 }
+    }
+
+    /// Half of all, and in the end of the ring buffer alone. None where that would be too little.
+    pub fn smaller(self) -> Option<Sizes> {
+        let ring_bytes = (self.ring_bytes / 2).max(Self::LEAST_RING.min(self.ring_bytes));
+        let shift = (self.shift + 1).min(Self::MOST_SHIFT);
+        let smaller = Sizes { ring_bytes, shift };
+        (smaller != self).then_some(smaller)
+    }
+
+    /// Every table by its map's name, with its entries.
+    pub fn tables(self) -> impl Iterator<Item = (&'static str, u32)> {
+        capacity::ALL.into_iter().map(move |(name, most)| (name, most >> self.shift))
+    }
+
+    /// Of all tables alike: 1 is all, 2 half of it.
+    pub fn divisor(self) -> u32 {
+        1 << self.shift
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_before_5_11_count() {
+        for old in ["5.10.0-28-amd64", "5.4.0", "4.18.0-553.el8"] {
+            assert!(is_old(old), "{old}");
+        }
+        for new in ["5.11.0", "5.15.0-100-generic", "6.1.0", "10.1", "", "odd"] {
+            assert!(!is_old(new), "{new}");
+        }
+    }
+
+    #[test]
+    fn they_shrink_to_what_is_still_of_use() {
+        let mut sizes = Sizes::all(8 << 20);
+        let mut rings = vec![sizes.ring_bytes];
+        while let Some(smaller) = sizes.smaller() {
+            sizes = smaller;
+            rings.push(sizes.ring_bytes);
+        }
+        assert_eq!(rings, [8192, 4096, 2048, 1024, 512, 256, 128, 64].map(|kib| kib << 10));
+        assert_eq!(sizes.divisor(), 16);
+        assert!(sizes.tables().all(|(name, entries)| entries >= 1024 && !name.is_empty()));
+        assert_eq!(Sizes::all(4096).smaller().map(|s| s.ring_bytes), Some(4096));
+    }
+}

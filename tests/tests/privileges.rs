@@ -1,0 +1,346 @@
+//! With how little it works, what it gives up once it runs, and what it says where that is too little.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::demo::{Options, run as demo};
+use epitaph_tests::epitaph::{Epitaph, Said, run};
+use epitaph_tests::http::{free_port, get};
+use epitaph_tests::machine::is_root;
+use epitaph_tests::play::Players;
+use epitaph_tests::privileges::{self, SYS_PTRACE, executable, launcher, may_keep, nobody_with, root_with, too_much};
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A first line comes within seconds; the rest is for a loaded machine.
+const TO_OBSERVE: Duration = Duration::from_secs(120);
+const TO_END: Duration = Duration::from_secs(10);
+
+/// A handler, a refused client after the listener closed (the sockets are armed by the kernel, and disarmed by us), a signal that
+/// was dropped, a child.
+const STORIES: [&str; 4] = [
+    "handler-exits-0",
+    "refuses",
+    "ignored-without-handler",
+    "killed-by-a-neighbour",
+];
+
+struct Stage {
+    directory: TempDir,
+    epitaph: Epitaph,
+}
+
+impl Stage {
+    /// None, said, where the caller (a test of that name) cannot be played.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        if !is_root() {
+            skip(test, "only root has privileges to give up");
+            return Ok(None);
+        }
+        let directory = tempfile::tempdir()?;
+        let epitaph = Epitaph::copied(&program(&beside()), directory.path())?;
+        Ok(Some(Stage { directory, epitaph }))
+    }
+
+    fn launcher(&self, name: &str, with: &str) -> anyhow::Result<PathBuf> {
+        launcher(self.directory.path(), name, "", with, self.epitaph.binary())
+    }
+
+    fn says(&self, name: &str, with: &str, args: &[&str]) -> anyhow::Result<Said> {
+        run(Command::new(self.launcher(name, with)?), args)
+    }
+}
+
+fn beside() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+/// Stories told and judged as by root with everything.
+fn judges(test: &str, with: &str) -> anyhow::Result<()> {
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    let mut options = Options::new(stage.launcher("epitaph-with-little", with)?, beside());
+    options.only = STORIES.map(str::to_owned).into();
+    let report = demo(&options, &mut |_| {})?;
+    ensure!(report.passed(), "{report}");
+    Ok(())
+}
+
+#[test]
+fn two_capabilities_judge_as_all_do() -> anyhow::Result<()> {
+    judges("two_capabilities_judge_as_all_do", &root_with("+bpf,+perfmon"))
+}
+
+#[test]
+fn nobody_with_two_ambient_capabilities_judges_as_root_does() -> anyhow::Result<()> {
+    let test = "nobody_with_two_ambient_capabilities_judges_as_root_does";
+    judges(test, &nobody_with("+bpf,+perfmon"))
+}
+
+#[test]
+fn what_is_missing_is_named_by_the_agent_and_by_doctor() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("what_is_missing_is_named_by_the_agent_and_by_doctor")? else {
+        return Ok(());
+    };
+    for (keeps, missing) in [
+        ("", "needs CAP_BPF and CAP_PERFMON"),
+        ("+bpf", "needs CAP_PERFMON"),
+        ("+perfmon", "needs CAP_BPF"),
+        // All that a container's root has by default.
+        (
+            "+chown,+dac_override,+setuid,+net_raw,+sys_chroot",
+            "needs CAP_BPF and CAP_PERFMON",
+        ),
+    ] {
+        for (who, with) in [("root", root_with(keeps)), ("nobody", nobody_with(keeps))] {
+            let said = stage.says("agent", &with, &["agent", "--listen", "off"])?;
+            assert_eq!((said.code, said.out.as_str()), (Some(77), ""), "{who} {keeps}: {said:?}");
+            let words = format!("{missing}: run as root, or grant it");
+            assert!(said.err.contains(&words), "{who} {keeps}: {said:?}");
+
+            let said = stage.says("doctor", &with, &["doctor", "--output", "json"])?;
+            assert_eq!((said.code, said.err.as_str()), (Some(77), ""), "{who} {keeps}: {said:?}");
+            let told: Value = serde_json::from_str(&said.out)?;
+            let finding = finding(&told, "capabilities")?;
+            assert_eq!(
+                (&told["exit_code"], &finding["status"]),
+                (&77.into(), &"problem".into()),
+                "{told}"
+            );
+            let (message, remedy) = (text(&finding["message"]), text(&finding["remedy"]));
+            assert!(message.ends_with(missing) && remedy.contains("grant it"), "{finding}");
+            // What could be loaded is known all the same.
+            assert_eq!(probes(&told).len(), 11, "{told}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_and_leaves_nothing() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("doctor_finds_nothing_wrong_and_leaves_nothing")? else {
+        return Ok(());
+    };
+    for (name, with) in [("root", root_with("+bpf,+perfmon")), ("nobody", nobody_with("+bpf,+perfmon"))] {
+        let said = stage.says(name, &with, &["doctor", "--output", "json"])?;
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{name}: {said:?}");
+        let told: Value = serde_json::from_str(&said.out)?;
+        assert_eq!(told["exit_code"], 0);
+        for probe in probes(&told) {
+            let known = probe["message"] == "active" || text(&probe["message"]).starts_with("unsupported: ");
+            assert!(known, "{probe}");
+        }
+        for check in ["kernel", "btf", "capabilities", "proc", "cgroups", "clock"] {
+            assert_eq!(finding(&told, check)?["status"], "ok", "{told}");
+        }
+    }
+    let said = run(stage.epitaph.command(), ["doctor"])?;
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.out.ends_with("\nthis machine can be observed\n"), "{}", said.out);
+    Ok(())
+}
+
+#[test]
+fn doctor_says_what_else_is_not_there() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("doctor_says_what_else_is_not_there")? else {
+        return Ok(());
+    };
+    let none = stage.directory.path().join("none");
+    let none = none.to_str().context("utf-8")?;
+    for (flag, checks) in [
+        ("--btf", &["btf"][..]),
+        ("--proc", &["kernel", "cgroups"]),
+        ("--sys", &["cgroups"]),
+    ] {
+        let said = run(stage.epitaph.command(), ["doctor", "--output", "json", flag, none])?;
+        assert_eq!((said.code, said.err.as_str()), (Some(69), ""), "{said:?}");
+        let told: Value = serde_json::from_str(&said.out)?;
+        for check in checks {
+            let finding = finding(&told, check)?;
+            assert_eq!(finding["status"], "problem", "{told}");
+            assert!(!finding["remedy"].is_null(), "{finding}");
+        }
+    }
+    Ok(())
+}
+
+/// Root of a user namespace has every capability there, and none that bpf(2) asks for.
+#[test]
+fn a_user_namespace_is_named() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_user_namespace_is_named")? else {
+        return Ok(());
+    };
+    let inside = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--"]).arg(stage.epitaph.binary());
+        run(command, args)
+    };
+    let said = inside(&["doctor", "--output", "json"])?;
+    assert_eq!((said.code, said.err.as_str()), (Some(77), ""), "{said:?}");
+    let told: Value = serde_json::from_str(&said.out)?;
+    assert!(!finding(&told, "user namespace")?["remedy"].is_null(), "{told}");
+    let bpf = finding(&told, "bpf")?;
+    assert!(text(&bpf["message"]).contains("a user namespace"), "{bpf}");
+    let said = inside(&["watch"])?;
+    assert_eq!(said.code, Some(77), "{said:?}");
+    assert!(
+        said.err.contains("a user namespace") && said.err.contains("allow bpf(2)"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+/// As in a container whose runtime's profile is older than CAP_BPF.
+#[test]
+fn a_seccomp_profile_is_named() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_seccomp_profile_is_named")? else {
+        return Ok(());
+    };
+    let inside = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_without-bpf"));
+        command.arg(stage.epitaph.binary());
+        run(command, args)
+    };
+    let said = inside(&["doctor", "--output", "json"])?;
+    assert_eq!((said.code, said.err.as_str()), (Some(77), ""), "{said:?}");
+    let told: Value = serde_json::from_str(&said.out)?;
+    assert_eq!(finding(&told, "capabilities")?["status"], "ok", "{told}");
+    let bpf = finding(&told, "bpf")?;
+    assert!(text(&bpf["message"]).contains("stands a seccomp profile"), "{bpf}");
+    assert!(text(&bpf["remedy"]).contains("allow bpf(2)"), "{bpf}");
+    let said = inside(&["watch"])?;
+    assert_eq!(said.code, Some(77), "{said:?}");
+    assert!(
+        said.err.contains("a seccomp profile") && said.err.contains("allow bpf(2)"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_is_no_longer_needed_is_given_up_by_every_thread() -> anyhow::Result<()> {
+    let test = "what_is_no_longer_needed_is_given_up_by_every_thread";
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    let mut agent = Service::start(&stage.epitaph, stage.directory.path(), &["--otlp", "http://127.0.0.1:9"])?;
+    let first = &privileges::threads(agent.pid())?[0];
+    let bounding = first.sets["CapBnd"];
+    assert_eq!(bounding, 0, "{first:?}");
+
+    let deaths = || agent.metric("epitaph_terminations_total", &[]);
+    let before = deaths()?;
+    let players = Players::new(&beside())?;
+    for name in STORIES {
+        let role = players.cast(stories().find(|story| story.name == name).context("a story of that name")?)?;
+        let differs = players.play(&role)?.differs(&role);
+        ensure!(differs.is_empty(), "{name}: {}", differs.join("\n"));
+    }
+    agent.until("epitaph_terminations_total", &[], before + STORIES.len() as f64)?;
+    // The probes' maps are still ours to write.
+    assert_eq!(agent.metric("epitaph_dropped_total", &[r#"reason="probe_map""#])?, 0.0);
+    // Now that every thread that it will ever have has been started.
+    let wrong = too_much(agent.pid(), may_keep()?)?;
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(privileges::threads(agent.pid())?.len() > 1);
+    let status = agent.end(TO_END)?;
+    assert!(status.success() && !agent.log().contains("WARN"), "{status}: {}", agent.log());
+    Ok(())
+}
+
+/// The host's `/proc` may hide processes from all but CAP_SYS_PTRACE: who has it keeps it then, and nothing else. (`hidepid=2` is not
+/// like that: it shows all to the group of its `gid=`, which is root's by default.)
+#[test]
+fn a_proc_that_hides_processes_is_still_read_by_root() -> anyhow::Result<()> {
+    let test = "a_proc_that_hides_processes_is_still_read_by_root";
+    let Some(stage) = Stage::set(test)? else {
+        return Ok(());
+    };
+    let proc = stage.directory.path().join("proc");
+    fs::create_dir(&proc)?;
+    let script = format!(
+        "#!/bin/sh\nexec unshare --mount --propagation private sh -c 'mount -t proc -o hidepid=ptraceable proc {proc} && exec {epitaph} \"$@\" \
+         --proc {proc}' sh \"$@\"\n",
+        proc = proc.display(),
+        epitaph = stage.epitaph.binary().display()
+    );
+    let program = executable(&stage.directory.path().join("hidden"), &script)?;
+    let (to, lines) = channel();
+    let mut agent = Agent::start(&program, None, None, to)?;
+    lines.recv_timeout(TO_OBSERVE)?.with_context(|| agent.log())?;
+    let wrong = too_much(agent.pid(), may_keep()? | SYS_PTRACE)?;
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(privileges::threads(agent.pid())?[0].has() & SYS_PTRACE, SYS_PTRACE);
+    assert!(agent.end(TO_END)?.success(), "{}", agent.log());
+    Ok(())
+}
+
+/// It only speaks to the network.
+#[test]
+fn an_observer_keeps_nothing() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("an_observer_keeps_nothing")? else {
+        return Ok(());
+    };
+    let kubeconfig = stage.directory.path().join("kubeconfig");
+    fs::write(
+        &kubeconfig,
+        "apiVersion: v1\nkind: Config\nclusters: [{name: none, cluster: {server: 'http://127.0.0.1:9'}}]\n\
+         contexts: [{name: none, context: {cluster: none, user: none}}]\nusers: [{name: none, user: {}}]\ncurrent-context: none\n",
+    )?;
+    let port = free_port()?;
+    let mut command = stage.epitaph.command();
+    command
+        .args(["observer", "--listen", &format!("127.0.0.1:{port}"), "--kubeconfig"])
+        .arg(&kubeconfig)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let observer = Killed(command.spawn()?);
+    // It answers once it runs, whatever it answers.
+    let mut left = 1200;
+    while get(port, "/healthz").is_err() {
+        ensure!(left > 0, "the observer does not answer");
+        left -= 1;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let wrong = too_much(observer.0.id(), 0)?;
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn finding<'f>(told: &'f Value, check: &str) -> anyhow::Result<&'f Value> {
+    let findings = told["findings"].as_array().context("no findings")?;
+    let found = findings.iter().find(|finding| finding["check"] == check);
+    found.with_context(|| format!("no {check} in {told}"))
+}
+
+fn probes(told: &Value) -> Vec<&Value> {
+    let findings = told["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    findings
+        .iter()
+        .filter(|finding| text(&finding["check"]).starts_with("probe "))
+        .collect()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
