@@ -439,10 +439,21 @@ impl ProcessFact {
 #[serde(rename_all = "snake_case")]
 pub enum ProbeState {
     Active,
+    /// On this kernel it tells less or nothing, and another probe tells that: its tracepoint, and in brackets what it tells.
+    Substituted {
+        by: String,
+    },
     /// This kernel cannot have it.
     Unsupported(String),
     /// It should have worked.
     Failed(String),
+}
+
+impl ProbeState {
+    /// Whether what the probe is there for is told, by itself or by another.
+    pub fn is_told(&self) -> bool {
+        matches!(self, ProbeState::Active | ProbeState::Substituted { .. })
+    }
 }
 
 /// Who is observing, since when, on which machine.

@@ -111,12 +111,13 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], sty
         probes.len()
     );
     for (name, state) in probes {
-        let (word, reason) = match state {
+        let (word, text) = match state {
             ProbeState::Active => continue,
-            ProbeState::Unsupported(reason) => ("unsupported", reason),
-            ProbeState::Failed(reason) => ("failed", reason),
+            ProbeState::Substituted { by } => ("substituted by", by),
+            ProbeState::Unsupported(reason) => ("unsupported:", reason),
+            ProbeState::Failed(reason) => ("failed:", reason),
         };
-        let _ = writeln!(out, "  {} {word}: {}", escape(name), escape(reason));
+        let _ = writeln!(out, "  {} {word} {}", escape(name), escape(text));
     }
     out
 }

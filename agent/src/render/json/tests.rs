@@ -27,6 +27,7 @@ fn examples() -> [(&'static str, String); 6] {
         ("pod-termination", pretty(&whole)),
         ("stop-signal-ignored", pretty(&early(&sample::early(), &observation))),
         ("child-oom-killed", pretty(&child_oom(&subject, &oom, &observation))),
+        ("lost", pretty(&lost(crate::event::Kind::Tcp, 3))),
     ]
 }
 

@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::event::CgroupId;
+use crate::event::{CgroupId, Kind};
 use crate::render::{fixtures, sample};
 use crate::termination::{DropReason, Termination};
 
@@ -36,7 +36,7 @@ fn play(sink: &mut Sink<Vec<u8>>) {
     ] {
         flows.push(sink.output(&output, &observation, None));
     }
-    flows.push(sink.lost(3));
+    flows.push(sink.lost(Kind::Tcp, 3));
     flows.push(sink.finish());
     assert!(flows.into_iter().all(|f| f.unwrap() == Flow::Continue));
 }

@@ -20,7 +20,7 @@ use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, watch};
 use crate::event::{CgroupId, ProbeState};
 use btf::Layout;
 pub use error::{LoadError, MapError};
-use probes::{Choice, PROBES, Probe};
+use probes::{Choice, PROBES, Probe, StandIn};
 use ring::Ring;
 
 /// Every kernel gives the root of the v2 hierarchy this id (5.10 to 7.3, mounted or not).
@@ -113,7 +113,13 @@ impl Kernel {
             .watch(CgroupId::v2(V2_ROOT), watch::CHILDREN)
             .map_err(LoadError::Watch)?;
         for probe in PROBES {
-            let state = kernel.attach(probe.choose(&layout, options.oldest), probe, &types);
+            let choice = probe.choose(&layout, options.oldest);
+            let stand_in = probe.stand_in(&choice, &layout, options.oldest);
+            let state = kernel.attach(choice, probe, &types);
+            let state = match stand_in {
+                Some(stand_in) => kernel.substituted(state, stand_in),
+                None => state,
+            };
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
         drop((layout, types));
@@ -132,6 +138,19 @@ impl Kernel {
                 ProbeState::Active
             }
             Err(error) => ProbeState::Failed(error::chain(&error)),
+        }
+    }
+
+    /// `state`, where `stand_in` is to tell what the probe does not: no better than the one that stands in, which comes before it
+    /// in the table.
+    fn substituted(&self, state: ProbeState, stand_in: StandIn) -> ProbeState {
+        let stands = |(name, state): &(String, ProbeState)| name == stand_in.tracepoint && *state == ProbeState::Active;
+        match state {
+            ProbeState::Failed(_) => state,
+            _ if self.probes.iter().any(stands) => ProbeState::Substituted {
+                by: stand_in.to_string(),
+            },
+            _ => ProbeState::Unsupported(format!("on this kernel it takes {stand_in}, which is not active")),
         }
     }
 
