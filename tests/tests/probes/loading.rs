@@ -19,7 +19,15 @@ fn every_probe_of_this_kernel_is_active() {
 #[test]
 fn where_less_is_told_the_probe_that_tells_the_rest_is_named() {
     let probes = need!(Probes::oldest(), "not root");
-    let state = |name: &str| &probes.kernel.probes().iter().find(|(probe, _)| probe == name).expect("a probe").1;
+    let state = |name: &str| {
+        &probes
+            .kernel
+            .probes()
+            .iter()
+            .find(|(probe, _)| probe == name)
+            .expect("a probe")
+            .1
+    };
     assert_eq!(*state("inet_sock_set_state"), ProbeState::Active);
     match state("tcp_send_reset") {
         ProbeState::Substituted { by } => assert!(by.starts_with("inet_sock_set_state ("), "{by}"),
