@@ -449,6 +449,10 @@ impl ProcessFact {
 #[serde(rename_all = "snake_case")]
 pub enum ProbeState {
     Active,
+    /// On this kernel it tells less or nothing, and another probe tells that: its tracepoint, and in brackets what it tells.
+    Substituted {
+        by: String,
+    },
     /// This kernel cannot have it.
     Unsupported(String),
     /// It should have worked.
@@ -457,6 +461,13 @@ pub enum ProbeState {
 
 /// Without these probes no death is seen at all; without any other one verdicts only know less, and say so.
 pub const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
+
+impl ProbeState {
+    /// Whether what the probe is there for is told, by itself or by another.
+    pub fn is_told(&self) -> bool {
+        matches!(self, ProbeState::Active | ProbeState::Substituted { .. })
+    }
+}
 
 /// Who is observing, since when, on which machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,9 +37,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...]",
+        flags: "[--unprivileged] | cluster [STORY...] | kernels ...",
         about: "all that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); cluster: \
-                the stories on a real cluster",
+                the stories on a real cluster; kernels: as the task of that name",
         run: test::task,
     },
     Task {
@@ -57,7 +57,8 @@ const TASKS: &[Task] = &[
     Task {
         name: "kernels",
         flags: kernels::FLAGS,
-        about: "the probes, the agent and the stories on kernels from 5.10 to the newest, in emulated machines",
+        about: "the probes, the agent and the stories on kernels from 5.10 to the newest, in emulated machines, and on the running one \
+                (root); each held to its row in docs/kernels.md",
         run: kernels::task,
     },
     Task {

@@ -73,14 +73,14 @@ impl Sight {
         sums.into_iter().collect()
     }
 
-    /// Names of the probes that are not active.
+    /// Names of the probes that are not active, and that no other stands in for.
     pub fn inactive_probes(&self) -> Vec<String> {
-        let inactive = self.probes.iter().filter(|(_, state)| **state != ProbeState::Active);
+        let inactive = self.probes.iter().filter(|(_, state)| !state.is_told());
         inactive.map(|(name, _)| name.clone()).collect()
     }
 
     pub fn sees_sockets(&self) -> bool {
-        TCP_PROBES.iter().all(|name| self.is_active(name))
+        TCP_PROBES.iter().all(|name| self.is_told(name))
     }
 
     /// What may be missing in a death from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
@@ -91,7 +91,7 @@ impl Sight {
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         Holes {
             lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
-            inactive: kinds.into_iter().filter(|kind| !self.is_active(kind.name())).collect(),
+            inactive: kinds.into_iter().filter(|kind| !self.is_told(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
             late_start: !asked && self.gaps.iter().any(late),
             over_cap: false,
@@ -103,7 +103,7 @@ impl Sight {
         if asked { begin } else { begin.minus(LATE_REACH).max(born) }
     }
 
-    fn is_active(&self, name: &str) -> bool {
-        self.probes.get(name) == Some(&ProbeState::Active)
+    fn is_told(&self, name: &str) -> bool {
+        self.probes.get(name).is_some_and(ProbeState::is_told)
     }
 }

@@ -80,6 +80,7 @@ pub fn probes(facts: &Facts) -> Vec<Finding> {
 fn probe(name: &str, state: &ProbeState) -> Finding {
     match state {
         ProbeState::Active => Finding::ok(format!("probe {name}"), "active"),
+        ProbeState::Substituted { by } => Finding::ok(format!("probe {name}"), format!("substituted by {by}")),
         ProbeState::Unsupported(reason) => unsupported(name, reason),
         ProbeState::Failed(reason) => Finding::problem(
             format!("probe {name}"),

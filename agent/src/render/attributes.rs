@@ -200,7 +200,7 @@ table! {
     LOST "epitaph.lost" Span Strings "" "Kernel records lost while this went on, `<kind>=<count>`; absent where none was."
     OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Facts counted but not kept, over the cap of one timeline."
     LATE_START "epitaph.late_start" Span Bool "" "It ran already when observation began: a stop signal may have come before."
-    INACTIVE_PROBES "epitaph.inactive_probes" Span Strings "" "Probes that were not active."
+    INACTIVE_PROBES "epitaph.inactive_probes" Span Strings "" "Probes that were not active, and that no other stood in for."
 }
 
 /// `docs/attributes.md`.

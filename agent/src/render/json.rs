@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
 use crate::event::{
-    Boot, CgroupMode, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
+    Boot, CgroupMode, Disposition, ExitStatus, Kind, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
 };
 use crate::render::id;
 use crate::render::text::escape;
@@ -24,7 +24,7 @@ use crate::termination::{
 use crate::verdict::{Advice, Evidence, Verdict};
 
 use objects::*;
-pub use objects::{ChildOomObject, EarlyObject, ObservingObject, ProbeObject, TerminationObject};
+pub use objects::{ChildOomObject, EarlyObject, LostObject, ObservingObject, ProbeObject, TerminationObject};
 pub use pods::{PodTerminationObject, pod_termination};
 
 /// One object as its line, newline included.
@@ -94,6 +94,15 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
     }
 }
 
+/// Records that the probes could not hand over since the last such line of this kind.
+pub fn lost(kind: Kind, count: u64) -> LostObject {
+    LostObject {
+        r#type: "lost",
+        kind: kind.name(),
+        count,
+    }
+}
+
 pub fn child_oom(of: &Subject, kill: &OomKill, observation: &Observation) -> ChildOomObject {
     let clock = observation.wall_offset;
     ChildOomObject {
@@ -127,14 +136,16 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> 
 /// Also the body of `/readyz`.
 pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
     let one = |(name, state): &(String, ProbeState)| {
-        let (state, reason) = match state {
-            ProbeState::Active => ("active", None),
-            ProbeState::Unsupported(reason) => ("unsupported", Some(escape(reason))),
-            ProbeState::Failed(reason) => ("failed", Some(escape(reason))),
+        let (state, by, reason) = match state {
+            ProbeState::Active => ("active", None, None),
+            ProbeState::Substituted { by } => ("substituted", Some(escape(by)), None),
+            ProbeState::Unsupported(reason) => ("unsupported", None, Some(escape(reason))),
+            ProbeState::Failed(reason) => ("failed", None, Some(escape(reason))),
         };
         ProbeObject {
             name: name.clone(),
             state,
+            by,
             reason,
         }
     };

@@ -272,5 +272,11 @@ pub fn probes() -> Vec<(String, ProbeState)> {
             "tcp_send_reset".into(),
             ProbeState::Unsupported("the kernel has no such tracepoint".into()),
         ),
+        (
+            "inet_sk_error_report".into(),
+            ProbeState::Substituted {
+                by: "inet_sock_set_state (the error with which a connection closes)".into(),
+            },
+        ),
     ]
 }

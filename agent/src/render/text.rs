@@ -111,12 +111,13 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], sty
         probes.len()
     );
     for (name, state) in probes {
-        let (word, reason) = match state {
+        let (word, text) = match state {
             ProbeState::Active => continue,
-            ProbeState::Unsupported(reason) => ("unsupported", reason),
-            ProbeState::Failed(reason) => ("failed", reason),
+            ProbeState::Substituted { by } => ("substituted by", by),
+            ProbeState::Unsupported(reason) => ("unsupported:", reason),
+            ProbeState::Failed(reason) => ("failed:", reason),
         };
-        let _ = writeln!(out, "  {} {word}: {}", escape(name), escape(reason));
+        let _ = writeln!(out, "  {} {word} {}", escape(name), escape(text));
     }
     out
 }
@@ -333,8 +334,9 @@ mod tests {
             + &early(&sample::early(), &observation, Style::Plain)
             + &child_oom(&subject, &oom, &observation, Style::Plain);
         expect![[r#"
-            2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1 of 2 probes active
+            2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1 of 3 probes active
               tcp_send_reset unsupported: the kernel has no such tracepoint
+              inet_sk_error_report substituted by inet_sock_set_state (the error with which a connection closes)
             2026-01-02T03:05:05.000Z container 3f1c0d4e5a6b  stop signal ignored
               SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; SIGKILL follows in 10.0 s
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed

@@ -58,7 +58,7 @@ impl Sinks {
 
     pub fn lost(&mut self, kind: Kind, count: u64) -> Result<(), RuntimeError> {
         self.metrics.lost(kind, count);
-        self.show(|terminal| terminal.lost(count))
+        self.show(|terminal| terminal.lost(kind, count))
     }
 
     /// How the Kubernetes API stands to us.

@@ -234,10 +234,11 @@ impl Metrics {
     pub fn probe(&self, name: &str, state: &ProbeState) {
         let state = match state {
             ProbeState::Active => "active",
+            ProbeState::Substituted { .. } => "substituted",
             ProbeState::Unsupported(_) => "unsupported",
             ProbeState::Failed(_) => "failed",
         };
-        for each in ["active", "unsupported", "failed"] {
+        for each in ["active", "substituted", "unsupported", "failed"] {
             let labels = [KeyValue::new("probe", name.to_owned()), KeyValue::new("state", each)];
             self.probe.record(u64::from(each == state), &labels);
         }

@@ -1,7 +1,9 @@
-//! What panics a kernel whose probes are careless: group exits (the kernel delivers a signal without a siginfo) and the end of a
-//! namespace's init with children (it makes one whose siginfo is the number 1). Each happens inside a cgroup that the agent
-//! takes for a container's, and more than once: on the kernels that panic, one of these is enough.
+//! What panics a kernel whose probes are careless: group exits (the kernel delivers a signal without a siginfo), the end of a
+//! namespace's init with children and an OOM kill (it makes one whose siginfo is the number 1). Each happens inside a cgroup that
+//! the agent takes for a container's, and more than once: on the kernels that panic, one of these is enough.
 
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -17,44 +19,65 @@ const TIMES: u32 = 10;
 const THREADS: usize = 8;
 /// For children to come to rest: a namespace's end takes them with it wherever they are, so nothing hangs on this.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Bytes; for a process that is small and stops at nothing.
+const MEMORY: u64 = 24 << 20;
 
 pub struct Danger {
     pub name: &'static str,
     how: &'static str,
-    /// Sent once it is ready; none where it ends by itself.
-    signal: Option<i32>,
+    end: End,
 }
 
-pub const ALL: [Danger; 6] = [
+enum End {
+    ItsOwn,
+    /// Sent once it is ready.
+    Signal(i32),
+    /// The limit of its cgroup, which takes all that is in there.
+    MemoryLimit,
+    /// The machine has no memory left, or is told so.
+    OutOfMemory,
+}
+
+pub const ALL: [Danger; 8] = [
     Danger {
         name: "a process of many threads exits",
         how: "threads-exit",
-        signal: None,
+        end: End::ItsOwn,
     },
     Danger {
         name: "a process of many threads is told to end",
         how: "threads-wait",
-        signal: Some(SIGTERM),
+        end: End::Signal(SIGTERM),
     },
     Danger {
         name: "a process of many threads is killed",
         how: "threads-wait",
-        signal: Some(SIGKILL),
+        end: End::Signal(SIGKILL),
     },
     Danger {
         name: "a process of many threads aborts",
         how: "threads-wait",
-        signal: Some(SIGABRT),
+        end: End::Signal(SIGABRT),
     },
     Danger {
         name: "init of a pid namespace exits before its children",
         how: "init-exits",
-        signal: None,
+        end: End::ItsOwn,
     },
     Danger {
         name: "init of a pid namespace is killed before its children",
         how: "init-waits",
-        signal: Some(SIGKILL),
+        end: End::Signal(SIGKILL),
+    },
+    Danger {
+        name: "a container of several processes is out of memory",
+        how: "eats-with-children",
+        end: End::MemoryLimit,
+    },
+    Danger {
+        name: "the machine is out of memory",
+        how: "threads-wait",
+        end: End::OutOfMemory,
     },
 ];
 
@@ -63,18 +86,33 @@ impl Danger {
     /// Something could not be played. A kernel that does not stand it says nothing any more.
     pub fn play(&self) -> anyhow::Result<()> {
         for _ in 0..TIMES {
-            let scope = Container::new(&crate::sys::random_hex(32)?)?;
+            let scope = Container::new(&crate::sys::random_hex(32)?, self.limit())?;
             let mut victim = start(self.how, Stdio::piped())?;
             scope.0.join(victim.id())?;
             // It begins when it is where it belongs.
             drop(victim.stdin.take());
-            if let Some(signal) = self.signal {
-                let target = ready(&mut victim)?;
-                kill(target, signal).with_context(|| format!("send signal {signal} to {target}"))?;
+            match self.end {
+                End::ItsOwn | End::MemoryLimit => {}
+                End::Signal(signal) => {
+                    let target = ready(&mut victim)?;
+                    kill(target, signal).with_context(|| format!("send signal {signal} to {target}"))?;
+                }
+                End::OutOfMemory => {
+                    let target = ready(&mut victim)?;
+                    fs::write(format!("/proc/{target}/oom_score_adj"), "1000").context("make it the first to go")?;
+                    fs::write("/proc/sysrq-trigger", "f").context("call the OOM killer")?;
+                }
             }
-            victim.wait()?;
+            let status = victim.wait()?;
+            if matches!(self.end, End::MemoryLimit | End::OutOfMemory) {
+                ensure!(status.signal() == Some(SIGKILL), "the OOM killer left it alone: {status}");
+            }
         }
         Ok(())
+    }
+
+    fn limit(&self) -> Option<u64> {
+        matches!(self.end, End::MemoryLimit).then_some(MEMORY)
     }
 }
 
@@ -83,7 +121,7 @@ impl Danger {
 /// # Errors
 /// It cannot be played.
 pub fn one_death(id: &str) -> anyhow::Result<()> {
-    let scope = Container::new(id)?;
+    let scope = Container::new(id, None)?;
     let mut victim = start("init-exits", Stdio::piped())?;
     scope.0.join(victim.id())?;
     drop(victim.stdin.take());
@@ -117,6 +155,10 @@ pub fn die(how: &str) -> i32 {
             children();
             return 0;
         }
+        "eats-with-children" => {
+            children();
+            eat()
+        }
         "stay" => children(),
         "child" => {}
         how => {
@@ -148,6 +190,15 @@ fn namespace(how: &str) -> i32 {
             eprintln!("guest: {error:#}");
             1
         }
+    }
+}
+
+/// Takes memory until somebody minds.
+fn eat() -> ! {
+    let mut taken = Vec::new();
+    loop {
+        taken.push(vec![1_u8; 1 << 20]);
+        std::hint::black_box(&taken);
     }
 }
 
@@ -184,10 +235,17 @@ fn ready(victim: &mut Child) -> anyhow::Result<i32> {
 struct Container(Scope);
 
 impl Container {
-    fn new(id: &str) -> anyhow::Result<Container> {
+    /// With a limit of memory, in bytes, all of it goes where one process of it has to.
+    fn new(id: &str, limit: Option<u64>) -> anyhow::Result<Container> {
         let mounts = Mounts::find().context("find the cgroups")?;
-        let scope = Scope::create(&mounts, &format!("cri-containerd-{id}.scope"), None).context("make a container's cgroup")?;
-        Ok(Container(scope))
+        let name = format!("cri-containerd-{id}.scope");
+        let scope = Container(Scope::create(&mounts, &name, limit).context("make a container's cgroup")?);
+        // cgroup v1 has no such thing.
+        let all = scope.0.home().join("memory.oom.group");
+        if limit.is_some() && all.exists() {
+            fs::write(all, "1").context("tie the container's processes together")?;
+        }
+        Ok(scope)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::{TO_END, TO_OBSERVE, check, kernel, sign_of_life};
+use super::{TO_END, TO_OBSERVE, check, kernel, row, sign_of_life};
 use crate::agent::Agent;
 use crate::epitaph::run;
 use crate::privileges::{launcher, may_keep, nobody_with, root_with, too_much};
@@ -113,7 +113,7 @@ fn observes(program: &Path, case: &Case, open_to_all: bool) -> anyhow::Result<()
     };
     let probes = observing["probes"].as_array().context("no probes")?;
     ensure!(probes.iter().all(|probe| probe["state"] != "failed"), "{probes:?}");
-    sign_of_life(&agent, &lines)?;
+    sign_of_life(&agent, &lines, &mut row::Lost::default())?;
     let keeps = may_keep()?;
     ensure!(keeps == 0 || !open_to_all, "CAP_BPF is kept though bpf(2) is open to all");
     let wrong = too_much(agent.pid(), keeps)?;

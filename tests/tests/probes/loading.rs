@@ -8,11 +8,31 @@ fn every_probe_of_this_kernel_is_active() {
     for (name, state) in probes.kernel.probes() {
         match state {
             ProbeState::Active => {}
+            ProbeState::Substituted { by } => println!("{name} is told by {by} on this kernel"),
             ProbeState::Unsupported(reason) => println!("{name} is not for this kernel: {reason}"),
             ProbeState::Failed(error) => panic!("{name}: {error}"),
         }
     }
     assert_eq!(probes.kernel.probes().len(), 11);
+}
+
+#[test]
+fn where_less_is_told_the_probe_that_tells_the_rest_is_named() {
+    let probes = need!(Probes::oldest(), "not root");
+    let state = |name: &str| {
+        &probes
+            .kernel
+            .probes()
+            .iter()
+            .find(|(probe, _)| probe == name)
+            .expect("a probe")
+            .1
+    };
+    assert_eq!(*state("inet_sock_set_state"), ProbeState::Active);
+    match state("tcp_send_reset") {
+        ProbeState::Substituted { by } => assert!(by.starts_with("inet_sock_set_state ("), "{by}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

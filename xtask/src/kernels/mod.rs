@@ -1,12 +1,16 @@
 //! The same probes and the same agent on other kernels, each in a machine of its own.
 //!
 //! QEMU emulates the machines in software (no KVM), so every host gives the same answer. What happens inside one is
-//! `epitaph-tests`' program `guest`; here it is packed, booted and counted. Kernels live in the cache, nothing is installed
-//! but QEMU, busybox and cpio.
+//! `epitaph-tests`' program `guest`; here it is packed, booted and counted, and its row held to that of `docs/kernels.md`.
+//! Kernels live in the cache, nothing is installed but QEMU, busybox and cpio.
 
 mod cgroups;
 mod initramfs;
 pub mod packages;
+mod page;
+mod row;
+mod running;
+mod table;
 mod vm;
 
 use std::{
@@ -21,10 +25,13 @@ use pico_args::Arguments;
 use self::{
     cgroups::Layout,
     packages::{Apt, Package},
+    page::RUNNING,
+    row::{Played, Row},
+    table::{Measured, Total},
 };
 use crate::{bpf, debian, done, shell};
 
-/// Played where nobody names a kernel, and with them the two newest: the long-term kernels, and the steps at which an argument,
+/// Played where nobody names a kernel, and with them the two newest and the running one: the long-term kernels, and the steps at which an argument,
 /// a struct or the verifier changed.
 const MATRIX: [&str; 6] = ["5.10", "6.1", "6.12", "6.18", "6.19", "7.1"];
 
@@ -34,10 +41,10 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str =
-    "[--list] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
+pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] \
+                         [KERNEL… | running]";
 
-/// Boots every kernel asked for and counts what its guest reports; failure where one guest failed.
+/// Boots every kernel asked for and counts what its guest reports; failure where one guest failed, or a row is not as expected.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let list = args.contains("--list");
     let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
@@ -54,6 +61,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         command.is_some() || extra.is_empty(),
         "--with is for --run: without it the guest has what it needs"
     );
+    let update = shell::env("UPDATE_EXPECT").is_some();
+    ensure!(
+        !update || command.is_none() && stories.is_empty(),
+        "UPDATE_EXPECT=1 writes whole rows of docs/kernels.md: leave out --run and --story"
+    );
     ensure!(
         cfg!(target_arch = "x86_64"),
         "the machines are x86_64 and run this one's binaries: this is no x86_64"
@@ -67,10 +79,12 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             let mark = if by_default(kernel, &known) { "*" } else { " " };
             println!("{mark} {:<5} {}", kernel.series, kernel.upstream);
         }
-        println!("those with * are booted where none is named");
+        println!("* {RUNNING:<5} this machine's own, without a machine around it");
+        println!("those with * are played where none is named");
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = choose(&names, &known)?;
+    let (chosen, running) = choose(&names, &known)?;
+    let running = running && command.is_none();
     debian::ensure(&["qemu-system-x86", "busybox-static", "cpio"], "booting kernels")?;
     let guest = match command {
         Some(command) => Guest {
@@ -79,13 +93,19 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         },
         None => Guest::play(&stories, cgroups)?,
     };
-    let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command, cgroups)?;
-    let mut totals = Vec::new();
-    for kernel in chosen {
-        let image = apt.image(kernel)?;
-        totals.push((kernel.upstream.as_str(), boot(kernel, &image, &initramfs, deadline)?));
+    let mut measured = Vec::new();
+    if !chosen.is_empty() {
+        let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command, cgroups)?;
+        for kernel in chosen {
+            let image = apt.image(kernel)?;
+            measured.push(boot(kernel, &image, &initramfs, cgroups, deadline)?);
+        }
     }
-    Ok(verdict(&totals))
+    if running {
+        measured.push(running::play(&guest.programs, &stories)?);
+    }
+    let played = if stories.is_empty() { Played::All } else { Played::Some };
+    table::verdict(measured, played, update)
 }
 
 /// What runs inside.
@@ -134,13 +154,6 @@ fn built(arguments: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(paths.map(|(path, _)| PathBuf::from(path)).collect())
 }
 
-#[derive(Debug, Default)]
-struct Total {
-    passed: u32,
-    failed: u32,
-    skipped: u32,
-}
-
 /// Emulation sometimes kills a kernel while it patches itself at boot. That says nothing of the agent as long as nothing of ours
 /// had run; from then on a death of the machine is never tried again.
 const BOOTS: u32 = 3;
@@ -151,19 +164,13 @@ fn has_begun(console: &Path) -> bool {
 }
 
 /// One kernel: its guest's report, shown as it comes and counted. That the machine lives to its end is a check too.
-fn boot(kernel: &Package, image: &Path, initramfs: &Path, deadline: Duration) -> Result<Total> {
+fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadline: Duration) -> Result<Measured> {
     println!("\nkernel {}: booting", kernel.upstream);
     let console = image.with_file_name("console.log");
-    let mut total = Total::default();
+    let (mut total, mut row) = (Total::default(), Row::default());
     let mut attempt = || {
         vm::boot(image, initramfs, &console, CPU, deadline, |line| {
-            match line.split(' ').next() {
-                Some("pass") => total.passed += 1,
-                Some("fail") => total.failed += 1,
-                Some("skip") => total.skipped += 1,
-                _ => {}
-            }
-            println!("  {line}");
+            hear(line, &mut total, &mut row);
         })
     };
     let mut run = attempt()?;
@@ -192,36 +199,35 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, deadline: Duration) ->
         }
     }
     println!("kernel {}: {:.0} s", kernel.upstream, run.took.as_secs_f64());
-    Ok(total)
+    // The page has cgroup v2's rows; of another layout the stories themselves know what is to be told.
+    row.complete &= cgroups == Layout::V2;
+    // Debian's older packages name another release than the version that they hold.
+    row.release.clone_from(&kernel.upstream);
+    Ok(Measured {
+        name: kernel.series.clone(),
+        total,
+        row,
+    })
 }
 
-/// Prints the totals, the closing line last.
-fn verdict(totals: &[(&str, Total)]) -> ExitCode {
-    println!();
-    for (upstream, total) in totals {
-        println!(
-            "kernel {upstream}: {} passed, {} failed, {} skipped",
-            total.passed, total.failed, total.skipped
-        );
+/// A line of a guest's report.
+fn hear(line: &str, total: &mut Total, row: &mut Row) {
+    match line.split_once(' ') {
+        Some(("row", cells)) => return row.hear(cells),
+        Some(("pass", _)) => total.passed += 1,
+        Some(("fail", _)) => total.failed += 1,
+        Some(("skip", _)) => total.skipped += 1,
+        _ => {}
     }
-    let sum = |part: fn(&Total) -> u32| totals.iter().map(|(_, total)| part(total)).sum::<u32>();
-    let (passed, failed) = (sum(|total| total.passed), sum(|total| total.failed));
-    println!(
-        "kernels: {passed} passed, {failed} failed, {} skipped",
-        sum(|total| total.skipped)
-    );
-    if failed == 0 && passed > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    println!("  {line}");
 }
 
-fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<Vec<&'k Package>> {
+/// Kernels to boot, and whether the running one is played too.
+fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<(Vec<&'k Package>, bool)> {
     if names.is_empty() {
-        return Ok(known.iter().filter(|kernel| by_default(kernel, known)).collect());
+        return Ok((known.iter().filter(|kernel| by_default(kernel, known)).collect(), true));
     }
-    let find = |name: &String| {
+    let find = |name: &'_ String| {
         let found = known.iter().find(|kernel| kernel.series == *name || kernel.upstream == *name);
         let all = || {
             known
@@ -232,7 +238,8 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<Vec<&'k Package>
         };
         found.with_context(|| format!("no kernel `{name}` in Debian's suites; there are {}", all()))
     };
-    names.iter().map(find).collect()
+    let (own, others): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| *name == RUNNING);
+    Ok((others.into_iter().map(find).collect::<Result<_>>()?, !own.is_empty()))
 }
 
 /// The fixed matrix, and whatever is newest on the day.

@@ -428,6 +428,24 @@ fn tcp_not_active_leaves_a_clean_exit() {
 }
 
 #[test]
+fn a_probe_that_another_stands_in_for_leaves_no_doubt() {
+    check(
+        &container(
+            "
+        +0.5 probe tcp_send_reset by=inet_sock_set_state
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+        "#]],
+    );
+}
+
+#[test]
 fn the_cgroup_goes_and_no_end_was_seen() {
     check(
         &container(

@@ -137,7 +137,10 @@ impl Parser {
                 return self.inputs.push((at, Input::Lost { kind, since, count }));
             }
             "probe" => {
-                let state = ProbeState::Unsupported("not on this kernel".to_owned());
+                let state = match rest.get(1).and_then(|word| word.strip_prefix("by=")) {
+                    Some(by) => ProbeState::Substituted { by: by.to_owned() },
+                    None => ProbeState::Unsupported("not on this kernel".to_owned()),
+                };
                 let name = rest[0].to_owned();
                 return self.inputs.push((at, Input::Probe { name, state }));
             }

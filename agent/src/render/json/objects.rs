@@ -73,6 +73,13 @@ pub struct ChildOomObject {
 }
 
 #[derive(Clone, Debug, Serialize)]
+pub struct LostObject {
+    pub(super) r#type: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) count: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
 pub struct ObservingObject {
     pub(super) r#type: &'static str,
     pub(super) since: String,
@@ -88,6 +95,8 @@ pub struct ObservingObject {
 pub struct ProbeObject {
     pub(super) name: String,
     pub(super) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
 }

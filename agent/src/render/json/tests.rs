@@ -6,7 +6,7 @@ use crate::pod::PreStop;
 use crate::render::{fixtures, sample};
 
 /// One of each object as text, by its name in the document; the fields in their order.
-fn examples() -> [(&'static str, String); 6] {
+fn examples() -> [(&'static str, String); 7] {
     fn pretty(object: &impl Serialize) -> String {
         serde_json::to_string_pretty(object).unwrap()
     }
@@ -27,6 +27,7 @@ fn examples() -> [(&'static str, String); 6] {
         ("pod-termination", pretty(&whole)),
         ("stop-signal-ignored", pretty(&early(&sample::early(), &observation))),
         ("child-oom-killed", pretty(&child_oom(&subject, &oom, &observation))),
+        ("lost", pretty(&lost(Kind::Tcp, 3))),
     ]
 }
 

@@ -106,7 +106,10 @@ pub const PROBE: Row = Row {
     name: "epitaph.probe.state",
     shape: Shape::Gauge,
     unit: "",
-    labels: &[("probe", "its tracepoint"), ("state", "active, unsupported, failed")],
+    labels: &[
+        ("probe", "its tracepoint"),
+        ("state", "active, substituted, unsupported, failed"),
+    ],
     about: "1 for the state that the probe is in, 0 for the others; /readyz has the reason",
 };
 pub const NEIGHBOURS: Row = Row {

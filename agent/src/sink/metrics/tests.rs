@@ -126,6 +126,7 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
         epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
         epitaph_kubernetes_state{state="synced"} 1
         epitaph_oom_child_kills_total{subject="container"} 1
+        epitaph_probe_state{probe="inet_sk_error_report",state="substituted"} 1
         epitaph_probe_state{probe="signal_generate",state="active"} 1
         epitaph_probe_state{probe="tcp_send_reset",state="unsupported"} 1
         epitaph_records_lost_total{kind="tcp"} 5

@@ -16,7 +16,7 @@ use crossterm::terminal::{Clear, ClearType};
 pub use background::Background;
 
 use crate::cli::Filter;
-use crate::event::{Observation, ProbeState};
+use crate::event::{Kind, Observation, ProbeState};
 use crate::render::text::Style;
 use crate::render::{json, text};
 use crate::termination::Output;
@@ -152,9 +152,12 @@ impl<W: Write> Sink<W> {
     }
 
     /// Records that the kernel side could not hand over.
-    pub fn lost(&mut self, count: u64) -> io::Result<Flow> {
+    pub fn lost(&mut self, kind: Kind, count: u64) -> io::Result<Flow> {
         self.status.lost += count;
-        self.refresh()
+        match self.form {
+            Form::Json => self.show(&json::line(&json::lost(kind, count))),
+            Form::Text(_) | Form::Live { .. } => self.refresh(),
+        }
     }
 
     /// The terminal's width changed.

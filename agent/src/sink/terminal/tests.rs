@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::event::CgroupId;
+use crate::event::{CgroupId, Kind};
 use crate::render::{fixtures, sample};
 use crate::termination::{DropReason, Termination};
 
@@ -36,7 +36,7 @@ fn play(sink: &mut Sink<Vec<u8>>) {
     ] {
         flows.push(sink.output(&output, &observation, None));
     }
-    flows.push(sink.lost(3));
+    flows.push(sink.lost(Kind::Tcp, 3));
     flows.push(sink.finish());
     assert!(flows.into_iter().all(|f| f.unwrap() == Flow::Continue));
 }
@@ -65,7 +65,8 @@ fn json_is_one_object_per_line() {
             "stop-signal-ignored",
             "child-oom-killed",
             "termination",
-            "termination"
+            "termination",
+            "lost"
         ]
     );
 }
@@ -80,7 +81,8 @@ fn filters_hide_what_was_not_asked_for() {
     play(&mut sink);
     assert_eq!(sink.status.hidden, 1);
     let text = text(sink);
-    assert_eq!(text.lines().count(), 2, "{text}");
+    // Nor is it said of what was lost whether it would have been hidden.
+    assert_eq!(text.lines().count(), 3, "{text}");
     assert!(text.contains("nginx.service"));
 }
 
@@ -163,15 +165,17 @@ fn the_live_view_scrolls_above_its_status_line() {
         &terminal,
         expect![[r#"
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1
-             of 2 probes active
+             of 3 probes active
               tcp_send_reset unsupported: the kernel has no such tracepo
             int
+              inet_sk_error_report substituted by inet_sock_set_state (t
+            he error with which a connection closes)
             2026-01-02T03:04:06.500Z unit nginx.service  unknown
               it ended, and how is not known: it was running before obse
             rvation began
                 gaps: it ran before observation began; 3 signal_generate
              records lost; not observed: tcp_send_reset
-            1 of 2 probes | 1 not shown | 3 records LOST | 2 facts dropp
+            1 of 3 probes | 1 not shown | 3 records LOST | 2 facts dropp
             ed | 1 termination: 1 unknown
 
         "#]],

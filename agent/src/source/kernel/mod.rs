@@ -24,7 +24,7 @@ use crate::event::{CgroupId, ProbeState, V1};
 use btf::Layout;
 pub use error::{LoadError, MapError};
 use memlock::Sizes;
-use probes::{Choice, PROBES, Probe};
+use probes::{Choice, PROBES, Probe, StandIn};
 pub use rights::Rights;
 use ring::Ring;
 
@@ -159,7 +159,12 @@ impl Kernel {
                 Some(_) if probe.kind == Kind::Tcp => Choice::Unsupported(NO_SOCKETS.to_owned()),
                 _ => probe.choose(layout, options.oldest),
             };
+            let stand_in = probe.stand_in(&choice, layout, options.oldest);
             let state = kernel.attach(choice, probe, types, sizes)?;
+            let state = match stand_in {
+                Some(stand_in) => kernel.substituted(state, stand_in),
+                None => state,
+            };
             kernel.probes.push((probe.tracepoint.to_owned(), state));
         }
         Ok(kernel)
@@ -199,6 +204,19 @@ impl Kernel {
     /// `kernel.unprivileged_bpf_disabled` is set, later the maps' file descriptors are enough.
     pub fn may_write_maps(&mut self) -> bool {
         self.count_armed(0).is_ok()
+    }
+
+    /// `state`, where `stand_in` is to tell what the probe does not: no better than the one that stands in, which comes before it
+    /// in the table.
+    fn substituted(&self, state: ProbeState, stand_in: StandIn) -> ProbeState {
+        let stands = |(name, state): &(String, ProbeState)| name == stand_in.tracepoint && *state == ProbeState::Active;
+        match state {
+            ProbeState::Failed(_) => state,
+            _ if self.probes.iter().any(stands) => ProbeState::Substituted {
+                by: stand_in.to_string(),
+            },
+            _ => ProbeState::Unsupported(format!("on this kernel it takes {stand_in}, which is not active")),
+        }
     }
 
     /// Every probe by its tracepoint's name.

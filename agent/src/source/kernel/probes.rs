@@ -1,5 +1,7 @@
 //! The table of probes: which programs there are for which tracepoint, what each needs, and which one fits this kernel.
 
+use std::fmt;
+
 use epitaph_ebpf::Field::{self, *};
 use epitaph_ebpf::Kind;
 
@@ -163,7 +165,7 @@ pub const PROBES: &[Probe] = &[
     },
     SIGNAL_GENERATE,
     Probe {
-        tracepoint: "inet_sock_set_state",
+        tracepoint: SET_STATE,
         kind: Kind::Tcp,
         nested: Some("inet_sock_set_state_nested"),
         variants: &[one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET])],
@@ -184,14 +186,29 @@ pub const PROBES: &[Probe] = &[
         variants: &[one("tcp_receive_reset", &[Pointer], &[SOCKET])],
     },
     Probe {
-        tracepoint: "inet_sk_error_report",
+        tracepoint: ERROR_REPORT,
         kind: Kind::Tcp,
         nested: None,
         variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET])],
     },
 ];
 
+const SET_STATE: &str = "inet_sock_set_state";
 const SEND_RESET: &str = "tcp_send_reset";
+const ERROR_REPORT: &str = "inet_sk_error_report";
+
+/// A probe that tells what another cannot tell on this kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandIn {
+    pub tracepoint: &'static str,
+    tells: &'static str,
+}
+
+impl fmt::Display for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.tracepoint, self.tells)
+    }
+}
 
 /// Whether a SYN to a closed port is known by the client's error only: `tcp_send_reset` tells of it since 6.12, when it also got
 /// its `reason`.
@@ -228,5 +245,21 @@ impl Probe {
             }
         }
         Choice::Unsupported(reason)
+    }
+
+    /// What tells on this kernel what the probe, so chosen, does not.
+    pub fn stand_in(&self, choice: &Choice, layout: &Layout, oldest: bool) -> Option<StandIn> {
+        let tells = match (self.tracepoint, choice) {
+            (SEND_RESET, Choice::Program(_)) if oldest || refused_by_client(layout) => {
+                "a refused SYN, by the error of a client on this machine"
+            }
+            // No verdict rests on an error that closes nothing.
+            (ERROR_REPORT, Choice::Unsupported(_)) => "the error with which a connection closes",
+            _ => return None,
+        };
+        Some(StandIn {
+            tracepoint: SET_STATE,
+            tells,
+        })
     }
 }

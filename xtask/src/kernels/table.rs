@@ -1,0 +1,124 @@
+//! All that was measured: a row per kernel, each held to the committed page, and the totals.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use anyhow::Result;
+
+use super::{
+    page::{Page, RUNNING},
+    row::{Played, Row},
+};
+
+#[derive(Debug, Default)]
+pub struct Total {
+    pub passed: u32,
+    pub failed: u32,
+    pub skipped: u32,
+}
+
+/// One kernel's run.
+#[derive(Debug)]
+pub struct Measured {
+    /// Its series, or `running`.
+    pub name: String,
+    pub total: Total,
+    pub row: Row,
+}
+
+/// Prints the rows and the totals, the closing line last. With `update` what was measured without a failure is what is expected
+/// from now on.
+///
+/// # Errors
+/// `docs/kernels.md` cannot be read or written.
+pub fn verdict(mut measured: Vec<Measured>, played: Played, update: bool) -> Result<ExitCode> {
+    let page = Page::read()?;
+    if measured.iter().any(|kernel| kernel.row.complete) {
+        println!();
+        print_rows(&measured, &page);
+    }
+    println!();
+    let mut next = page.clone();
+    for kernel in measured.iter_mut().filter(|kernel| kernel.row.complete) {
+        match (update, kernel.total.failed) {
+            (false, _) => judge(kernel, &page, played),
+            (true, 0) => next.insert(&kernel.name, kernel.row.clone()),
+            (true, _) => println!("row {}: not written, for something failed", kernel.name),
+        }
+    }
+    if next != page {
+        next.write()?;
+        println!("docs/kernels.md is written anew");
+    }
+    for kernel in &measured {
+        let Total { passed, failed, skipped } = kernel.total;
+        println!(
+            "kernel {} ({}): {passed} passed, {failed} failed, {skipped} skipped",
+            kernel.name, kernel.row.release
+        );
+    }
+    let sum = |part: fn(&Total) -> u32| measured.iter().map(|kernel| part(&kernel.total)).sum::<u32>();
+    let (passed, failed) = (sum(|total| total.passed), sum(|total| total.failed));
+    println!(
+        "kernels: {passed} passed, {failed} failed, {} skipped",
+        sum(|total| total.skipped)
+    );
+    Ok(if failed == 0 && passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn judge(kernel: &mut Measured, page: &Page, played: Played) {
+    let name = &kernel.name;
+    let own = name == RUNNING;
+    let remedy = format!(
+        "where that is as it should be, UPDATE_EXPECT=1 cargo xtask test kernels {name} writes it to docs/kernels.md; else it is this \
+         kernel's, or ours, to mend"
+    );
+    let Some((held_to, expected)) = page.expected(name, &kernel.row.release) else {
+        println!("fail row {name}: docs/kernels.md has neither its row nor one of an older kernel; {remedy}");
+        kernel.total.failed += 1;
+        return;
+    };
+    if held_to != name {
+        println!("note row {name}: docs/kernels.md has none, so it is held to that of {held_to}");
+    }
+    let played = if own && played == Played::All {
+        Played::Elsewhere
+    } else {
+        played
+    };
+    let differences = kernel.row.differences(expected, played);
+    if differences.is_empty() {
+        println!("pass row {name}: as docs/kernels.md has it for {held_to}");
+        kernel.total.passed += 1;
+    } else {
+        println!("fail row {name}: not as docs/kernels.md has it for {held_to}:");
+        differences.iter().for_each(|difference| println!("    {difference}"));
+        println!("    {remedy}");
+        kernel.total.failed += 1;
+    }
+}
+
+/// A row per kernel, and the deaths that were not told as most kernels tell them, the page's included.
+fn print_rows(measured: &[Measured], page: &Page) {
+    let mut all = page.clone();
+    let complete = || measured.iter().filter(|kernel| kernel.row.complete);
+    complete().for_each(|kernel| all.insert(&kernel.name, kernel.row.clone()));
+    let common = all.common(|row| &row.stories);
+    println!("kernel | probes | deaths | records");
+    for kernel in complete() {
+        println!("{} ({}) | {}", kernel.name, kernel.row.release, kernel.row);
+        for (story, told) in other(&kernel.row.stories, &common) {
+            println!("    not as on most kernels: {story}: {told}");
+        }
+    }
+}
+
+fn other<'r>(stories: &'r BTreeMap<String, String>, common: &BTreeMap<String, String>) -> Vec<(&'r String, &'r String)> {
+    stories
+        .iter()
+        .filter(|(story, told)| common.get(*story) != Some(told))
+        .collect()
+}
