@@ -142,7 +142,7 @@ fn a_stop_from_inside_that_was_handled_is_no_crash() {
         ),
         expect![[r#"
             clean-exit: Completed/Clean/Unknown
-              SIGTERM from `kill` (pid 120, container 670000000000, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown; its sockets were not observed, for its cgroup is of v1 and the kernel knows a socket by its cgroup v2
+              SIGTERM from `kill` (pid 120, container 670000000000, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown; its sockets were not observed
         "#]],
     );
 }
@@ -266,7 +266,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
     }
     expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for its cgroup is of v1 and the kernel knows a socket by its cgroup v2
     "#]]
     .assert_eq(&script::show(&out, false));
 }

@@ -25,7 +25,14 @@ fn a_container_in_a_container_dies_its_own_death() {
         +30 KILL runc -> dockerd
         +30.01 exit dockerd KILL
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `web`, its handler ran, and it exited with code 0, 0.5 s later
+            early: SIGTERM reached PID 1 `dockerd`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `dockerd`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `dockerd`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
     );
 }
 
@@ -45,7 +52,11 @@ fn whoever_signals_from_the_container_around_it_is_no_runtime_by_that() {
         +10 KILL admin -> main
         +10.01 exit main KILL
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `kill` (pid 140, container 670000000000, child of `shim`) sent SIGKILL to PID 1 `web`: neither its runtime nor itself
+              fix: find out why `kill` (pid 140, container 670000000000, child of `shim`) does that; stop it by the runtime's own command
+        "#]],
     );
 }
 
@@ -69,6 +80,9 @@ fn a_container_in_a_pods_container_is_a_part_of_it() {
         +20.01 enter dockerd TERM
         +20.5 exit dockerd 0
         ",
-        expect![[r#""#]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `dockerd`, its handler ran, and it exited with code 0, 0.5 s later
+        "#]],
     );
 }
