@@ -35,7 +35,7 @@ pub fn capabilities(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![match (rights.missing(), &facts.probes) {
         // The agent's own words.
         (Some(_), Probes::Refused { trouble, .. }) => Finding::problem(check, trouble),
-        (Some(missing), Probes::Tried(_)) => Finding::note(check, format!("without {missing}"), None),
+        (Some(missing), Probes::Tried { .. }) => Finding::note(check, format!("without {missing}"), None),
         (None, _) if rights.effective.is_none() => Finding::note(check, "cannot be read", None),
         (None, _) => Finding::ok(check, "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place"),
     }];
@@ -61,7 +61,12 @@ pub fn capabilities(facts: &Facts) -> Vec<Finding> {
 
 pub fn probes(facts: &Facts) -> Vec<Finding> {
     match &facts.probes {
-        Probes::Tried(states) => states.iter().map(|(name, state)| probe(name, state)).collect(),
+        Probes::Tried { states, shrunk } => {
+            let less = shrunk
+                .iter()
+                .map(|(less, remedy)| Finding::note("memlock", less, Some((*remedy).to_owned())));
+            less.chain(states.iter().map(|(name, state)| probe(name, state))).collect()
+        }
         Probes::Refused { trouble, fitting } => {
             let mut found = Vec::new();
             // Said once: where type information or capabilities are missing, that is the finding.
@@ -118,8 +123,8 @@ pub fn proc(facts: &Facts) -> Vec<Finding> {
     } else {
         Finding::note(
             "proc",
-            format!("{proc} does not show process 1: containers that run already have no known processes"),
-            Some("mount it without hidepid, add this user to its gid=, or grant CAP_SYS_PTRACE".to_owned()),
+            format!("{proc} shows no process but our own: containers that run already have no known processes"),
+            Some("name the host's with --proc; where it is mounted with hidepid, add this user to its gid= or grant CAP_SYS_PTRACE".to_owned()),
         )
     }]
 }

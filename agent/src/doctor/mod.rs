@@ -24,7 +24,7 @@ pub struct Facts {
     pub probes: Probes,
     pub cgroups: Result<Cgroups, Trouble>,
     pub proc: PathBuf,
-    /// Whether `proc` shows the process with id 1 to us.
+    /// Whether `proc` shows more processes than our own.
     pub shows_others: bool,
     pub now: Boot,
     pub wall_offset: WallOffset,
@@ -33,7 +33,11 @@ pub struct Facts {
 /// The probes, after an attempt to load and attach all of them.
 #[derive(Clone, Debug)]
 pub enum Probes {
-    Tried(Vec<(String, ProbeState)>),
+    Tried {
+        states: Vec<(String, ProbeState)>,
+        /// What they could not have of the memory that they can use, and the remedy.
+        shrunk: Option<(String, &'static str)>,
+    },
     /// None could be. By name: what this kernel has not that it needs.
     Refused {
         trouble: Trouble,

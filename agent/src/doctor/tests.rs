@@ -2,6 +2,16 @@ use expect_test::expect;
 
 use super::*;
 
+fn tried(states: &[(&str, ProbeState)]) -> Probes {
+    Probes::Tried {
+        states: states
+            .iter()
+            .map(|(name, state)| ((*name).to_owned(), state.clone()))
+            .collect(),
+        shrunk: None,
+    }
+}
+
 /// A machine on which all is well.
 fn well() -> Facts {
     Facts {
@@ -11,9 +21,9 @@ fn well() -> Facts {
             effective: Some(1 << 38 | 1 << 39),
             ..Rights::default()
         },
-        probes: Probes::Tried(vec![
-            ("signal_generate".to_owned(), ProbeState::Active),
-            ("sched_process_exit".to_owned(), ProbeState::Active),
+        probes: tried(&[
+            ("signal_generate", ProbeState::Active),
+            ("sched_process_exit", ProbeState::Active),
         ]),
         cgroups: Ok(Cgroups {
             mount: "/sys/fs/cgroup".into(),
@@ -47,10 +57,13 @@ fn a_machine_that_is_well() {
 #[test]
 fn an_old_kernel_tells_less_and_is_observed() {
     let mut facts = well();
-    facts.probes = Probes::Tried(vec![(
-        "inet_sk_error_report".to_owned(),
-        ProbeState::Unsupported("this kernel has no tracepoint inet_sk_error_report".to_owned()),
-    )]);
+    facts.probes = Probes::Tried {
+        states: vec![(
+            "inet_sk_error_report".to_owned(),
+            ProbeState::Unsupported("this kernel has no tracepoint inet_sk_error_report".to_owned()),
+        )],
+        shrunk: Some(("the tables are smaller".to_owned(), "allow more")),
+    };
     facts.shows_others = false;
     facts.wall_offset = WallOffset(0);
     facts.rights.lockdown = Some("integrity".to_owned());
@@ -61,10 +74,12 @@ fn an_old_kernel_tells_less_and_is_observed() {
         ok       btf                         /sys/kernel/btf/vmlinux
         ok       capabilities                CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place
         note     lockdown                    the kernel is locked down (integrity): no hindrance to the probes
+        note     memlock                     the tables are smaller
+                                             remedy: allow more
         note     probe inet_sk_error_report  unsupported: this kernel has no tracepoint inet_sk_error_report
                                              remedy: what it would tell is unknown, and verdicts say so: docs/limits.md
-        note     proc                        /proc does not show process 1: containers that run already have no known processes
-                                             remedy: mount it without hidepid, add this user to its gid=, or grant CAP_SYS_PTRACE
+        note     proc                        /proc shows no process but our own: containers that run already have no known processes
+                                             remedy: name the host's with --proc; where it is mounted with hidepid, add this user to its gid= or grant CAP_SYS_PTRACE
         ok       cgroups                     v2 at /sys/fs/cgroup
         note     clock                       1970-01-01T00:00:05.000000000Z: it is not set, and traces will stand at that time
                                              remedy: synchronise it (chrony, systemd-timesyncd)
@@ -149,9 +164,9 @@ fn what_nothing_works_without_is_a_problem() {
     assert_eq!(findings.iter().filter(|f| matches!(f.status, Status::Problem(_))).count(), 1);
 
     let mut facts = well();
-    facts.probes = Probes::Tried(vec![
-        ("signal_generate".to_owned(), ProbeState::Unsupported("none".to_owned())),
-        ("tcp_send_reset".to_owned(), ProbeState::Failed("bad".to_owned())),
+    facts.probes = tried(&[
+        ("signal_generate", ProbeState::Unsupported("none".to_owned())),
+        ("tcp_send_reset", ProbeState::Failed("bad".to_owned())),
     ]);
     facts.cgroups = Err(trouble(SysExit::Unavailable));
     facts.kernel = Err("cannot read it".to_owned());

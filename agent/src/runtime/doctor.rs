@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use super::RuntimeError;
+use super::{RuntimeError, privileges};
 use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{Config, Env};
 use crate::doctor::{self, Cgroups, Facts, Probes, Trouble};
-use crate::event::ProbeState;
-use crate::source::kernel::{self, Kernel, LoadError, Options, Rights};
+use crate::source::kernel::{self, Kernel, LoadError, Rights};
 use crate::source::procfs::{Procfs, ProcfsError};
 
 /// The code that the command ends with, once it has said why.
@@ -25,7 +24,7 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
 
 fn gather(config: &Config) -> Facts {
     let procfs = Procfs::new(&config.host.proc, &config.host.sys);
-    let options = Options {
+    let options = kernel::Options {
         v1: procfs.as_ref().ok().and_then(Procfs::v1),
         ..config.kernel.options()
     };
@@ -38,8 +37,12 @@ fn gather(config: &Config) -> Facts {
             Err(error) => Err(of_load(error)),
         },
         rights: Rights::read(),
-        probes: match load(&options) {
-            Ok(states) => Probes::Tried(states),
+        // Dropped at once: that detaches them.
+        probes: match Kernel::load(&options) {
+            Ok(kernel) => Probes::Tried {
+                states: kernel.probes().to_vec(),
+                shrunk: kernel.shrunk(),
+            },
             Err(error) => Probes::Refused {
                 trouble: of_load(&error),
                 fitting: fitting.unwrap_or_default(),
@@ -52,15 +55,12 @@ fn gather(config: &Config) -> Facts {
             }),
             Err(error) => Err(of_procfs(&error)),
         },
-        shows_others: std::fs::read(proc.join("1/stat")).is_ok(),
+        // Ourselves, and any other.
+        shows_others: privileges::shown(&proc) > 1,
         proc,
         now: clock::now(),
         wall_offset: clock::wall_offset(),
     }
-}
-
-fn load(options: &Options) -> Result<Vec<(String, ProbeState)>, LoadError> {
-    Ok(Kernel::load(options)?.probes().to_vec())
 }
 
 fn release(proc: &Path) -> Result<String, String> {

@@ -16,7 +16,7 @@ use crate::sink::metrics::Metrics;
 use crate::sink::metrics::push::{Push, push};
 use crate::sink::otlp;
 
-use super::RuntimeError;
+use super::{RuntimeError, privileges};
 
 /// The exporters that run beside the loop.
 pub struct Export {
@@ -37,7 +37,7 @@ impl Export {
 
     fn with(
         config: &Config,
-        metrics: impl FnOnce(Resource, Option<(Push, Duration)>, usize) -> Result<Metrics, OTelSdkError>,
+        metrics: impl FnOnce(Resource, Option<(Push, Duration)>, usize) -> Result<Metrics, OTelSdkError> + Send,
     ) -> Result<Export, RuntimeError> {
         let traces = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
             Some(settings) => Some(otlp::start(settings).map_err(wrong)?),
@@ -47,8 +47,9 @@ impl Export {
             Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
             None => None,
         };
-        let metrics =
-            metrics(own_resource(config), push, config.limits.workloads).map_err(RuntimeError::os("start the metrics"))?;
+        // The SDK pushes metrics from a thread of its own.
+        let metrics = privileges::without(|| metrics(own_resource(config), push, config.limits.workloads))
+            .map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
             metrics.follow_export(sink.clone());
         }

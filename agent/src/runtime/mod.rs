@@ -205,6 +205,9 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         ..config.kernel.options()
     };
     let mut kernel = Kernel::load(&options)?;
+    if let Some((less, remedy)) = kernel.shrunk() {
+        tracing::warn!("{less}; {remedy}");
+    }
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
     if let (Some(_), Some(node)) = (&pods, &config.kubernetes.node_name) {
         // A pod's own host name is the pod's.
@@ -287,8 +290,8 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
 
 /// Before the threads of the terminal are started: each has what the one that starts it has.
 fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
-    // /proc mounted with hidepid=ptraceable shows a process that has more than we have to CAP_SYS_PTRACE only: init, for one.
-    let init = proc.join("1/stat");
+    // Mounted with hidepid /proc may show the machine's processes to CAP_SYS_PTRACE only; that some end meanwhile is no sign of it.
+    let before = privileges::shown(proc);
     let dropped = privileges::drop_all_but(&mut [
         Need {
             any_of: &[Capability::CAP_BPF, Capability::CAP_SYS_ADMIN],
@@ -296,7 +299,7 @@ fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
         },
         Need {
             any_of: &[Capability::CAP_SYS_PTRACE],
-            works: &mut || std::fs::read(&init).is_ok(),
+            works: &mut || privileges::shown(proc) > before / 2,
         },
     ]);
     match dropped {

@@ -3,8 +3,11 @@
 //! Capabilities belong to threads. Those of the runtime give theirs up as they start; the main thread, on which files that the
 //! person named are read and the probes are loaded, when that is done, and every thread that it starts later has none.
 
+use std::path::Path;
+
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
+use tokio::runtime::Handle;
 
 /// What a thread goes on needing, where it does.
 pub struct Need<'n> {
@@ -48,6 +51,28 @@ pub fn drop_all() {
     let _ = drop_all_but(&mut []);
 }
 
+/// Does it on a thread that has no capability, so that the threads that it starts have none.
+pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let runtime = Handle::try_current().ok();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            drop_all();
+            let _entered = runtime.as_ref().map(Handle::enter);
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// How many processes `proc` shows to the calling thread: mounted with `hidepid` it shows few of them, or lists but does not tell.
+pub fn shown(proc: &Path) -> usize {
+    let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
+    let processes = entries.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    processes
+        .filter(|entry| std::fs::read(entry.path().join("stat")).is_ok())
+        .count()
+}
+
 fn keep(needs: &mut [Need<'_>]) -> Result<Vec<Capability>, CapsError> {
     let held = caps::read(None, CapSet::Effective)?;
     caps::clear(None, CapSet::Effective)?;
@@ -89,6 +114,30 @@ mod tests {
             // Again: there is nothing left to refuse.
             drop_all_but(&mut []).unwrap();
         });
+    }
+
+    #[test]
+    fn what_is_started_without_them_has_none() {
+        let held = caps::read(None, CapSet::Effective).unwrap();
+        let inner = without(|| {
+            std::thread::spawn(|| caps::read(None, CapSet::Permitted).unwrap())
+                .join()
+                .unwrap()
+        });
+        assert!(inner.is_empty());
+        assert_eq!(caps::read(None, CapSet::Effective).unwrap(), held);
+    }
+
+    #[test]
+    fn processes_are_counted_that_can_be_read() {
+        let proc = tempfile::tempdir().unwrap();
+        for name in ["1", "23", "self", "4x"] {
+            std::fs::create_dir(proc.path().join(name)).unwrap();
+        }
+        std::fs::write(proc.path().join("23/stat"), "23 (x) S").unwrap();
+        std::fs::write(proc.path().join("4x/stat"), "").unwrap();
+        assert_eq!(shown(proc.path()), 1);
+        assert_eq!(shown(&proc.path().join("none")), 0);
     }
 
     #[test]

@@ -22,6 +22,9 @@ mod remedy {
     pub const REBUILD: &str = "rebuild it with `cargo xtask build`";
 }
 
+/// Where the probes have less memory than they can use.
+pub(super) const MORE_MEMLOCK: &str = "allow 16 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
+
 /// Why no probe could be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {

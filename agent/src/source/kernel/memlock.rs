@@ -87,9 +87,16 @@ impl Sizes {
         capacity::ALL.into_iter().map(move |(name, most)| (name, most >> self.shift))
     }
 
-    /// Of all tables alike: 1 is all, 2 half of it.
-    pub fn divisor(self) -> u32 {
-        1 << self.shift
+    /// In words; None where it is all of it.
+    pub fn shrunk(self) -> Option<String> {
+        (self.shift > 0).then(|| {
+            format!(
+                "the locked-memory limit (RLIMIT_MEMLOCK) that kernels before 5.11 count does not hold all that the probes can use: \
+                 their tables are 1/{} of it, and the ring buffer has {} KiB; what finds no room is counted, and makes verdicts unknown",
+                1 << self.shift,
+                self.ring_bytes >> 10
+            )
+        })
     }
 }
 
@@ -116,7 +123,9 @@ mod tests {
             rings.push(sizes.ring_bytes);
         }
         assert_eq!(rings, [8192, 4096, 2048, 1024, 512, 256, 128, 64].map(|kib| kib << 10));
-        assert_eq!(sizes.divisor(), 16);
+        let words = sizes.shrunk().unwrap();
+        assert!(words.contains(" 1/16 ") && words.contains(" 64 KiB"), "{words}");
+        assert_eq!(Sizes::all(8 << 20).shrunk(), None);
         assert!(sizes.tables().all(|(name, entries)| entries >= 1024 && !name.is_empty()));
         assert_eq!(Sizes::all(4096).smaller().map(|s| s.ring_bytes), Some(4096));
     }

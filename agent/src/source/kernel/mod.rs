@@ -65,7 +65,7 @@ impl Default for Options {
 /// The loaded probes. Dropping it detaches them.
 pub struct Kernel {
     ring: Ring,
-    ring_bytes: u32,
+    sizes: Sizes,
     /// Of the tasks' cgroups in all records.
     hierarchy: u32,
     watched: HashMap<MapData, u64, u32>,
@@ -111,22 +111,18 @@ impl Kernel {
         };
         drop((layout, types));
         give_back();
-        if loaded.is_ok() && sizes.divisor() > 1 {
-            tracing::warn!(
-                ring_bytes = sizes.ring_bytes,
-                "the locked-memory limit (RLIMIT_MEMLOCK) of this kernel does not hold all that the probes can use: their tables are \
-                 1/{} of it, and the ring buffer is smaller; what finds no room is counted, and makes verdicts unknown. Allow 16 MiB \
-                 (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE",
-                sizes.divisor()
-            );
-        }
         loaded
+    }
+
+    /// What could not be had of the memory that the probes can use, and the remedy; None where they have all of it.
+    pub fn shrunk(&self) -> Option<(String, &'static str)> {
+        self.sizes.shrunk().map(|words| (words, error::MORE_MEMLOCK))
     }
 
     fn load_sized(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) -> Result<Kernel, LoadError> {
         let mut ebpf = load_object(options, sizes, layout, types)?;
         let mut kernel = Kernel {
-            ring_bytes: sizes.ring_bytes,
+            sizes,
             hierarchy: options.v1.as_ref().map_or(0, |v1| v1.hierarchy.into()),
             ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
@@ -364,7 +360,7 @@ impl Kernel {
     pub fn ring_records(&self) -> usize {
         // The kernel's own header of each (BPF_RINGBUF_HDR_SZ), and the smallest record.
         const LEAST: usize = 8 + size_of::<CgroupRmdir>();
-        self.ring_bytes as usize / LEAST
+        self.sizes.ring_bytes as usize / LEAST
     }
 }
 
