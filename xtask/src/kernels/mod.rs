@@ -4,6 +4,7 @@
 //! `epitaph-tests`' program `guest`; here it is packed, booted and counted. Kernels live in the cache, nothing is installed
 //! but QEMU, busybox and cpio.
 
+pub mod btf;
 mod initramfs;
 pub mod packages;
 mod vm;
@@ -30,11 +31,11 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
+pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
-    let list = args.contains("--list");
+    let (list, btf) = (args.contains("--list"), args.contains("--btf"));
     let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
     let command: Option<String> = args.opt_value_from_str("--run")?;
     let extra: Vec<PathBuf> = args.values_from_str("--with")?;
@@ -44,6 +45,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         names.push(name);
     }
     done(args)?;
+    if btf {
+        return show_btf();
+    }
     ensure!(
         command.is_some() || extra.is_empty(),
         "--with is for --run: without it the guest has what it needs"
@@ -80,6 +84,16 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         totals.push((kernel.upstream.as_str(), boot(kernel, &image, &initramfs, deadline)?));
     }
     Ok(verdict(&totals))
+}
+
+/// Takes every kernel's BTF out of its package, for the tests that need no machine; prints where it is.
+fn show_btf() -> Result<ExitCode> {
+    let extracted = btf::of_every_series()?;
+    for (kernel, why) in &extracted.missing {
+        shell::say(format_args!("without kernel {kernel}: {why}"));
+    }
+    println!("{}", extracted.dir.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What runs inside.

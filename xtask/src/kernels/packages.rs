@@ -27,6 +27,9 @@ const SUITES: [&str; 8] = [
 ];
 const SECURITY: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
 
+/// A long-term series keeps its number for years while fields and arguments are ported back to it, and users run all of it.
+const EARLY: &str = "5.10";
+
 /// A kernel that the archive offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
@@ -35,7 +38,8 @@ pub struct Package {
     /// `6.12.117`, as `uname` and changelogs say it; `7.3~rc7` for a candidate.
     pub upstream: String,
     name: String,
-    version: String,
+    /// `6.12.117-1~deb12u1`
+    pub version: String,
 }
 
 impl Package {
@@ -90,6 +94,25 @@ impl Apt {
     /// # Errors
     /// apt-cache fails, or knows no kernel.
     pub fn series(&self) -> Result<Vec<Package>> {
+        Ok(newest(&self.packages()?))
+    }
+
+    /// As [`Apt::series`], and before them the oldest kernel of the series [`EARLY`] that is still offered.
+    ///
+    /// # Errors
+    /// As [`Apt::series`].
+    pub fn series_and_early(&self) -> Result<Vec<Package>> {
+        let packages = self.packages()?;
+        let mut chosen = newest(&packages);
+        let early = packages.iter().filter(|package| package.series == EARLY);
+        let early = early.min_by(|a, b| a.rank().cmp(&b.rank())).cloned();
+        if let Some(early) = early.filter(|early| !chosen.contains(early)) {
+            chosen.insert(0, early);
+        }
+        Ok(chosen)
+    }
+
+    fn packages(&self) -> Result<Vec<Package>> {
         let names = shell::read(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
         let names: Vec<&str> = names
             .lines()
@@ -100,15 +123,7 @@ impl Apt {
             "apt knows no cloud kernel: is the Debian archive reachable?"
         );
         let stanzas = shell::read(self.command("apt-cache").arg("show").args(&names))?;
-        let mut newest: BTreeMap<Vec<u32>, Package> = BTreeMap::new();
-        for package in stanzas.split("\n\n").filter_map(parse) {
-            let key = package.series.split('.').map(|part| part.parse().unwrap_or(0)).collect();
-            match newest.get(&key) {
-                Some(known) if known.rank() >= package.rank() => {}
-                _ => drop(newest.insert(key, package)),
-            }
-        }
-        Ok(newest.into_values().collect())
+        Ok(stanzas.split("\n\n").filter_map(parse).collect())
     }
 
     /// The package's kernel image, fetched and unpacked unless an earlier run did.
@@ -230,6 +245,19 @@ fn archives(uris: &str, codename: &str) -> Option<(String, Option<String>)> {
     let main = mains.iter().find(|base| updates.contains(base)).or(mains.first())?;
     let security = of(&format!("{codename}-security")).first().map(|base| (*base).to_owned());
     Some(((*main).to_owned(), security))
+}
+
+/// The newest of every series, oldest series first.
+fn newest(packages: &[Package]) -> Vec<Package> {
+    let mut newest: BTreeMap<Vec<u32>, &Package> = BTreeMap::new();
+    for package in packages {
+        let key = package.series.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+        match newest.get(&key) {
+            Some(known) if known.rank() >= package.rank() => {}
+            _ => drop(newest.insert(key, package)),
+        }
+    }
+    newest.into_values().cloned().collect()
 }
 
 fn bears_version(name: &str) -> bool {

@@ -2,10 +2,11 @@
 //!
 //! *Architecture invariant*: bytes go out, ids come in. What a record means is decode's business.
 
-mod btf;
+pub mod btf;
 mod error;
-mod probes;
+pub mod probes;
 mod ring;
+mod verifier;
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, watch};
 
@@ -22,6 +23,7 @@ use btf::Layout;
 pub use error::{LoadError, MapError};
 use probes::{Choice, PROBES, Probe};
 use ring::Ring;
+pub use verifier::verify;
 
 /// Every kernel gives the root of the v2 hierarchy this id (5.10 to 7.3, mounted or not).
 const V2_ROOT: u64 = 1;
@@ -85,7 +87,7 @@ impl Kernel {
             Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
         error::raise_memlock();
         let ring_bytes = ring_bytes(options)?;
-        let mut ebpf = load_object(options, ring_bytes, &layout, &types)?;
+        let mut ebpf = load_object(options, ring_bytes, &layout, &types, VerifierLogLevel::default())?;
 
         let mut kernel = Kernel {
             ring_bytes,
@@ -291,12 +293,19 @@ fn ring_bytes(options: &Options) -> Result<u32, LoadError> {
         .ok_or(LoadError::RingSize(options.ring_bytes))
 }
 
-fn load_object(options: &Options, ring_bytes: u32, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
+fn load_object(
+    options: &Options,
+    ring_bytes: u32,
+    layout: &Layout,
+    types: &Btf,
+    log: VerifierLogLevel,
+) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
     EbpfLoader::new()
         .btf(Some(types))
+        .verifier_log_level(log)
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
         .override_global("REFUSED_BY_CLIENT", &by_client, true)
