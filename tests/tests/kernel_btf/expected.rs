@@ -9,11 +9,17 @@ const ALWAYS: Release = [0, 0, 0];
 const NEVER: Release = [u32::MAX; 3];
 
 /// Fields that only some kernels have, from the first release on and before the second. All other fields are in every kernel.
-const PARTLY: [(Field, Release, Release); 2] = [
+const PARTLY: [(Field, Release, Release); 4] = [
     // "sched: Change task_struct::state", 5.14.
     (TaskOldState, ALWAYS, [5, 14, 0]),
     (TaskState, [5, 14, 0], NEVER),
+    (SockCgroupTagged, ALWAYS, PORTED_BACK),
+    (SockCgroup, PORTED_BACK, NEVER),
 ];
+
+/// "bpf, cgroups: Fix cgroup v2 fallback on v1/v2 mixed mode" of 5.15 and the task among `mark_victim`'s arguments of 6.9 came to
+/// 5.10 after its 223 and before its 251; Debian has no package of those between.
+const PORTED_BACK: Release = [5, 10, 251];
 
 pub fn has_field(kernel: Release, field: Field) -> bool {
     PARTLY
@@ -44,7 +50,10 @@ pub const PROGRAMS: [(&str, &[Since]); 11] = [
     ("sched_process_exec", &[(ALWAYS, "process_exec", "process_exec")]),
     (
         "mark_victim",
-        &[(ALWAYS, "mark_victim_task", "mark_victim_task")],
+        &[
+            (ALWAYS, "mark_victim_pid", "mark_victim_pid"),
+            (PORTED_BACK, "mark_victim_task", "mark_victim_task"),
+        ],
     ),
     ("signal_deliver", &[(ALWAYS, "signal_deliver", "signal_deliver")]),
     ("signal_generate", &[(ALWAYS, "signal_generate", "signal_generate")]),

@@ -30,7 +30,10 @@ fn main() {
 fn extracted() -> Vec<(String, PathBuf)> {
     #[expect(clippy::disallowed_methods, reason = "set by cargo xtask test for this program alone")]
     let Some(dir) = std::env::var_os("EPITAPH_KERNEL_BTF") else {
-        skip("kernel-btf-all", "EPITAPH_KERNEL_BTF names no directory: `cargo xtask test` fills one");
+        skip(
+            "kernel-btf-all",
+            "EPITAPH_KERNEL_BTF names no directory: `cargo xtask test` fills one",
+        );
         return Vec::new();
     };
     let files = fs::read_dir(&dir).unwrap_or_else(|error| panic!("list {}: {error}", Path::new(&dir).display()));
@@ -54,7 +57,11 @@ fn packaged(release: Release, path: &Path) -> Result<(), Failed> {
     };
     for &field in Field::ALL {
         let has = layout.offsets()[field as usize] != ABSENT;
-        same(&place(field), has.to_string(), expected::has_field(release, field).to_string());
+        same(
+            &place(field),
+            has.to_string(),
+            expected::has_field(release, field).to_string(),
+        );
     }
     let names: Vec<&str> = PROBES.iter().map(|probe| probe.tracepoint).collect();
     let known: Vec<&str> = expected::PROGRAMS.iter().map(|(tracepoint, _)| *tracepoint).collect();

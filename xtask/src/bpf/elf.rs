@@ -41,7 +41,10 @@ mod tests {
     fn sections_of_this_very_program() {
         let me = std::fs::read("/proc/self/exe").unwrap();
         assert!(section(&me, ".text").is_some_and(|text| text.len() > 4096));
-        assert!(section(&me, ".comment").is_some_and(|text| text.is_ascii()), "the compilers' names");
+        assert!(
+            section(&me, ".comment").is_some_and(|text| text.is_ascii()),
+            "the compilers' names"
+        );
         assert!(section(&me, ".BTF").is_none());
     }
 

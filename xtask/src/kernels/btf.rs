@@ -44,7 +44,7 @@ impl Extracted {
     }
 }
 
-/// Of the kernels of [`Apt::series_and_early`]. What cannot be fetched is no error.
+/// Of the kernels of [`Apt::series`]. What cannot be fetched is no error.
 ///
 /// # Errors
 /// A kernel that was fetched cannot be taken apart: then this file has to learn something.
@@ -97,7 +97,7 @@ fn unpackers() -> Result<()> {
 
 fn offered(cache: &Path) -> Result<(Apt, Vec<Package>)> {
     let apt = Apt::open(cache)?;
-    let known = apt.series_and_early()?;
+    let known = apt.series()?;
     Ok((apt, known))
 }
 

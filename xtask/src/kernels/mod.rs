@@ -225,7 +225,10 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<Vec<&'k Package>
         return Ok(known.iter().filter(|kernel| by_default(kernel, known)).collect());
     }
     let find = |name: &String| {
-        let found = known.iter().find(|kernel| kernel.series == *name || kernel.upstream == *name);
+        // From the newest on: a series' name means its newest.
+        let found = known
+            .iter()
+            .rfind(|kernel| kernel.series == *name || kernel.upstream == *name);
         let all = || {
             known
                 .iter()
@@ -240,5 +243,7 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<Vec<&'k Package>
 
 /// The fixed matrix, and whatever is newest on the day.
 fn by_default(kernel: &Package, known: &[Package]) -> bool {
-    MATRIX.contains(&kernel.series.as_str()) || known.iter().rev().take(2).any(|newest| newest == kernel)
+    let of_series = known.iter().rfind(|newest| newest.series == kernel.series);
+    let named = MATRIX.contains(&kernel.series.as_str()) && of_series == Some(kernel);
+    named || known.iter().rev().take(2).any(|newest| newest == kernel)
 }

@@ -89,27 +89,12 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The newest kernel of every series, oldest series first.
+    /// The newest kernel of every series, oldest series first, and before them the oldest of the series [`EARLY`].
     ///
     /// # Errors
     /// apt-cache fails, or knows no kernel.
     pub fn series(&self) -> Result<Vec<Package>> {
-        Ok(newest(&self.packages()?))
-    }
-
-    /// As [`Apt::series`], and before them the oldest kernel of the series [`EARLY`] that is still offered.
-    ///
-    /// # Errors
-    /// As [`Apt::series`].
-    pub fn series_and_early(&self) -> Result<Vec<Package>> {
-        let packages = self.packages()?;
-        let mut chosen = newest(&packages);
-        let early = packages.iter().filter(|package| package.series == EARLY);
-        let early = early.min_by(|a, b| a.rank().cmp(&b.rank())).cloned();
-        if let Some(early) = early.filter(|early| !chosen.contains(early)) {
-            chosen.insert(0, early);
-        }
-        Ok(chosen)
+        Ok(chosen(&self.packages()?))
     }
 
     fn packages(&self) -> Result<Vec<Package>> {
@@ -247,7 +232,16 @@ fn archives(uris: &str, codename: &str) -> Option<(String, Option<String>)> {
     Some(((*main).to_owned(), security))
 }
 
-/// The newest of every series, oldest series first.
+fn chosen(packages: &[Package]) -> Vec<Package> {
+    let mut chosen = newest(packages);
+    let early = packages.iter().filter(|package| package.series == EARLY);
+    let early = early.min_by(|a, b| a.rank().cmp(&b.rank())).cloned();
+    if let Some(early) = early.filter(|early| !chosen.contains(early)) {
+        chosen.insert(0, early);
+    }
+    chosen
+}
+
 fn newest(packages: &[Package]) -> Vec<Package> {
     let mut newest: BTreeMap<Vec<u32>, &Package> = BTreeMap::new();
     for package in packages {
@@ -336,5 +330,18 @@ mod tests {
         let (candidate, release) = (package("c", "7.3~rc7-1~exp1"), package("d", "7.3.4-1~bpo13+1"));
         assert_eq!((candidate.series.as_str(), candidate.upstream.as_str()), ("7.3", "7.3~rc7"));
         assert!(candidate.rank() < release.rank());
+    }
+    #[test]
+    fn the_oldest_of_the_early_series_comes_along() {
+        let of = |version: &str| parse(&format!("Package: linux-image-x\nVersion: {version}\n")).unwrap();
+        let packages = ["6.1.180-1", "5.10.262-1", "5.10.218-1", "6.1.192-2", "5.10.251-5"].map(of);
+        let versions = |packages: &[Package]| {
+            chosen(packages)
+                .into_iter()
+                .map(|package| package.version)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(versions(&packages), ["5.10.218-1", "5.10.262-1", "6.1.192-2"]);
+        assert_eq!(versions(&packages[1..2]), ["5.10.262-1"]);
     }
 }

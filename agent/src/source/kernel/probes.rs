@@ -83,10 +83,12 @@ const SOCKET: &[Field] = &[
     SockRcvSaddr,
     SockNet,
     SockErr,
-    SockCgroup,
     NetInum,
     InetSport,
 ];
+const SOCKET_CGROUP: &[Field] = &[SockCgroup];
+/// The same programs, early in 5.10.
+const SOCKET_CGROUP_TAGGED: &[Field] = &[SockCgroupTagged];
 const PACKET: &[Field] = &[SkbHead, SkbDev, SkbNetworkHeader, SkbTransportHeader, NetDeviceNet];
 
 use Argument::{Pointer, Value};
@@ -156,25 +158,40 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "inet_sock_set_state",
         kind: Kind::Tcp,
-        variants: &[one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET])],
+        variants: &[
+            one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET, SOCKET_CGROUP]),
+            one(
+                "inet_sock_set_state",
+                &[Pointer, Value, Value],
+                &[SOCKET, SOCKET_CGROUP_TAGGED],
+            ),
+        ],
     },
     Probe {
         tracepoint: SEND_RESET,
         kind: Kind::Tcp,
         variants: &[
-            one("tcp_send_reset_reason", &[Pointer, Pointer, Value], &[SOCKET, PACKET]),
-            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, PACKET]),
+            one(
+                "tcp_send_reset_reason",
+                &[Pointer, Pointer, Value],
+                &[SOCKET, SOCKET_CGROUP, PACKET],
+            ),
+            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, SOCKET_CGROUP, PACKET]),
+            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, SOCKET_CGROUP_TAGGED, PACKET]),
         ],
     },
     Probe {
         tracepoint: "tcp_receive_reset",
         kind: Kind::Tcp,
-        variants: &[one("tcp_receive_reset", &[Pointer], &[SOCKET])],
+        variants: &[
+            one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP]),
+            one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP_TAGGED]),
+        ],
     },
     Probe {
         tracepoint: "inet_sk_error_report",
         kind: Kind::Tcp,
-        variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET])],
+        variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET, SOCKET_CGROUP])],
     },
 ];
 
