@@ -78,8 +78,9 @@ fields! {
     SockNet = "sock" "__sk_common.skc_net.net",
     SockErr = "sock" "sk_err",
     SockSocket = "sock" "sk_socket",
-    /// A plain pointer; early 5.10 has a tagged integer in its place, under another name.
+    /// A plain pointer; early 5.10 has `SockCgroupTagged` in its place.
     SockCgroup = "sock" "sk_cgrp_data.cgroup",
+    SockCgroupTagged = "sock" "sk_cgrp_data.val",
     NetInum = "net" "ns.inum",
     InetSport = "tcp_sock" "inet_conn.icsk_inet.inet_sport",
     TcpLastReceived = "tcp_sock" "inet_conn.icsk_ack.lrcvtime",

@@ -178,6 +178,9 @@ fn probe_tests(program: &Path) -> anyhow::Result<u32> {
     // With --nocapture a test's own words stand between its name and its outcome.
     let mut running = None;
     for line in text.lines() {
+        if line.starts_with("verifier ") {
+            println!("{line}");
+        }
         if let Some((name, _)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
             running = Some(name);
         }

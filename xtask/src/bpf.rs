@@ -3,7 +3,7 @@
 //! The BPF target has no prebuilt core library, so its source must match the compiler: a nightly with rust-src, or Debian's
 //! pair of packages. The linker must match the compiler's LLVM; it is built once per machine.
 
-mod elf;
+pub mod elf;
 mod linker;
 mod toolchain;
 
@@ -47,7 +47,7 @@ pub fn build() -> Result<PathBuf> {
     let built = toolchain.target_dir().join(toolchain::TARGET).join("release/probes");
     let bytes = fs::read(&built).with_context(|| format!("reading the built object {}", built.display()))?;
     for section in [".BTF", ".BTF.ext"] {
-        if !elf::has_section(&bytes, section) {
+        if elf::section(&bytes, section).is_none() {
             bail!(
                 "{} has no section {section}: the linker was not asked for BTF, or the object holds no program",
                 built.display()

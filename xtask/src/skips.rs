@@ -27,6 +27,10 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no-kubernetes",
         "no kube-apiserver could be built: no Go, and no package of it",
     ),
+    (
+        "no-kernel-packages",
+        "some of Debian's kernels could not be fetched: no Debian, or no network",
+    ),
 ];
 
 pub struct Allowed {

@@ -36,12 +36,16 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     clippy()?;
     let jaeger = unless_no_go(jaeger::path(), "no-jaeger", &mut holding)?;
     let cluster_tools = unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)?;
+    let kernels = kernels::btf::of_every_series()?;
+    if !kernels.missing.is_empty() {
+        holding.insert("no-kernel-packages".into());
+    }
     let epitaph = Built::of(&["--all-targets"], "building the workspace and its tests")?.bin("epitaph")?;
     let allowed = Allowed::read(holding)?;
 
     let recorded = shell::root().join("target/xtask/skips.txt");
     fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
-    fs::write(&recorded, "").with_context(|| format!("emptying {}", recorded.display()))?;
+    fs::write(&recorded, kernels.skips()).with_context(|| format!("beginning {}", recorded.display()))?;
     let mut tally = Tally::default();
     let mut broken = 0;
     for (what, selection) in [
@@ -56,6 +60,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         cargo.arg("test").args(selection);
         without_telemetry_settings(&mut cargo);
         cargo.env("EPITAPH_BIN", &epitaph).env("EPITAPH_SKIPS", &recorded);
+        cargo.env("EPITAPH_KERNEL_BTF", &kernels.dir);
         for (name, path) in [("EPITAPH_JAEGER", &jaeger), ("EPITAPH_CLUSTER_TOOLS", &cluster_tools)] {
             match path {
                 Some(path) => cargo.env(name, path),

@@ -396,8 +396,26 @@ unsafe fn local_port(tcp: Ptr) -> u16 {
 #[inline(always)]
 unsafe fn socket_cgroup(sk: Ptr) -> u64 {
     unsafe {
+        if !has(Field::SockCgroup) {
+            return tagged_cgroup(sk);
+        }
         let cgroup: Ptr = Direct::get(sk, Field::SockCgroup);
         if cgroup.is_null() { 0 } else { cgroup_id::<Direct>(cgroup) }
+    }
+}
+
+/// Early 5.10 keeps what v1's net_cls and net_prio want of a socket in the pointer's place, and marks that (`sock_cgroup_ptr` in
+/// v5.10's include/linux/cgroup.h). Whose record that would be, nobody knows: it is lost.
+#[inline(always)]
+unsafe fn tagged_cgroup(sk: Ptr) -> u64 {
+    const TAGS: u64 = 3;
+    unsafe {
+        let tagged: u64 = Probed::get(sk, Field::SockCgroupTagged);
+        if tagged & TAGS != 0 {
+            maps::lost(Kind::Tcp);
+            return 0;
+        }
+        if tagged == 0 { 0 } else { cgroup_id::<Probed>(tagged as Ptr) }
     }
 }
 

@@ -1,5 +1,9 @@
 //! What can be loaded, what is lost, what can be watched.
 
+use std::collections::BTreeMap;
+
+use epitaph::source::kernel::verify;
+
 use super::*;
 
 #[test]
@@ -143,6 +147,80 @@ fn load_only() {
             println!("{:?}", kernel.probes());
         }
         Err(error) => println!("{error}"),
+    }
+}
+
+/// Most instructions of each program that the verifier may go through on any kernel: the largest count of those measured, and a
+/// quarter of it for what compilers and kernels to come will do. A program that needs more has lost a bound on a loop or on an
+/// offset, or is due for a split; the kernel itself refuses what takes it more than a million.
+const VERIFIER_BOUNDS: [(&str, u32); 14] = [
+    ("cgroup_mkdir", 1),
+    ("cgroup_rmdir", 1),
+    ("inet_sk_error_report", 1),
+    ("inet_sock_set_state", 1),
+    ("mark_victim_pid", 1),
+    ("mark_victim_task", 1),
+    ("process_exec", 1),
+    ("process_exit_group_dead", 1),
+    ("process_exit_live", 1),
+    ("signal_deliver", 1),
+    ("signal_generate", 1),
+    ("tcp_receive_reset", 1),
+    ("tcp_send_reset", 1),
+    ("tcp_send_reset_reason", 1),
+];
+
+/// Prints `verifier PROGRAM COUNT` for each, which `cargo xtask test kernels` shows of every kernel.
+#[test]
+fn the_verifier_goes_through_no_more_than_it_did() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let output = Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", "loading::verify_only", "--ignored", "--nocapture"])
+        .output()
+        .expect("start this program again");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    // With this kernel's settings and with those of the oldest, which make other paths of the same program.
+    let mut largest: BTreeMap<&str, u32> = BTreeMap::new();
+    for line in text.lines() {
+        if let ["verified", program, count] = line.split(' ').collect::<Vec<_>>()[..] {
+            let count = count.parse().unwrap_or_else(|_| panic!("{line}"));
+            let known = largest.entry(program).or_insert(count);
+            *known = count.max(*known);
+        }
+    }
+    // Off the line that the test runner has begun.
+    println!();
+    let mut beyond = Vec::new();
+    for (program, count) in &largest {
+        println!("verifier {program} {count}");
+        let bound = VERIFIER_BOUNDS.iter().find(|(name, _)| name == program);
+        let bound = bound.map_or(0, |(_, bound)| *bound);
+        if *count > bound {
+            beyond.push(format!("{program}: {count}, at most {bound}"));
+        }
+    }
+    assert!(beyond.is_empty(), "the verifier goes through too much of {beyond:?}");
+    let least = 10;
+    assert!(largest.len() >= least, "only {} programs: {text}", largest.len());
+}
+
+/// Run by the test above: it lets its process open no more files.
+#[test]
+#[ignore = "a part of the_verifier_goes_through_no_more_than_it_did"]
+fn verify_only() {
+    println!();
+    for oldest in [false, true] {
+        let options = Options {
+            oldest,
+            ..Options::default()
+        };
+        for (program, verified) in verify(&options).unwrap_or_else(|error| panic!("{error}")) {
+            match verified {
+                Ok(count) => println!("verified {program} {count}"),
+                Err(why) => panic!("{program}: {why}"),
+            }
+        }
     }
 }
 

@@ -1,11 +1,14 @@
-//! Just enough of 64-bit ELF to see which sections an object of this machine's byte order has.
+//! Just enough of 64-bit ELF to find a section of an object of this machine's byte order.
 
-/// Whether `elf` has a section of that name that is not empty. Anything malformed has none.
-pub fn has_section(elf: &[u8], name: &str) -> bool {
-    sections(elf).is_some_and(|sections| sections.iter().any(|(found, size)| *found == name.as_bytes() && *size > 0))
+/// What the section of that name holds; None where there is no such section, or nothing in it, or `elf` is malformed.
+pub fn section<'e>(elf: &'e [u8], name: &str) -> Option<&'e [u8]> {
+    let (_, at, size) = sections(elf)?.into_iter().find(|(found, ..)| *found == name.as_bytes())?;
+    let (at, size) = (usize::try_from(at).ok()?, usize::try_from(size).ok()?);
+    elf.get(at..at.checked_add(size)?).filter(|bytes| !bytes.is_empty())
 }
 
-fn sections(elf: &[u8]) -> Option<Vec<(&[u8], u64)>> {
+/// Name, offset and size of each.
+fn sections(elf: &[u8]) -> Option<Vec<(&[u8], u64, u64)>> {
     if !elf.starts_with(b"\x7fELF\x02") {
         return None;
     }
@@ -17,7 +20,7 @@ fn sections(elf: &[u8]) -> Option<Vec<(&[u8], u64)>> {
         let header = header(index)?;
         let name = usize::try_from(u32::from_ne_bytes(header.get(..4)?.try_into().ok()?)).ok()?;
         let name = elf.get(strings.checked_add(name)?..)?.split(|byte| *byte == 0).next()?;
-        Some((name, u64_at(header, 0x20)?))
+        Some((name, u64_at(header, 0x18)?, u64_at(header, 0x20)?))
     };
     (0..count).map(section).collect()
 }
@@ -32,21 +35,25 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::has_section;
+    use super::section;
 
     #[test]
     fn sections_of_this_very_program() {
         let me = std::fs::read("/proc/self/exe").unwrap();
-        assert!(has_section(&me, ".text"));
-        assert!(!has_section(&me, ".BTF"));
+        assert!(section(&me, ".text").is_some_and(|text| text.len() > 4096));
+        assert!(
+            section(&me, ".comment").is_some_and(|text| text.is_ascii()),
+            "the compilers' names"
+        );
+        assert!(section(&me, ".BTF").is_none());
     }
 
     #[test]
     fn a_cut_or_foreign_file_has_none() {
         let me = std::fs::read("/proc/self/exe").unwrap();
         for len in [0, 4, 5, 0x28, 0x40, me.len() / 2] {
-            assert!(!has_section(&me[..len], ".text"), "{len}");
+            assert!(section(&me[..len], ".text").is_none(), "{len}");
         }
-        assert!(!has_section(b"#!/bin/sh\n", ".text"));
+        assert!(section(b"#!/bin/sh\n", ".text").is_none());
     }
 }

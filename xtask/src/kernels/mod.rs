@@ -4,6 +4,7 @@
 //! `epitaph-tests`' program `guest`; here it is packed, booted and counted, and its row held to that of `docs/kernels.md`.
 //! Kernels live in the cache, nothing is installed but QEMU, busybox and cpio.
 
+pub mod btf;
 mod cgroups;
 mod initramfs;
 pub mod packages;
@@ -41,12 +42,12 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] \
+pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] \
                          [KERNEL… | running]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed, or a row is not as expected.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
-    let list = args.contains("--list");
+    let (list, btf) = (args.contains("--list"), args.contains("--btf"));
     let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
     let cgroups: Layout = args.opt_value_from_str("--cgroups")?.unwrap_or_default();
     let command: Option<String> = args.opt_value_from_str("--run")?;
@@ -57,6 +58,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         names.push(name);
     }
     done(args)?;
+    if btf {
+        return show_btf();
+    }
     ensure!(
         command.is_some() || extra.is_empty(),
         "--with is for --run: without it the guest has what it needs"
@@ -106,6 +110,16 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     }
     let played = if stories.is_empty() { Played::All } else { Played::Some };
     table::verdict(measured, played, update)
+}
+
+/// Takes every kernel's BTF out of its package, for the tests that need no machine; prints where it is.
+fn show_btf() -> Result<ExitCode> {
+    let extracted = btf::of_every_series()?;
+    for (kernel, why) in &extracted.missing {
+        shell::say(format_args!("without kernel {kernel}: {why}"));
+    }
+    println!("{}", extracted.dir.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What runs inside.
@@ -228,7 +242,10 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<(Vec<&'k Package
         return Ok((known.iter().filter(|kernel| by_default(kernel, known)).collect(), true));
     }
     let find = |name: &'_ String| {
-        let found = known.iter().find(|kernel| kernel.series == *name || kernel.upstream == *name);
+        // From the newest on: a series' name means its newest.
+        let found = known
+            .iter()
+            .rfind(|kernel| kernel.series == *name || kernel.upstream == *name);
         let all = || {
             known
                 .iter()
@@ -244,5 +261,7 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<(Vec<&'k Package
 
 /// The fixed matrix, and whatever is newest on the day.
 fn by_default(kernel: &Package, known: &[Package]) -> bool {
-    MATRIX.contains(&kernel.series.as_str()) || known.iter().rev().take(2).any(|newest| newest == kernel)
+    let of_series = known.iter().rfind(|newest| newest.series == kernel.series);
+    let named = MATRIX.contains(&kernel.series.as_str()) && of_series == Some(kernel);
+    named || known.iter().rev().take(2).any(|newest| newest == kernel)
 }

@@ -27,6 +27,9 @@ const SUITES: [&str; 8] = [
 ];
 const SECURITY: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
 
+/// A long-term series keeps its number for years while fields and arguments are ported back to it, and users run all of it.
+const EARLY: &str = "5.10";
+
 /// A kernel that the archive offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
@@ -35,7 +38,8 @@ pub struct Package {
     /// `6.12.117`, as `uname` and changelogs say it; `7.3~rc7` for a candidate.
     pub upstream: String,
     name: String,
-    version: String,
+    /// `6.12.117-1~deb12u1`
+    pub version: String,
 }
 
 impl Package {
@@ -85,11 +89,15 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The newest kernel of every series, oldest series first.
+    /// The newest kernel of every series, oldest series first, and before them the oldest of the series [`EARLY`].
     ///
     /// # Errors
     /// apt-cache fails, or knows no kernel.
     pub fn series(&self) -> Result<Vec<Package>> {
+        Ok(chosen(&self.packages()?))
+    }
+
+    fn packages(&self) -> Result<Vec<Package>> {
         let names = shell::read(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
         let names: Vec<&str> = names
             .lines()
@@ -100,15 +108,7 @@ impl Apt {
             "apt knows no cloud kernel: is the Debian archive reachable?"
         );
         let stanzas = shell::read(self.command("apt-cache").arg("show").args(&names))?;
-        let mut newest: BTreeMap<Vec<u32>, Package> = BTreeMap::new();
-        for package in stanzas.split("\n\n").filter_map(parse) {
-            let key = package.series.split('.').map(|part| part.parse().unwrap_or(0)).collect();
-            match newest.get(&key) {
-                Some(known) if known.rank() >= package.rank() => {}
-                _ => drop(newest.insert(key, package)),
-            }
-        }
-        Ok(newest.into_values().collect())
+        Ok(stanzas.split("\n\n").filter_map(parse).collect())
     }
 
     /// The package's kernel image, fetched and unpacked unless an earlier run did.
@@ -232,6 +232,28 @@ fn archives(uris: &str, codename: &str) -> Option<(String, Option<String>)> {
     Some(((*main).to_owned(), security))
 }
 
+fn chosen(packages: &[Package]) -> Vec<Package> {
+    let mut chosen = newest(packages);
+    let early = packages.iter().filter(|package| package.series == EARLY);
+    let early = early.min_by(|a, b| a.rank().cmp(&b.rank())).cloned();
+    if let Some(early) = early.filter(|early| !chosen.contains(early)) {
+        chosen.insert(0, early);
+    }
+    chosen
+}
+
+fn newest(packages: &[Package]) -> Vec<Package> {
+    let mut newest: BTreeMap<Vec<u32>, &Package> = BTreeMap::new();
+    for package in packages {
+        let key = package.series.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+        match newest.get(&key) {
+            Some(known) if known.rank() >= package.rank() => {}
+            _ => drop(newest.insert(key, package)),
+        }
+    }
+    newest.into_values().cloned().collect()
+}
+
 fn bears_version(name: &str) -> bool {
     name.strip_prefix("linux-image-")
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -308,5 +330,18 @@ mod tests {
         let (candidate, release) = (package("c", "7.3~rc7-1~exp1"), package("d", "7.3.4-1~bpo13+1"));
         assert_eq!((candidate.series.as_str(), candidate.upstream.as_str()), ("7.3", "7.3~rc7"));
         assert!(candidate.rank() < release.rank());
+    }
+    #[test]
+    fn the_oldest_of_the_early_series_comes_along() {
+        let of = |version: &str| parse(&format!("Package: linux-image-x\nVersion: {version}\n")).unwrap();
+        let packages = ["6.1.180-1", "5.10.262-1", "5.10.218-1", "6.1.192-2", "5.10.251-5"].map(of);
+        let versions = |packages: &[Package]| {
+            chosen(packages)
+                .into_iter()
+                .map(|package| package.version)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(versions(&packages), ["5.10.218-1", "5.10.262-1", "6.1.192-2"]);
+        assert_eq!(versions(&packages[1..2]), ["5.10.262-1"]);
     }
 }

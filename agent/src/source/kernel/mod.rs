@@ -2,13 +2,14 @@
 //!
 //! *Architecture invariant*: bytes go out, ids come in. What a record means is decode's business.
 
-mod btf;
+pub mod btf;
 mod error;
 pub mod hello;
 mod memlock;
-mod probes;
+pub mod probes;
 mod rights;
 mod ring;
+mod verifier;
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, nested, watch};
 
@@ -27,6 +28,7 @@ use memlock::Sizes;
 use probes::{Choice, PROBES, Probe, StandIn};
 pub use rights::Rights;
 use ring::Ring;
+pub use verifier::verify;
 
 /// Every kernel gives the root of any hierarchy this id (5.10 to 7.3, mounted or not).
 const ROOT: u64 = 1;
@@ -120,7 +122,7 @@ impl Kernel {
     }
 
     fn load_sized(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) -> Result<Kernel, LoadError> {
-        let mut ebpf = load_object(options, sizes, layout, types)?;
+        let mut ebpf = load_object(options, sizes, layout, types, VerifierLogLevel::default())?;
         let mut kernel = Kernel {
             sizes,
             hierarchy: options.v1.as_ref().map_or(0, |v1| v1.hierarchy.into()),
@@ -405,7 +407,13 @@ fn ring_bytes(options: &Options) -> Result<u32, LoadError> {
         .ok_or(LoadError::RingSize(options.ring_bytes))
 }
 
-fn load_object(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) -> Result<Ebpf, LoadError> {
+fn load_object(
+    options: &Options,
+    sizes: Sizes,
+    layout: &Layout,
+    types: &Btf,
+    log: VerifierLogLevel,
+) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
@@ -423,6 +431,7 @@ fn load_object(options: &Options, sizes: Sizes, layout: &Layout, types: &Btf) ->
     }
     loader
         .btf(Some(types))
+        .verifier_log_level(log)
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
         .override_global("REFUSED_BY_CLIENT", &by_client, true)

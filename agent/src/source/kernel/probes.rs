@@ -87,10 +87,12 @@ const SOCKET: &[Field] = &[
     SockRcvSaddr,
     SockNet,
     SockErr,
-    SockCgroup,
     NetInum,
     InetSport,
 ];
+const SOCKET_CGROUP: &[Field] = &[SockCgroup];
+/// The same programs, early in 5.10.
+const SOCKET_CGROUP_TAGGED: &[Field] = &[SockCgroupTagged];
 const PACKET: &[Field] = &[SkbHead, SkbDev, SkbNetworkHeader, SkbTransportHeader, NetDeviceNet];
 
 use Argument::{Pointer, Value};
@@ -168,28 +170,43 @@ pub const PROBES: &[Probe] = &[
         tracepoint: SET_STATE,
         kind: Kind::Tcp,
         nested: Some("inet_sock_set_state_nested"),
-        variants: &[one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET])],
+        variants: &[
+            one("inet_sock_set_state", &[Pointer, Value, Value], &[SOCKET, SOCKET_CGROUP]),
+            one(
+                "inet_sock_set_state",
+                &[Pointer, Value, Value],
+                &[SOCKET, SOCKET_CGROUP_TAGGED],
+            ),
+        ],
     },
     Probe {
         tracepoint: SEND_RESET,
         kind: Kind::Tcp,
         nested: None,
         variants: &[
-            one("tcp_send_reset_reason", &[Pointer, Pointer, Value], &[SOCKET, PACKET]),
-            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, PACKET]),
+            one(
+                "tcp_send_reset_reason",
+                &[Pointer, Pointer, Value],
+                &[SOCKET, SOCKET_CGROUP, PACKET],
+            ),
+            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, SOCKET_CGROUP, PACKET]),
+            one("tcp_send_reset", &[Pointer, Pointer], &[SOCKET, SOCKET_CGROUP_TAGGED, PACKET]),
         ],
     },
     Probe {
         tracepoint: "tcp_receive_reset",
         kind: Kind::Tcp,
         nested: None,
-        variants: &[one("tcp_receive_reset", &[Pointer], &[SOCKET])],
+        variants: &[
+            one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP]),
+            one("tcp_receive_reset", &[Pointer], &[SOCKET, SOCKET_CGROUP_TAGGED]),
+        ],
     },
     Probe {
         tracepoint: ERROR_REPORT,
         kind: Kind::Tcp,
         nested: None,
-        variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET])],
+        variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET, SOCKET_CGROUP])],
     },
 ];
 

@@ -1,0 +1,103 @@
+//! What each program costs the kernel's verifier.
+
+use aya::programs::{BtfTracePoint, ProgramError};
+use aya::{Btf, Ebpf, VerifierLogLevel};
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::btf::Layout;
+use super::error::{self, AttachError, LoadError};
+use super::memlock::{self, Sizes};
+use super::probes::{self, Choice, PROBES};
+use super::{Options, btf, load_object, ring_bytes};
+
+/// Has the running kernel's verifier look at every program that [`Kernel::load`](super::Kernel::load) would take: its name, and
+/// how many instructions the verifier went through on all its paths (the kernel's own limit is one million), or why it refuses
+/// the program. Nothing is attached, and nothing stays loaded.
+///
+/// For a process of its own: meanwhile no thread of it can open a file.
+///
+/// # Errors
+/// As [`Kernel::load`](super::Kernel::load).
+pub fn verify(options: &Options) -> Result<Vec<(&'static str, Result<u32, String>)>, LoadError> {
+    error::check_capabilities()?;
+    let path = options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into());
+    let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
+    let types = Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
+    let _raised = memlock::Raised::where_it_counts();
+    let sizes = Sizes::all(ring_bytes(options)?);
+    let mut ebpf = load_object(options, sizes, &layout, &types, VerifierLogLevel::STATS)?;
+
+    let _held = NoMoreFiles::hold().map_err(|errno| LoadError::Object(format!("cannot limit open files: {errno}")))?;
+    let chosen = PROBES.iter().flat_map(|probe| {
+        let own = match probe.choose(&layout, options.oldest) {
+            Choice::Program(program) => Some(program),
+            Choice::Unsupported(_) => None,
+        };
+        let nested = own.and(probe.nested);
+        own.into_iter().chain(nested).map(|program| (program, probe.tracepoint))
+    });
+    Ok(chosen
+        .map(|(program, tracepoint)| (program, instructions(&mut ebpf, program, tracepoint, &types)))
+        .collect())
+}
+
+/// The verifier counts in its log, the only place where kernels before 5.16 tell it; and of the log, aya shows what belongs to a
+/// failure. A program that only lacks a file descriptor has been verified to its end.
+fn instructions(ebpf: &mut Ebpf, program: &str, tracepoint: &str, types: &Btf) -> Result<u32, String> {
+    let refusal = |error: AttachError| error::chain(&error);
+    let loaded: &mut BtfTracePoint = ebpf
+        .program_mut(program)
+        .ok_or_else(|| refusal(AttachError::Missing(program.to_owned())))?
+        .try_into()
+        .map_err(|error: ProgramError| refusal(error.into()))?;
+    match loaded.load(tracepoint, types) {
+        Err(ProgramError::LoadError { io_error, verifier_log }) if io_error.raw_os_error() == Some(Errno::EMFILE as i32) => {
+            let log = verifier_log.to_string();
+            processed(&log).ok_or_else(|| format!("the verifier's log does not say how much it processed: {log:?}"))
+        }
+        Err(error) => Err(refusal(error.into())),
+        Ok(()) => Err("it was loaded although no file could be opened".to_owned()),
+    }
+}
+
+/// Of `processed 3148 insns (limit 1000000) max_states_per_insn 4 ...`.
+fn processed(log: &str) -> Option<u32> {
+    let mut words = log.lines().rev().find_map(|line| line.strip_prefix("processed "))?.split(' ');
+    let count = words.next()?.parse().ok()?;
+    (words.next() == Some("insns")).then_some(count)
+}
+
+/// While it lives, this process gets no new file descriptor.
+struct NoMoreFiles {
+    before: u64,
+    hard: u64,
+}
+
+impl NoMoreFiles {
+    fn hold() -> Result<NoMoreFiles, Errno> {
+        let (before, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, 0, hard)?;
+        Ok(NoMoreFiles { before, hard })
+    }
+}
+
+impl Drop for NoMoreFiles {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, self.before, self.hard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::processed;
+
+    #[test]
+    fn the_verifiers_last_word_is_the_count() {
+        let log = "verification time 2042 usec\nstack depth 328+0\nprocessed 3148 insns (limit 1000000) max_states_per_insn 4 \
+                   total_states 190 peak_states 190 mark_read 18\n";
+        assert_eq!(processed(log), Some(3148));
+        assert_eq!(processed(""), None);
+        assert_eq!(processed("processed many insns\n"), None);
+    }
+}
