@@ -114,14 +114,7 @@ fn next_id(command: libc::c_long, id: u32) -> Result<Option<u32>> {
     let mut attributes = [id, 0, 0];
     #[expect(unsafe_code, reason = "there is no safe form of bpf(2) without a loader")]
     // SAFETY: the kernel reads and writes as many bytes as it is told, of an array that is ours.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            attributes.as_mut_ptr(),
-            std::mem::size_of_val(&attributes),
-        )
-    };
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(&attributes)) };
     match result {
         0 => Ok(Some(attributes[1])),
         _ => match Error::last_os_error() {
