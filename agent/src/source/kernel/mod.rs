@@ -153,11 +153,13 @@ impl Kernel {
         };
         kernel.watch(root, watch::CHILDREN).map_err(LoadError::Watch)?;
         for probe in PROBES {
-            let choice = match &options.v1 {
-                Some(_) if probe.kind == Kind::Tcp => Choice::Unsupported(NO_SOCKETS.to_owned()),
-                _ => probe.choose(layout, options.oldest),
+            let (choice, stand_in) = if options.v1.is_some() && probe.kind == Kind::Tcp {
+                (Choice::Unsupported(NO_SOCKETS.to_owned()), None)
+            } else {
+                let choice = probe.choose(layout, options.oldest);
+                let stand_in = probe.stand_in(&choice, layout, options.oldest);
+                (choice, stand_in)
             };
-            let stand_in = probe.stand_in(&choice, layout, options.oldest);
             let state = kernel.attach(choice, probe, types, sizes)?;
             let state = match stand_in {
                 Some(stand_in) => kernel.substituted(state, stand_in),
