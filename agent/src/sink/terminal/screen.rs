@@ -98,7 +98,8 @@ fn read_keys(stop: &AtomicBool, acts: &mpsc::Sender<Act>) {
 fn act(event: Event) -> Option<Act> {
     match event {
         Event::Key(key) if key.kind == KeyEventKind::Press && matches!(key.code, KeyCode::Char('q' | 'Q')) => Some(Act::Quit),
-        Event::Resize(columns, _) => Some(Act::Resize { columns }),
+        // Our own hello is told as one, too; a terminal that does not say its size then has 0.
+        Event::Resize(columns, _) if columns > 0 => Some(Act::Resize { columns }),
         _ => None,
     }
 }
@@ -137,5 +138,6 @@ mod tests {
         assert_eq!(key('q'), Some(Act::Quit));
         assert_eq!(key('x'), None);
         assert_eq!(act(Event::Resize(40, 10)), Some(Act::Resize { columns: 40 }));
+        assert_eq!(act(Event::Resize(0, 0)), None);
     }
 }
