@@ -189,7 +189,7 @@ impl Scope {
         if limit.is_none() && is_v2 {
             scope.others.clear();
         }
-        scope.dirs().try_for_each(make)?;
+        scope.directories().try_for_each(make)?;
         match (limit, &mounts.memory, &mounts.v2) {
             (None, ..) => {}
             (Some(_), Memory::None(reason), _) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
