@@ -366,3 +366,17 @@ impl Writer<Vec<u8>> {
         self.out.len()
     }
 }
+
+#[test]
+fn an_observation_written_before_v1_was_told_apart_is_read() {
+    let read = |cgroups: &str| {
+        let text = format!(
+            r#"{{"boot_id":"b","host":"h","kernel":"6.1","wall_offset":0,"since":5,{cgroups}}}"#
+        );
+        serde_json::from_str::<Observation>(&text).unwrap().cgroups
+    };
+    assert_eq!(read(r#""hybrid":false"#), CgroupMode::V2);
+    assert_eq!(read(r#""hybrid":true"#), CgroupMode::Hybrid);
+    assert_eq!(read(r#""cgroups":"hybrid""#), CgroupMode::Hybrid);
+    assert_eq!(read(r#""cgroups":{"v1":4}"#), CgroupMode::V1(4));
+}
