@@ -37,11 +37,15 @@ const PROBES: [(&str, (u32, u32)); 11] = [
     ("tcp_send_reset", (4, 15)),
 ];
 
-/// `guest AGENT [--tests PROGRAM] [STORY]…`, or `guest die HOW` for what dies in it. The exit code.
+/// `guest AGENT [--tests PROGRAM] [STORY]…`; `guest privileges AGENT` for that part alone; `guest die HOW` for what dies in it. The
+/// exit code.
 pub fn main(args: &[String]) -> i32 {
     let mut args = args.iter().map(String::as_str).collect::<Vec<_>>();
     if let ["die", how] = args[..] {
         return danger::die(how);
+    }
+    if let ["privileges", agent] = args[..] {
+        return i32::from(part("privileges", privileges::play(Path::new(agent))) > 0);
     }
     let tests = args.iter().position(|arg| *arg == "--tests").map(|at| {
         let tests = args.get(at + 1).copied().unwrap_or_default();
@@ -52,21 +56,24 @@ pub fn main(args: &[String]) -> i32 {
         println!("fail the guest is told what to do: usage: guest AGENT [--tests PROGRAM] [STORY]...");
         return 64;
     };
-    let mut failed = 0;
-    let mut part = |name: &str, done: anyhow::Result<u32>| match done {
-        Ok(fails) => failed += fails,
+    let mut failed = part("the agent under danger", under_danger(Path::new(agent)));
+    failed += part("privileges", privileges::play(Path::new(agent)));
+    if let Some(tests) = tests {
+        failed += part("the probes' own tests", probe_tests(Path::new(tests)));
+    }
+    failed += part("the stories", play(Path::new(agent), stories));
+    i32::from(failed > 0)
+}
+
+/// How many of its checks failed; a part that cannot be made is one.
+fn part(name: &str, done: anyhow::Result<u32>) -> u32 {
+    match done {
+        Ok(fails) => fails,
         Err(error) => {
             println!("fail {name}: {error:#}");
-            failed += 1;
+            1
         }
-    };
-    part("the agent under danger", under_danger(Path::new(agent)));
-    part("privileges", privileges::play(Path::new(agent)));
-    if let Some(tests) = tests {
-        part("the probes' own tests", probe_tests(Path::new(tests)));
     }
-    part("the stories", play(Path::new(agent), stories));
-    i32::from(failed > 0)
 }
 
 /// Judges the state of each probe, then plays what panics kernels whose probes are careless, and asks for a sign of life.
