@@ -25,11 +25,15 @@ const TO_OBSERVE: Duration = Duration::from_secs(180);
 const TO_JUDGE: Duration = Duration::from_secs(60);
 const TO_END: Duration = Duration::from_secs(30);
 
-/// `guest AGENT [--native] [--containers-in-v1] [--tests PROGRAM] [STORY]…`, or `guest die HOW` for what dies in it. The exit code.
+/// `guest AGENT [--native] [--containers-in-v1] [--tests PROGRAM] [STORY]…`; `guest privileges AGENT` for that part alone;
+/// `guest die HOW` for what dies in it. The exit code.
 pub fn main(args: &[String]) -> i32 {
     let mut args = args.iter().map(String::as_str).collect::<Vec<_>>();
     if let ["die", how] = args[..] {
         return danger::die(how);
+    }
+    if let ["privileges", agent] = args[..] {
+        return i32::from(part("privileges", privileges::play(Path::new(agent))) > 0);
     }
     let in_v1 = args.iter().position(|arg| *arg == "--containers-in-v1");
     let inhabitants = match in_v1.map(|at| args.remove(at)) {
@@ -52,29 +56,33 @@ pub fn main(args: &[String]) -> i32 {
     };
     let (mut failed, mut lost) = (0, row::Lost::default());
     let tainted = tainted();
-    let mut part = |name: &str, done: anyhow::Result<u32>| match done {
-        Ok(fails) => failed += fails,
-        Err(error) => {
-            println!("fail {name}: {error:#}");
-            failed += 1;
-        }
-    };
     if native {
         println!("skip danger: a kernel that does not stand it takes the machine with it, and this one is somebody's own");
     } else {
-        part("the agent under danger", under_danger(Path::new(agent), &mut lost));
-        part("privileges", privileges::play(Path::new(agent)));
+        failed += part("the agent under danger", under_danger(Path::new(agent), &mut lost));
+        failed += part("privileges", privileges::play(Path::new(agent)));
     }
     if let Some(tests) = tests {
-        part("the probes' own tests", probe_tests(Path::new(tests)));
+        failed += part("the probes' own tests", probe_tests(Path::new(tests)));
     }
-    part("the stories", play(Path::new(agent), stories, inhabitants, &mut lost));
+    failed += part("the stories", play(Path::new(agent), stories, inhabitants, &mut lost));
     // On somebody's own machine another may have done it.
     if !native {
-        part("the kernel is sound", tainted.and_then(is_still));
+        failed += part("the kernel is sound", tainted.and_then(is_still));
     }
     lost.print();
     i32::from(failed > 0)
+}
+
+/// How many of its checks failed; a part that cannot be made is one.
+fn part(name: &str, done: anyhow::Result<u32>) -> u32 {
+    match done {
+        Ok(fails) => fails,
+        Err(error) => {
+            println!("fail {name}: {error:#}");
+            1
+        }
+    }
 }
 
 /// What the kernel itself holds against its state: warnings and oopses among it.

@@ -370,9 +370,7 @@ impl Writer<Vec<u8>> {
 #[test]
 fn an_observation_written_before_v1_was_told_apart_is_read() {
     let read = |cgroups: &str| {
-        let text = format!(
-            r#"{{"boot_id":"b","host":"h","kernel":"6.1","wall_offset":0,"since":5,{cgroups}}}"#
-        );
+        let text = format!(r#"{{"boot_id":"b","host":"h","kernel":"6.1","wall_offset":0,"since":5,{cgroups}}}"#);
         serde_json::from_str::<Observation>(&text).unwrap().cgroups
     };
     assert_eq!(read(r#""hybrid":false"#), CgroupMode::V2);

@@ -244,7 +244,8 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     // Taken last: an error before it is shown on the terminal as it was.
     let live_view = show.as_ref().is_some_and(Show::is_live);
     let (screen, acts) = if live_view {
-        let (screen, acts) = Screen::enter().map_err(RuntimeError::os("take the terminal (--output text does without)"))?;
+        let (screen, acts) =
+            privileges::without(Screen::enter).map_err(RuntimeError::os("take the terminal (--output text does without)"))?;
         (Some(screen), acts)
     } else {
         (None, mpsc::channel(1).1)
@@ -252,7 +253,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     let terminal = match show {
         Some(show) => {
             let form = if live_view { show.live_form() } else { show.stream_form() };
-            let output = Background::live(std::io::stdout(), FLUSH).map_err(no_output)?;
+            let output = privileges::without(|| Background::live(std::io::stdout(), FLUSH)).map_err(no_output)?;
             Some(terminal::Sink::new(output, form, show.filter))
         }
         None => None,
@@ -288,7 +289,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
     observed
 }
 
-/// Before the threads of the terminal are started: each has what the one that starts it has.
+/// Of the main thread: the others have none.
 fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
     // Mounted with hidepid /proc may show the machine's processes to CAP_SYS_PTRACE only; that some end meanwhile is no sign of it.
     let before = privileges::shown(proc);
