@@ -115,12 +115,14 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
         let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, &over)));
         let mut rows = several(stage, every.collect());
         if let Ok(rows) = &mut rows {
-            let again = rows.iter().filter(|row| row.rollout.sleep == Sleep::None);
-            let again = again.filter_map(|row| {
-                let seconds = u32::try_from(row.advised?).ok()?;
+            // Who takes the advice takes the longest that any of the pods got.
+            let again = servers.iter().filter_map(|&server| {
+                let of_server = rows.iter().filter(|row| row.rollout.server == server);
+                let seconds = u32::try_from(of_server.filter_map(|row| row.advised).max()?).ok()?;
                 Some(Rollout {
+                    server,
                     sleep: Sleep::Seconds(seconds),
-                    ..row.rollout
+                    late_proxy,
                 })
             });
             rows.extend(several(stage, again.collect())?);
@@ -294,7 +296,12 @@ fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
     if !hook.is_null() {
         merge(&mut server, json!({"lifecycle": {"preStop": hook}}));
     }
-    let template = pod(name, json!({"terminationGracePeriodSeconds": GRACE, "containers": [server]}));
+    // A sleep has to fit, as the advice says with it.
+    let grace = match rollout.sleep {
+        Sleep::Seconds(seconds) => GRACE.max(seconds + (GRACE - ENOUGH)),
+        Sleep::None | Sleep::Overrunning => GRACE,
+    };
+    let template = pod(name, json!({"terminationGracePeriodSeconds": grace, "containers": [server]}));
     let labels = json!({"story": name});
     let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": labels});
     vec![
