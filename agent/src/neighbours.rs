@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn alone_is_known_only_once_our_own_hello_came_back() {
         let mut us = Neighbours::new(US, 1);
-        assert_eq!(us.tick(at(0)).say, true);
+        assert!(us.tick(at(0)).say);
         assert_eq!(us.count(), None);
         us.hear(at(1), &hello(4711, US));
         assert_eq!((us.tick(at(1)), us.count()), (Act::default(), Some(0)));
