@@ -15,8 +15,10 @@ const START_SLACK: Duration = Duration::from_millis(20);
 const CANDIDATES: usize = 16;
 /// Exits of other processes kept while nothing else is going on.
 const EXITS: usize = 32;
-/// Refusals after a pod's container has ended count for so long at most.
+/// Refusals after a pod's container has ended count for so long at most, and until there was none for a while: a proxy or a client
+/// that had no CPU time for some seconds goes on afterwards.
 const REFUSED_ON: Duration = Duration::from_secs(30);
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Cgroups below a subject's own whose sockets were seen.
 const CGROUPS: usize = 16;
 
@@ -282,7 +284,7 @@ impl State {
             }
             Subject::Container { .. } | Subject::Unit { .. } => None,
         };
-        refused.map_or(due, |last| last.plus(linger).min(end.plus(REFUSED_ON)).max(due))
+        refused.map_or(due, |last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)).max(due))
     }
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a

@@ -223,6 +223,9 @@ impl Stage {
         for uid in &before {
             self.add(uid, &mut row)?;
         }
+        if !row.agrees() {
+            eprintln!("{rollout}: pods {before:?}; the clients' log: {log}");
+        }
         self.remove(&name, &client)?;
         Ok(row)
     }
