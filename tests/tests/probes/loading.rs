@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use epitaph::source::kernel::verify;
+use epitaph::source::kernel::{Verified, verify};
 
 use super::*;
 
@@ -211,8 +211,8 @@ fn verify_only() {
             oldest,
             ..Options::default()
         };
-        for (program, verified) in verify(&options).unwrap_or_else(|error| panic!("{error}")) {
-            match verified {
+        for Verified { program, instructions } in verify(&options).unwrap_or_else(|error| panic!("{error}")) {
+            match instructions {
                 Ok(count) => println!("verified {program} {count}"),
                 Err(why) => panic!("{program}: {why}"),
             }

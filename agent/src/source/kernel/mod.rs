@@ -23,7 +23,7 @@ use btf::Layout;
 pub use error::{LoadError, MapError};
 use probes::{Choice, PROBES, Probe};
 use ring::Ring;
-pub use verifier::verify;
+pub use verifier::{Verified, verify};
 
 /// Every kernel gives the root of the v2 hierarchy this id (5.10 to 7.3, mounted or not).
 const V2_ROOT: u64 = 1;
