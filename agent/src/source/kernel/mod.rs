@@ -28,7 +28,7 @@ use memlock::Sizes;
 use probes::{Choice, PROBES, Probe, StandIn};
 pub use rights::Rights;
 use ring::Ring;
-pub use verifier::verify;
+pub use verifier::{Verified, verify};
 
 /// Every kernel gives the root of any hierarchy this id (5.10 to 7.3, mounted or not).
 const ROOT: u64 = 1;

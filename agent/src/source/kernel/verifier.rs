@@ -11,15 +11,21 @@ use super::memlock::{self, Sizes};
 use super::probes::{self, Choice, PROBES};
 use super::{Options, btf, load_object, ring_bytes};
 
-/// Has the running kernel's verifier look at every program that [`Kernel::load`](super::Kernel::load) would take: its name, and
-/// how many instructions the verifier went through on all its paths (the kernel's own limit is one million), or why it refuses
-/// the program. Nothing is attached, and nothing stays loaded.
+/// What the verifier made of one program.
+pub struct Verified {
+    pub program: &'static str,
+    /// That it went through, on all paths (the kernel's own limit is one million); or why it refuses the program.
+    pub instructions: Result<u32, String>,
+}
+
+/// Has the running kernel's verifier look at every program that [`Kernel::load`](super::Kernel::load) would take. Nothing is
+/// attached, and nothing stays loaded.
 ///
 /// For a process of its own: meanwhile no thread of it can open a file.
 ///
 /// # Errors
 /// As [`Kernel::load`](super::Kernel::load).
-pub fn verify(options: &Options) -> Result<Vec<(&'static str, Result<u32, String>)>, LoadError> {
+pub fn verify(options: &Options) -> Result<Vec<Verified>, LoadError> {
     error::check_capabilities()?;
     let path = options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into());
     let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
@@ -38,7 +44,10 @@ pub fn verify(options: &Options) -> Result<Vec<(&'static str, Result<u32, String
         own.into_iter().chain(nested).map(|program| (program, probe.tracepoint))
     });
     Ok(chosen
-        .map(|(program, tracepoint)| (program, instructions(&mut ebpf, program, tracepoint, &types)))
+        .map(|(program, tracepoint)| Verified {
+            program,
+            instructions: instructions(&mut ebpf, program, tracepoint, &types),
+        })
         .collect())
 }
 
