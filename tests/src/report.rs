@@ -237,7 +237,10 @@ impl Case {
     fn check_connections(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
         if !self.role.tells_sockets {
             if judged["connections"]["observed"] != false {
-                differs.push(format!("connections: nobody can know whose they are: {}", judged["connections"]));
+                differs.push(format!(
+                    "connections: nobody can know whose they are: {}",
+                    judged["connections"]
+                ));
             }
             return;
         }

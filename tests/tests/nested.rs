@@ -144,7 +144,9 @@ fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
     container.wait()?;
     while told.last().is_none_or(|last: &Value| last["subject"]["id"] != outer.as_str()) {
         let line = next(&lines, &agent)?;
-        let is_ours = line["cgroup"].as_str().is_some_and(|path| path.starts_with(&format!("/{SLICE}/{scope}")));
+        let is_ours = line["cgroup"]
+            .as_str()
+            .is_some_and(|path| path.starts_with(&format!("/{SLICE}/{scope}")));
         if line["type"] == "termination" && is_ours {
             told.push(line);
         }

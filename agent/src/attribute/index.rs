@@ -170,7 +170,10 @@ impl Index {
             self.processes.insert_gone(now, fact.tgid);
             return;
         }
-        let recorded = fact.cgroups.iter().find(|(cgroup, _)| cgroup.hierarchy == self.root.hierarchy);
+        let recorded = fact
+            .cgroups
+            .iter()
+            .find(|(cgroup, _)| cgroup.hierarchy == self.root.hierarchy);
         if let Some((cgroup, path)) = recorded {
             self.insert_found(now, *cgroup, path);
         }

@@ -362,7 +362,10 @@ fn a_machine_with_v1_alone_is_read_by_the_hierarchy_of_its_records() {
         m.index.insert(m.now, &CgroupFact { cgroup, path });
     }
     // A container is known by the record alone.
-    assert_eq!((m.of(of_memory(42, 7)), m.asks(of_memory(42, 7))), ("container 4:7".to_owned(), vec![]));
+    assert_eq!(
+        (m.of(of_memory(42, 7)), m.asks(of_memory(42, 7))),
+        ("container 4:7".to_owned(), vec![])
+    );
     // A unit without a memory cgroup of its own, and what the root holds.
     for (pid, id) in [(43, 8), (44, 1)] {
         assert_eq!(m.asks(of_memory(pid, id)), [Question::Process(Pid(pid))]);

@@ -2,7 +2,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CgroupId, CgroupRmdir, CgroupMode, Event, Pid};
+use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
@@ -370,9 +370,7 @@ impl Writer<Vec<u8>> {
 #[test]
 fn an_observation_written_before_v1_was_told_apart_is_read() {
     let read = |cgroups: &str| {
-        let text = format!(
-            r#"{{"boot_id":"b","host":"h","kernel":"6.1","wall_offset":0,"since":5,{cgroups}}}"#
-        );
+        let text = format!(r#"{{"boot_id":"b","host":"h","kernel":"6.1","wall_offset":0,"since":5,{cgroups}}}"#);
         serde_json::from_str::<Observation>(&text).unwrap().cgroups
     };
     assert_eq!(read(r#""hybrid":false"#), CgroupMode::V2);

@@ -6,7 +6,8 @@ pub mod pods;
 
 use epitaph::attribute::{Attribution, ContainerId, Runtime, Subject};
 use epitaph::event::{
-    Boot, CgroupId, CgroupMode, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState, WallOffset,
+    Boot, CgroupId, CgroupMode, Comm, Disposition, ExitStatus, Kind, Observation, Pid, Signal, SignalResult, TargetState,
+    WallOffset,
 };
 use epitaph::termination::{
     Actor, Basis, Count, Gaps, Kill, ListenerClosed, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Termination,

@@ -12,7 +12,9 @@ use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
-use crate::event::{Boot, CgroupMode, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset};
+use crate::event::{
+    Boot, CgroupMode, Disposition, ExitStatus, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
+};
 use crate::render::id;
 use crate::render::text::escape;
 use crate::termination::{

@@ -8,7 +8,11 @@ use super::*;
 fn load() -> Option<(Probes, V1)> {
     let own = fs::read_to_string("/proc/self/cgroup").expect("cgroups");
     let v1 = ["memory", "pids"].iter().find_map(|controller| {
-        Path::new("/sys/fs/cgroup").join(controller).join("cgroup.procs").exists().then_some(())?;
+        Path::new("/sys/fs/cgroup")
+            .join(controller)
+            .join("cgroup.procs")
+            .exists()
+            .then_some(())?;
         let line = own.lines().find(|line| line.split(':').nth(1) == Some(controller))?;
         Some(V1 {
             hierarchy: line.split(':').next()?.parse().ok()?,
@@ -92,7 +96,10 @@ fn of_v1_alone_no_probe_of_sockets_is_attached_and_each_says_why() {
     }
     let cgroup = Cgroup::v1(&v1.controller).expect("it was there");
     let id = id(&cgroup, &v1);
-    probes.kernel.watch(id, watch::SELF).expect("it is of the hierarchy that the probes know");
+    probes
+        .kernel
+        .watch(id, watch::SELF)
+        .expect("it is of the hierarchy that the probes know");
     assert!(probes.kernel.arm(id).is_err(), "it has no sockets that the kernel could know");
     assert!(probes.kernel.watch(CgroupId::v2(id.id), watch::SELF).is_err());
 }

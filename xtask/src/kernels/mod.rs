@@ -34,7 +34,8 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
+pub const FLAGS: &str =
+    "[--list] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] [KERNEL…]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {

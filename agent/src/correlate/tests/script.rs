@@ -206,13 +206,17 @@ impl Parser {
     fn mkdir(&mut self, name: &str, like: Option<&str>) -> Event {
         let cgroup = self.cgroup(name);
         let shown = like.map_or(cgroup, |like| self.cgroup(like));
-        let inside = name.split_once('>').map(|(outer, _)| format!("{}/docker/{:0<64x}", self.paths[outer], cgroup.id));
+        let inside = name
+            .split_once('>')
+            .map(|(outer, _)| format!("{}/docker/{:0<64x}", self.paths[outer], cgroup.id));
         let pod = || name.split_once(':').map(|(pod, _)| self.api.path(pod, shown));
-        let path = inside.or_else(pod).unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
-            (Some(_), _) => format!("/system.slice/{name}"),
-            (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
-            (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
-        });
+        let path = inside
+            .or_else(pod)
+            .unwrap_or_else(|| match (name.strip_suffix(".service"), name.split_once('/')) {
+                (Some(_), _) => format!("/system.slice/{name}"),
+                (None, Some((unit, _))) => format!("/system.slice/{unit}/libpod-payload-{:0<64x}", cgroup.id),
+                (None, None) => format!("/system.slice/docker-{:0<64x}.scope", cgroup.id),
+            });
         self.paths.insert(name.to_owned(), path.clone());
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,

@@ -163,13 +163,20 @@ fn arguments(btf: &Btf, name: &str) -> Option<Vec<Argument>> {
 
 /// `memory_cgrp_id = 4` of `enum cgroup_subsys_id`, by `memory`.
 fn controllers(btf: &Btf) -> HashMap<String, u32> {
-    let of = |member: &EnumMember| Some((btf.resolve_name(member).ok()?.strip_suffix("_cgrp_id")?.to_owned(), member.val()));
+    let of = |member: &EnumMember| {
+        Some((
+            btf.resolve_name(member).ok()?.strip_suffix("_cgrp_id")?.to_owned(),
+            member.val(),
+        ))
+    };
     enumeration(btf, "cgroup_subsys_id").iter().filter_map(of).collect()
 }
 
 fn enumerator(btf: &Btf, name: &str, member: &str) -> Option<u32> {
     let members = enumeration(btf, name);
-    let found = members.iter().find(|found| btf.resolve_name(*found).is_ok_and(|name| name == member));
+    let found = members
+        .iter()
+        .find(|found| btf.resolve_name(*found).is_ok_and(|name| name == member));
     found.map(EnumMember::val)
 }
 

@@ -100,7 +100,9 @@ impl Hierarchies {
             });
         }
         let controlled = |name: &&'static str| {
-            let line = lines.iter().find(|line| line.controllers.split(',').any(|other| other == *name))?;
+            let line = lines
+                .iter()
+                .find(|line| line.controllers.split(',').any(|other| other == *name))?;
             let found = v1.iter().position(|hierarchy| hierarchy.number == line.hierarchy)?;
             Some((found, *name))
         };

@@ -255,7 +255,10 @@ fn of_v1_the_first_controller_that_is_mounted_is_recorded() {
     let machine = Machine::v1();
     machine.file("proc/self/cgroup", "9:name=systemd:/\n3:freezer:/\n1:cpu,cpuacct:/\n");
     let procfs = machine.open();
-    assert_eq!((procfs.cgroups(), procfs.v1().unwrap().controller.as_str()), (CgroupMode::V1(1), "cpu"));
+    assert_eq!(
+        (procfs.cgroups(), procfs.v1().unwrap().controller.as_str()),
+        (CgroupMode::V1(1), "cpu")
+    );
 }
 
 /// The kernel tells the v1 cgroups of a process on its way out as the root: that would make it the host's.
@@ -392,7 +395,10 @@ fn mounts_of_another_namespace() {
     let machine = Machine::v2();
     machine.file("proc/self/mountinfo", "1 1 0:1 / / rw - overlay overlay rw\n");
     machine.cgroup("a.service", &[]);
-    assert_eq!(machine.open().hierarchies.recorded.mount, machine.0.path().join("sys/fs/cgroup"));
+    assert_eq!(
+        machine.open().hierarchies.recorded.mount,
+        machine.0.path().join("sys/fs/cgroup")
+    );
 }
 
 /// The agent's own pod: private pid and cgroup namespaces, the host's `/proc` and `/sys/fs/cgroup` mounted elsewhere.
@@ -445,13 +451,22 @@ fn a_container_without_cgroups_of_its_own_finds_its_namespace_by_itself() {
         machine.cgroup(&format!("{name}/{pod}/own/inside"), &[std::process::id()]);
         machine.cgroup(&format!("{name}/{pod}/{A}"), &[42]);
     }
-    machine.file("proc/self/cgroup", "9:name=systemd:/inside\n4:memory:/inside\n1:cpu,cpuacct:/\n");
+    machine.file(
+        "proc/self/cgroup",
+        "9:name=systemd:/inside\n4:memory:/inside\n1:cpu,cpuacct:/\n",
+    );
     std::os::unix::fs::symlink("cgroup:[4026532777]", {
         machine.file("proc/self/ns/user", "");
         machine.0.path().join("proc/self/ns/cgroup")
     })
     .unwrap();
-    machine.process(42, "web", 200, "42\t1", &format!("9:name=systemd:/../{A}\n4:memory:/../{A}\n1:cpu,cpuacct:/\n"));
+    machine.process(
+        42,
+        "web",
+        200,
+        "42\t1",
+        &format!("9:name=systemd:/../{A}\n4:memory:/../{A}\n1:cpu,cpuacct:/\n"),
+    );
     check(
         &machine,
         &[machine.open().answer(&Question::Process(Pid(42)))],
