@@ -3,7 +3,6 @@
 mod doubt;
 mod hosts;
 mod kills;
-mod nested;
 mod pods;
 mod processes;
 mod properties;
