@@ -71,7 +71,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         "UPDATE_EXPECT=1 writes whole rows of docs/kernels.md: leave out --run and --story"
     );
     if !list && command.is_none() && !names.is_empty() && names.iter().all(|name| name == RUNNING) {
-        let guest = Guest::play(&stories)?;
+        let guest = Guest::play(&stories, cgroups)?;
         return table::verdict(vec![running::play(&guest.programs, &stories)?], played(&stories), update);
     }
     ensure!(
