@@ -48,7 +48,7 @@ fn a_machine_that_is_well() {
         ok       probe sched_process_exit  active
         ok       proc                      /proc shows the machine's processes
         ok       cgroups                   v2 at /sys/fs/cgroup
-        ok       clock                     2026-11-18T09:06:45.000000000Z
+        ok       clock                     2026-11-18T11:06:45.000000000Z
         this machine can be observed
     "#]]
     .assert_eq(&text(&findings));
@@ -122,7 +122,7 @@ fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
         note probe inet_sk_error_report: unsupported: no such tracepoint
         ok proc: /proc shows the machine's processes
         ok cgroups: v2 at /sys/fs/cgroup
-        ok clock: 2026-11-18T09:06:45.000000000Z"#]]
+        ok clock: 2026-11-18T11:06:45.000000000Z"#]]
     .assert_eq(&shown.join("\n"));
 }
 
