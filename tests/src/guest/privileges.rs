@@ -75,9 +75,9 @@ pub fn play(program: &Path) -> anyhow::Result<u32> {
             expected: Expected::Observes,
         },
         Case {
-            name: "nobody, with two capabilities and 16 MiB of locked memory",
+            name: "nobody, with two capabilities and 32 MiB of locked memory",
             with: nobody_with("+bpf,+perfmon"),
-            memlock: 16 << 10,
+            memlock: 32 << 10,
             expected: Expected::Observes,
         },
     ];
