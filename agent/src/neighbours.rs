@@ -3,14 +3,16 @@
 //! Each agent says a hello at its start, every [`PERIOD`], and once to each new neighbour; its own comes back to it, too, known
 //! by its nonce. A neighbour is forgotten at its end, or where it was not heard for [`FORGOTTEN`].
 //!
-//! *Architecture invariant*: no clock, no I/O, bounded memory. A hello is no proof: any process can forge one, so it costs at most a
-//! line in the log each `PERIOD`, and decides nothing.
+//! *Architecture invariant*: no clock, no I/O, bounded memory. A hello is no proof: any process can forge one, so it costs at most one
+//! line in the log each `PERIOD` and one answer each [`ANSWER`], and decides nothing but the count.
 
 use std::time::Duration;
 
 use crate::event::{Boot, Hello, Task};
 
 pub const PERIOD: Duration = Duration::from_secs(60);
+/// Between two of our hellos, at least.
+pub const ANSWER: Duration = Duration::from_secs(1);
 /// Some may be lost in a storm.
 pub const FORGOTTEN: Duration = Duration::from_secs(200);
 /// Most that are told apart.
@@ -40,7 +42,7 @@ struct Neighbour {
 pub struct Act {
     /// Say the hello.
     pub say: bool,
-    /// Say of these, once, that they are there.
+    /// Say of these, once and in one line, that they are there.
     pub tell: Vec<Task>,
 }
 
@@ -82,13 +84,14 @@ impl Neighbours {
     /// Time went by.
     pub fn tick(&mut self, now: Boot) -> Act {
         self.known.retain(|known| now.since(known.heard) < FORGOTTEN);
-        let is_due = |last: Option<Boot>| last.is_none_or(|last| now.since(last) >= PERIOD);
+        let is_due = |last: Option<Boot>, period| last.is_none_or(|last| now.since(last) >= period);
         let mut act = Act::default();
-        if std::mem::take(&mut self.answer) || is_due(self.said) {
+        if is_due(self.said, if self.answer { ANSWER } else { PERIOD }) {
+            self.answer = false;
             self.said = Some(now);
             act.say = true;
         }
-        if is_due(self.told) {
+        if is_due(self.told, PERIOD) {
             let new = self.known.iter_mut().filter(|known| !known.told);
             act.tell = new.map(Neighbour::tell).collect();
         }
@@ -165,10 +168,10 @@ mod tests {
     fn a_neighbour_is_answered_and_told_of_once() {
         let mut us = Neighbours::new(US, 1);
         us.tick(at(0));
-        us.hear(at(1), &hello(12, 5));
-        assert_eq!(us.count(), Some(1));
-        let act = us.tick(at(1));
-        assert_eq!((act.say, pids(&act)), (true, vec![12]));
+        us.hear(at(0), &hello(12, 5));
+        let act = us.tick(Boot(999_999_999));
+        assert_eq!((us.count(), act.say, pids(&act)), (Some(1), false, vec![12]), "an answer waits");
+        assert!(us.tick(at(1)).say);
         us.hear(at(2), &hello(12, 5));
         assert_eq!(us.tick(at(2)), Act::default());
         // Its nonce may be ours, by chance; then its pid is another.
@@ -202,21 +205,23 @@ mod tests {
     }
 
     #[test]
-    fn whoever_forges_hellos_gets_a_line_a_minute() {
+    fn whoever_forges_hellos_gets_a_line_a_minute_and_an_answer_a_second() {
         let mut us = Neighbours::new(US, 1);
-        let mut lines = 0;
-        for second in 0..120 {
+        let (mut lines, mut answers) = (0, 0);
+        for tick in 0..600 {
+            let now = Boot(u64::from(tick) * 200_000_000);
             for forged in 0..100 {
-                let pid = 1000 + second * 100 + forged;
-                us.hear(at(second.into()), &hello(pid, pid));
+                let pid = 1000 + tick * 100 + forged;
+                us.hear(now, &hello(pid, pid));
             }
             assert_eq!(us.count(), Some(MOST));
-            let act = us.tick(at(second.into()));
+            let act = us.tick(now);
             lines += u32::from(!act.tell.is_empty());
+            answers += u32::from(act.say);
             for known in us.known.iter().map(|known| known.task).collect::<Vec<_>>() {
                 us.ended(&known);
             }
         }
-        assert_eq!(lines, 2);
+        assert_eq!((lines, answers), (2, 120));
     }
 }

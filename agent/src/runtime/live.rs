@@ -1,9 +1,11 @@
 //! One machine, observed live: the probes and `/proc` in, the pipeline out.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::io;
 use std::time::Duration;
 
 use epitaph_ebpf::watch as bits;
+use nix::libc;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -40,8 +42,7 @@ pub struct Live {
     /// None without Kubernetes.
     pods: Option<Pods>,
     neighbours: Neighbours,
-    /// Others cannot hear us.
-    is_mute: bool,
+    voice: Voice,
     /// Counted already of what they dropped.
     pods_dropped: [u64; DropReason::ALL.len()],
     wall_offset: WallOffset,
@@ -50,6 +51,19 @@ pub struct Live {
     /// When what is armed was last gone through.
     swept: Boot,
 }
+
+/// Whether others can hear us.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Voice {
+    Heard,
+    /// It failed, was said to have failed, and is tried again.
+    Failed,
+    /// A policy forbids it, for as long as we live.
+    Forbidden,
+}
+
+/// Neighbours whose place is told, at most; of the others the pids are.
+const PLACES: usize = 4;
 
 /// What a drain of the ring buffer leaves to be done with the kernel's maps.
 #[derive(Default)]
@@ -81,7 +95,7 @@ impl Live {
             pipeline,
             pods,
             neighbours: Neighbours::new(RandomState::new().hash_one(()) as u32, std::process::id()),
-            is_mute: false,
+            voice: Voice::Heard,
             pods_dropped: [0; DropReason::ALL.len()],
             wall_offset,
             losses_read: since,
@@ -166,26 +180,43 @@ impl Live {
     /// Two that observe one machine are no error, but whoever sees each death twice shall know why.
     fn greet(&mut self, now: Boot) -> Result<(), RuntimeError> {
         let act = self.neighbours.tick(now);
-        if act.say
-            && !self.is_mute
-            && let Err(error) = hello::say(self.neighbours.nonce())
-        {
-            self.is_mute = true;
-            tracing::warn!(%error, "other epitaphs on this machine cannot be told of this one: allow rt_sigqueueinfo(2)");
+        if act.say && self.voice != Voice::Forbidden {
+            self.say_hello();
         }
-        for task in act.tell {
+        if !act.tell.is_empty() {
             const WORDS: &str =
                 "another epitaph observes this machine, too: what both send is there twice; run one agent per node";
-            let place = self.place(&task);
-            let note = format!("{WORDS} (pid {}, `{}`, {place})", task.tgid, task.comm);
-            if !self.pipeline.sinks().note(&note)? {
-                tracing::warn!(pid = %task.tgid, comm = %task.comm, %place, "{WORDS}");
+            let who = self.who(&act.tell);
+            if !self.pipeline.sinks().note(&format!("{WORDS} ({who})"))? {
+                tracing::warn!(%who, "{WORDS}");
             }
         }
         if let Some(count) = self.neighbours.count() {
             self.pipeline.sinks().neighbours(count);
         }
         Ok(())
+    }
+
+    fn say_hello(&mut self) {
+        let Err(error) = hello::say(self.neighbours.nonce()) else {
+            return;
+        };
+        if is_forbidden(&error) {
+            self.voice = Voice::Forbidden;
+            tracing::warn!(%error, "other epitaphs on this machine cannot be told of this one: allow rt_sigqueueinfo(2)");
+        } else if self.voice == Voice::Heard {
+            self.voice = Voice::Failed;
+            tracing::warn!(%error, "other epitaphs on this machine could not be told of this one; it is tried again each minute");
+        }
+    }
+
+    /// Several processes in one bounded line: anybody can forge a hello.
+    fn who(&self, tasks: &[Task]) -> String {
+        let one = |(at, task): (usize, &Task)| match at < PLACES {
+            true => format!("pid {} `{}`, {}", task.tgid, task.comm, self.place(task)),
+            false => format!("pid {}", task.tgid),
+        };
+        tasks.iter().enumerate().map(one).collect::<Vec<_>>().join("; ")
     }
 
     /// Where a process lives, for people.
@@ -272,6 +303,11 @@ impl Live {
             not_told(&mut self.pipeline, told);
         }
     }
+}
+
+/// By seccomp, as its profiles answer. Anything else may pass.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }
 
 /// Never where there is no Kubernetes.
@@ -371,6 +407,12 @@ fn lost_in(bytes: &[u8], now: Boot) -> Option<Input> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_policy_silences_us_for_good() {
+        let forbidden = [libc::EPERM, libc::ENOSYS, libc::EAGAIN, libc::ENOMEM].map(|code| is_forbidden(&io::Error::from_raw_os_error(code)));
+        assert_eq!(forbidden, [true, true, false, false]);
+    }
 
     #[test]
     fn an_undecodable_record_is_a_loss_of_its_kind_from_its_own_time_on() {

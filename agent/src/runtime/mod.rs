@@ -140,7 +140,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
     block_on(async {
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
-        let output = Background::whole(std::io::stdout()).map_err(no_output)?;
+        let output = privileges::without(|| Background::whole(std::io::stdout())).map_err(no_output)?;
         let terminal = terminal::Sink::new(output, show.stream_form(), show.filter);
         let sinks = sinks(&config, &export, Some(terminal));
         // Reading a file blocks; the exporter's tasks go on beside it.

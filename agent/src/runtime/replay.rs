@@ -10,9 +10,9 @@ use crate::decode::decode;
 use crate::event::{Boot, Input, Kind};
 use crate::recording::{ReadError, Reader};
 
-use super::RuntimeError;
 use super::pipeline::Pipeline;
 use super::sinks::Sinks;
+use super::{RuntimeError, privileges};
 
 /// Judges the evidence in `path` again.
 pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), RuntimeError> {
@@ -23,6 +23,10 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
             format!("cannot open recording {shown}: {error}; give a file that `epitaph record` has written"),
         )
     })?;
+    // The recording may be somebody else's: whatever is wrong with it is met without a capability.
+    if let Err(error) = privileges::drop_all_but(&mut []) {
+        tracing::warn!("{error}; going on with more than is needed");
+    }
     let mut reader = Reader::new(BufReader::new(file), decode).map_err(|error| {
         let code = match error {
             ReadError::Read(_) => SysExit::NoInput,

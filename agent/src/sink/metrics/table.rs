@@ -118,7 +118,7 @@ pub const NEIGHBOURS: Row = Row {
     unit: "{process}",
     labels: &[],
     about: "Other epitaphs that observe this machine (`agent`, `watch`, `record`), 16 for more; with two agents every death is told \
-            twice. Not there where nobody can be heard",
+            twice. A hint, no proof: any process of the machine can forge one, and 16 can fill it. Not there where nobody can be heard",
 };
 pub const EXPORT_SPANS: Row = Row {
     name: "epitaph.export.spans",
