@@ -11,8 +11,8 @@ pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
 
-/// Version of every record below.
-pub const VERSION: u16 = 1;
+/// Version of every record below. In version 1 all cgroups were of v2: [`Header::hierarchy`] was the upper half of a 32-bit `cpu`.
+pub const VERSION: u16 = 2;
 
 /// Longest cgroup path that a [`CgroupMkdir`] carries, in bytes.
 pub const PATH_LEN: usize = 512;

@@ -58,7 +58,10 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         _ => {}
     }
     let _cpu = b.get_u16_le();
-    let hierarchy = u32::from(b.get_u16_le());
+    let hierarchy = match (version, b.get_u16_le()) {
+        (1, _) => 0,
+        (_, hierarchy) => u32::from(hierarchy),
+    };
     let at = Boot(b.get_u64_le());
     let event = match kind {
         Kind::SignalGenerate => {
@@ -94,7 +97,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
     Ok((at, event))
 }
 
-/// Bytes of a record of this kind, header and all. One size per kind and version; so far there is one version.
+/// Bytes of a record of this kind, header and all. One size per kind, in all versions so far.
 const fn size(kind: Kind) -> usize {
     match kind {
         Kind::SignalGenerate => size_of::<wire::SignalGenerate>(),

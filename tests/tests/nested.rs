@@ -109,7 +109,17 @@ fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
         },
     );
     let runtime = players.join("stand-in-runtime");
-    let script = "(sleep 2; echo stop; sleep 50) | \"$0\" shim \"$1\"";
+    // Stops the inner container once it is ready, and is ready itself, for its own runtime, once that is gone.
+    let script = r#"mkfifo orders said
+"$0" shim "$1" <orders >said &
+exec 3>orders 4<said
+while read -r did <&4; do
+    case $did in
+    '{"event":"ready"'*) echo stop >&3 ;;
+    '{"event":"failed"'*) echo "$did" >&2; exit 1 ;;
+    '{"event":"removed"'*) echo ready; exec sleep 60 ;;
+    esac
+done"#;
     let mut command: Vec<String> = ["unshare", "--mount", "--mount-proc"].map(str::to_owned).to_vec();
     command.extend(namespace.iter().map(|&flag| flag.to_owned()));
     command.extend(["sh".into(), "-c".into(), script.into(), runtime.display().to_string()]);
@@ -128,15 +138,10 @@ fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
         .spawn()?;
     let mut orders = container.stdin.take().context("its input is no pipe")?;
     let out = BufReader::new(container.stdout.take().context("its output is no pipe")?);
-    let home = slice.join(&within.scope);
     let mut told = Vec::new();
     for done in out.lines() {
         match serde_json::from_str(&done?)? {
-            Did::Started { .. } => {
-                until("the inner container is there", || home.exists())?;
-                until("the inner container is over", || !home.exists())?;
-                orders.write_all(b"stop\n")?;
-            }
+            Did::Ready { .. } => orders.write_all(b"stop\n")?,
             Did::Failed { what } => bail!("the outer container: {what}"),
             _ => {}
         }
@@ -174,17 +179,6 @@ fn next(lines: &Receiver<Option<String>>, agent: &Agent) -> anyhow::Result<Value
         Ok(None) => bail!("the agent ended; its log:\n{}", agent.log()),
         Err(_) => bail!("nothing more from the agent; its log:\n{}", agent.log()),
     }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
-    const STEP: Duration = Duration::from_millis(20);
-    let mut waited = Duration::ZERO;
-    while !is_so() {
-        ensure!(waited < PATIENCE, "waited in vain until {what}");
-        sleep(STEP);
-        waited += STEP;
-    }
-    Ok(())
 }
 
 fn players() -> anyhow::Result<PathBuf> {

@@ -3,18 +3,27 @@
 use std::path::Path;
 use std::process::Command;
 
-use epitaph::event::{Boot, CgroupMode, Input, Observation, WallOffset};
-use epitaph::recording::Writer;
+use epitaph::decode::decode;
+use epitaph::event::{Boot, CgroupMode, Event, Input, Observation, Pid, WallOffset};
+use epitaph::recording::{Reader, Writer};
+use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
 
-fn recording() -> Vec<u8> {
-    let observation = Observation {
+fn observation() -> Observation {
+    Observation {
         boot_id: "5c2b0c9e-0000-4000-8000-000000000001".into(),
         host: "node-7".into(),
         kernel: "6.18.0".into(),
         wall_offset: WallOffset(1_790_000_000_000_000_000),
         since: Boot(1_000_000_000),
+        cgroups: CgroupMode::V1(4),
+    }
+}
+
+fn recording() -> Vec<u8> {
+    let observation = Observation {
         cgroups: CgroupMode::V2,
+        ..observation()
     };
     let mut writer = Writer::new(Vec::new(), &observation).unwrap();
     for input in [Input::Start(observation), Input::Tick, Input::End] {
@@ -40,4 +49,34 @@ fn a_truncated_recording_is_replayed_and_said_to_be_truncated() {
     assert_eq!(replayed(&whole), "");
     let told = replayed(&whole[..whole.len() - 3]);
     assert!(told.contains("is not whole") && told.contains("tail_bytes="), "{told}");
+}
+
+/// As the probes write a process's end, on the first CPU of a machine whose tasks are told apart by hierarchy 4.
+fn exit(version: u16) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<epitaph_ebpf::ProcessExit>()];
+    bytes[..2].copy_from_slice(&(Kind::ProcessExit as u16).to_le_bytes());
+    bytes[2..4].copy_from_slice(&version.to_le_bytes());
+    bytes[6] = 4;
+    bytes[16] = 42;
+    bytes
+}
+
+#[test]
+fn records_of_every_version_are_read_out_of_one_recording() {
+    let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+    for version in 1..=VERSION + 1 {
+        writer.record(Boot(2_000_000_000), &exit(version)).unwrap();
+    }
+    let file = writer.into_inner();
+    let mut reader = Reader::new(&file[..], decode).unwrap();
+    let ends = reader.by_ref().filter_map(|(_, input)| match input {
+        Input::Kernel {
+            event: Event::ProcessExit(exit),
+            ..
+        } => Some((exit.task.tgid, exit.task.cgroup.hierarchy)),
+        _ => None,
+    });
+    // The first version knew cgroup v2 alone; what is newer than this program is counted.
+    assert_eq!(ends.collect::<Vec<_>>(), [(Pid(42), 0), (Pid(42), 4)]);
+    assert_eq!(reader.report().undecodable, 1);
 }

@@ -1,5 +1,6 @@
 //! Which tests may be skipped, and where: `tests/allowed-skips.txt`.
 
+use std::path::Path;
 use std::process::Command;
 use std::{collections::BTreeSet, fs};
 
@@ -16,6 +17,10 @@ const CONDITIONS: &[(&str, &str)] = &[
         "the v2 hierarchy, where probes count cgroups, has no memory controller",
     ),
     ("no-cgroup-v2", "no cgroup v2 hierarchy is mounted"),
+    (
+        "no-cgroup-v1",
+        "neither the memory nor the pids controller is mounted as cgroup v1 below /sys/fs/cgroup",
+    ),
     ("no-iproute2", "there is no `ip` that makes network namespaces"),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
     (
@@ -102,12 +107,17 @@ pub fn of_this_machine() -> BTreeSet<String> {
         let controllers = fs::read_to_string(format!("{dir}/cgroup.controllers")).unwrap_or_default();
         controllers.split_whitespace().any(|name| name == "memory")
     });
+    let v1 = ["memory", "pids"].iter().any(|controller| {
+        let directory = Path::new("/sys/fs/cgroup").join(controller);
+        directory.join("cgroup.procs").exists()
+    });
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let lacking = [
         ("run-by-another", true),
         ("no-memory-controller", !memory && !memory_v2),
         ("no-memory-v2", !memory_v2),
         ("no-cgroup-v2", v2.is_empty()),
+        ("no-cgroup-v1", !v1),
         ("no-iproute2", !makes_network_namespaces()),
         ("own-cgroup", !own.lines().any(|line| line == "0::/")),
     ];

@@ -95,6 +95,16 @@ impl Index {
             .unwrap_or(Attribution::Unknown(UnknownCgroup::ProcessGone))
     }
 
+    /// As [`Index::attribute`]. A process that was gone before it was read, on a machine with v1, is in its
+    /// parent's container, but only where they share a depth of pid namespaces: the first process of a container in a container
+    /// is its runtime's child.
+    pub fn attribute_descendant(&self, task: &Task) -> Attribution {
+        match (self.attribute(task), self.processes.parent(task)) {
+            (Attribution::Unknown(UnknownCgroup::ProcessGone), Some(parent)) if is_container(parent) => parent.clone(),
+            (place, _) => place,
+        }
+    }
+
     /// Whose cgroup it is. Where there is v1 the root says nothing.
     pub fn attribute_cgroup(&self, cgroup: CgroupId) -> Attribution {
         if !cgroup.is_known() || (self.machine.has_v1() && cgroup == self.root) {
@@ -201,7 +211,7 @@ impl Index {
         if self.machine.has_v1() && is_container(&place) {
             self.split |= recorded.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
         }
-        self.processes.insert(now, fact.tgid, fact.start, place);
+        self.processes.insert(now, fact, place);
     }
 
     /// A cgroup that was removed: it answers for a while.

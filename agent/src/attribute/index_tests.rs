@@ -380,6 +380,42 @@ fn a_machine_with_v1_alone_is_read_by_the_hierarchy_of_its_records() {
     assert_eq!(m.of(of_memory(45, 1)), "ProcessGone");
 }
 
+/// Whom memory's end took on a machine with v1, and who was gone before it was read.
+#[test]
+fn a_gone_process_is_in_its_parents_container_only_at_its_parents_depth() {
+    let mut m = Machine::new(CgroupMode::Hybrid);
+    let parent = |cgroup: u64, path: &str| ProcessFact {
+        start: Boot(10 * SECOND),
+        ns_level: 1,
+        cgroups: vec![(
+            CgroupId {
+                hierarchy: 9,
+                id: cgroup,
+            },
+            path.to_owned(),
+        )],
+        ..ProcessFact::gone(Pid(41))
+    };
+    let gone = |m: &Machine, ns_level: u32, start: u64| {
+        let task = task(42, start, 1);
+        show(m.index.attribute_descendant(&Task {
+            ppid: Pid(41),
+            ns_level,
+            ..task
+        }))
+    };
+    assert_eq!(gone(&m, 1, 11 * SECOND), "ProcessGone");
+    m.index.process(m.now, &parent(77, &format!("/docker/{A}")));
+    assert_eq!(gone(&m, 1, 11 * SECOND), "container 9:77");
+    // The first of a container in that container: its runtime's child.
+    assert_eq!(gone(&m, 2, 11 * SECOND), "ProcessGone");
+    // The id was another's when it was forked.
+    assert_eq!(gone(&m, 1, 9 * SECOND), "ProcessGone");
+    // Of a unit's processes any may be a runtime.
+    m.index.process(m.now, &parent(78, "/system.slice/a.service"));
+    assert_eq!(gone(&m, 1, 11 * SECOND), "ProcessGone");
+}
+
 #[test]
 fn every_cgroup_of_an_event_is_asked_for_once() {
     let m = Machine::new(CgroupMode::V2);

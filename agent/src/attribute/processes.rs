@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::cgroups::KEEP_DEAD;
 use super::ids::Map;
 use super::{Attribution, UnknownCgroup};
-use crate::event::{Boot, Pid, Task};
+use crate::event::{Boot, Pid, ProcessFact, Task};
 
 /// `/proc/PID/stat` counts in clock ticks of USER_HZ, 100 per second on every architecture that has the probes.
 const TICK: u64 = 10_000_000;
@@ -28,6 +28,8 @@ const GONE: u64 = u64::MAX;
 struct Fact {
     sequence: u64,
     told: Boot,
+    /// Depth of its pid namespace.
+    level: u32,
     place: Attribution,
 }
 
@@ -54,6 +56,13 @@ impl Processes {
         self.facts.get(&(tgid.0, *tick)).map(|fact| &fact.place)
     }
 
+    /// Of the process's parent, as long as both are in pid namespaces of the same depth; an ancestor is no younger.
+    pub fn parent(&self, task: &Task) -> Option<&Attribution> {
+        let tick = *self.latest.get(&task.ppid.0)?;
+        let fact = self.facts.get(&(task.ppid.0, tick))?;
+        (fact.level == task.ns_level && tick <= key(task).1).then_some(&fact.place)
+    }
+
     /// `/proc` has nothing more to say: the process was gone when asked for, or its id is another's by now.
     pub fn is_over(&self, task: &Task) -> bool {
         self.facts
@@ -62,30 +71,31 @@ impl Processes {
             || self.latest.get(&task.tgid.0).is_some_and(|&latest| latest > key(task).1)
     }
 
-    pub fn insert(&mut self, now: Boot, tgid: Pid, start: Boot, place: Attribution) {
-        let tick = start.0 / TICK;
-        let latest = self.latest.entry(tgid.0).or_insert(tick);
+    pub fn insert(&mut self, now: Boot, fact: &ProcessFact, place: Attribution) {
+        let tick = fact.start.0 / TICK;
+        let latest = self.latest.entry(fact.tgid.0).or_insert(tick);
         *latest = (*latest).max(tick);
-        self.put((tgid.0, tick), now, place);
+        self.put((fact.tgid.0, tick), now, fact.ns_level, place);
     }
 
     pub fn insert_gone(&mut self, now: Boot, tgid: Pid) {
         // Whoever held the id last is not known any more.
         self.latest.remove(&tgid.0);
-        self.put((tgid.0, GONE), now, Attribution::Unknown(UnknownCgroup::ProcessGone));
+        self.put((tgid.0, GONE), now, 0, Attribution::Unknown(UnknownCgroup::ProcessGone));
     }
 
     pub fn drops(&mut self) -> u64 {
         std::mem::take(&mut self.drops)
     }
 
-    fn put(&mut self, key: Key, now: Boot, place: Attribution) {
+    fn put(&mut self, key: Key, now: Boot, level: u32, place: Attribution) {
         self.sequence += 1;
         self.facts.insert(
             key,
             Fact {
                 sequence: self.sequence,
                 told: now,
+                level,
                 place,
             },
         );

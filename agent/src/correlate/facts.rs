@@ -1,6 +1,6 @@
 //! Events → facts of the subject that they concern.
 
-use crate::attribute::{Attribution, Subject, UnknownCgroup};
+use crate::attribute::{Attribution, Subject};
 use crate::event::{
     Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task,
     Tcp, si_code,
@@ -271,14 +271,7 @@ impl Correlator {
 
     fn oom_place(&self, oom: &OomVictim) -> Attribution {
         match oom.task.or_else(|| self.kernel_kill(oom.victim)) {
-            Some(task) => match self.index.attribute(&task) {
-                // Gone before it was read, on a machine with cgroup v1: whom a container's process forks is in that container.
-                unknown @ Attribution::Unknown(UnknownCgroup::ProcessGone) => match self.index.attribute_process(task.ppid) {
-                    place @ Attribution::Subject(Subject::Container { .. }, _) => place,
-                    _ => unknown,
-                },
-                place => place,
-            },
+            Some(task) => self.index.attribute_descendant(&task),
             None => self.index.attribute_process(oom.victim),
         }
     }

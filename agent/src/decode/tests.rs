@@ -14,7 +14,7 @@ proptest! {
 
     /// Headers that are right, so that the rest is reached.
     #[test]
-    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..3, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
+    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..4, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
         if right && let Some(kind) = Kind::from_u16(kind) {
             bytes.resize(size(kind), 1);
         }
@@ -49,7 +49,7 @@ fn what_cannot_be_read_says_why() {
     };
     assert_eq!(decode(&[]), Err(DecodeError::Short { need: 16, have: 0 }));
     assert_eq!(with(0, 99), Err(DecodeError::UnknownKind(99)));
-    assert_eq!(with(2, 2), Err(DecodeError::NewerVersion(2)));
+    assert_eq!(with(2, 3), Err(DecodeError::NewerVersion(3)));
     assert_eq!(
         with(2, 0),
         Err(DecodeError::Value {
@@ -59,14 +59,15 @@ fn what_cannot_be_read_says_why() {
     );
     // A newer version may have newer kinds: the version is the better answer.
     let mut newer = good.clone();
-    (newer[0], newer[2]) = (99, 2);
-    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(2)));
+    (newer[0], newer[2]) = (99, 3);
+    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(3)));
 }
 
 #[test]
-fn a_header_names_the_hierarchy_of_its_tasks_cgroups() {
-    let decoded = |hierarchy: u16| {
+fn a_header_names_the_hierarchy_of_its_tasks_cgroups_since_version_2() {
+    let decoded = |version: u16, hierarchy: u16| {
         let mut bytes = header(0, Kind::ProcessExec);
+        bytes[2..4].copy_from_slice(&version.to_le_bytes());
         bytes[6..8].copy_from_slice(&hierarchy.to_le_bytes());
         bytes.resize(size(Kind::ProcessExec), 1);
         match decode(&bytes) {
@@ -74,7 +75,8 @@ fn a_header_names_the_hierarchy_of_its_tasks_cgroups() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!((decoded(0), decoded(4)), ((0, 0), (4, 4)));
+    assert_eq!((decoded(2, 0), decoded(2, 4)), ((0, 0), (4, 4)));
+    assert_eq!((decoded(1, 0), decoded(1, 4)), ((0, 0), (0, 0)));
 }
 
 #[test]

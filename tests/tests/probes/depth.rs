@@ -21,15 +21,17 @@ fn in_the_deepest_namespace_there_is_a_process_has_the_pid_and_namespace_of_its_
 fn at_depth(mut probes: Probes, more: impl Fn(u32) -> u32) {
     let own = own_level(&mut probes);
     let more = more(own);
-    let script = "sleep 1000 & wait";
+    // Ends with its input, which the test holds, however that ends.
+    let script = "exec 3<&0; cat <&3 & wait";
     let nest = ["unshare", "--pid", "--fork"];
     let mut command = Command::new(nest[0]);
     command.args(&nest[1..]);
     for _ in 1..more {
         command.args(nest);
     }
-    let mut outermost = command.args(["sh", "-c", script]).spawn().expect("unshare(1)");
-    let mut inits = vec![descendant(outermost.id())];
+    command.args(["sh", "-c", script]).stdin(Stdio::piped());
+    let outermost = Nest(command.spawn().expect("unshare(1)"));
+    let mut inits = vec![descendant(outermost.0.id())];
     while inits.len() < more as usize {
         inits.push(descendant(*inits.last().expect("the first")));
     }
@@ -53,7 +55,16 @@ fn at_depth(mut probes: Probes, more: impl Fn(u32) -> u32) {
     }
     let innermost = probes.exit_of(innermost).task;
     assert_eq!(u64::from(innermost.pidns), of_init);
-    outermost.wait().expect("wait");
+}
+
+/// unshare(1) and all below it.
+struct Nest(Child);
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        // Closes its input first.
+        let _ = self.0.wait();
+    }
 }
 
 fn own_level(probes: &mut Probes) -> u32 {

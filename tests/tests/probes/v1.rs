@@ -4,10 +4,20 @@ use epitaph::event::V1;
 
 use super::*;
 
-/// The first controller that this machine has on v1, and the probes told to go by it.
-fn load() -> Option<(Probes, V1)> {
+const NO_V1: &str = "no memory or pids controller on cgroup v1";
+
+/// The probes told to go by v1.
+fn load(v1: &V1) -> Option<Probes> {
+    Probes::with(&Options {
+        v1: Some(v1.clone()),
+        ..Options::default()
+    })
+}
+
+/// The first controller that this machine has on v1.
+fn v1() -> Option<V1> {
     let own = fs::read_to_string("/proc/self/cgroup").expect("cgroups");
-    let v1 = ["memory", "pids"].iter().find_map(|controller| {
+    ["memory", "pids"].iter().find_map(|controller| {
         Path::new("/sys/fs/cgroup")
             .join(controller)
             .join("cgroup.procs")
@@ -18,16 +28,7 @@ fn load() -> Option<(Probes, V1)> {
             hierarchy: line.split(':').next()?.parse().ok()?,
             controller: (*controller).to_owned(),
         })
-    });
-    let Some(v1) = v1 else {
-        println!("no v1 hierarchy on this machine, so none to go by");
-        return None;
-    };
-    let options = Options {
-        v1: Some(v1.clone()),
-        ..Options::default()
-    };
-    Some((Probes::with(&options)?, v1))
+    })
 }
 
 fn id(cgroup: &Cgroup, v1: &V1) -> CgroupId {
@@ -39,8 +40,8 @@ fn id(cgroup: &Cgroup, v1: &V1) -> CgroupId {
 
 #[test]
 fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
-    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
-    let Some((mut probes, v1)) = load() else { return };
+    let v1 = need!(v1(), NO_V1);
+    let mut probes = need!(load(&v1), "not root");
     let parent = Cgroup::v1(&v1.controller).expect("it was there");
     let child = parent.child("container");
     let procs = child.0.join("cgroup.procs");
@@ -66,8 +67,8 @@ fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
 
 #[test]
 fn a_signal_tells_both_v1_cgroups() {
-    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
-    let Some((mut probes, v1)) = load() else { return };
+    let v1 = need!(v1(), NO_V1);
+    let mut probes = need!(load(&v1), "not root");
     let cgroup = Cgroup::v1(&v1.controller).expect("it was there");
     let player = Player::in_cgroup(&cgroup, "handler");
     player.kill(signal::Signal::SIGTERM);
@@ -83,8 +84,8 @@ fn a_signal_tells_both_v1_cgroups() {
 
 #[test]
 fn of_v1_alone_no_probe_of_sockets_is_attached_and_each_says_why() {
-    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
-    let Some((mut probes, v1)) = load() else { return };
+    let v1 = need!(v1(), NO_V1);
+    let mut probes = need!(load(&v1), "not root");
     let states = probes.kernel.probes();
     let of_sockets = |name: &str| name.starts_with("inet_") || name.starts_with("tcp_");
     for (name, state) in states {

@@ -2,10 +2,7 @@
 
 use expect_test::expect;
 
-use super::script::{self, ZERO};
-use super::{check, container};
-use crate::correlate::{Correlator, Limits};
-use crate::event::{CgroupMode, Input};
+use super::{check, container, hybrid};
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -254,19 +251,9 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
         +700.5 exit main 0
         +703 tick
     ";
-    let mut correlator = Correlator::new(Limits::default());
-    let mut out = Vec::new();
-    for (now, mut input) in script::parse(script).inputs {
-        match &mut input {
-            Input::Start(observation) => observation.cgroups = CgroupMode::Hybrid,
-            Input::Process(fact) => fact.cgroups[0].0.hierarchy = 3,
-            _ => {}
-        }
-        out.extend(correlator.handle(now.max(ZERO), input));
-    }
     expect![[r#"
         clean-exit: Stopped/Clean/Unknown
           SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for its cgroup is of v1 and the kernel knows a socket by its cgroup v2
     "#]]
-    .assert_eq(&script::show(&out, false));
+    .assert_eq(&hybrid(script));
 }

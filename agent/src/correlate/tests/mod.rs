@@ -3,6 +3,7 @@
 mod doubt;
 mod hosts;
 mod kills;
+mod nested;
 mod pods;
 mod processes;
 mod properties;
@@ -13,6 +14,9 @@ mod successors;
 
 use expect_test::Expect;
 
+use crate::correlate::{Correlator, Limits};
+use crate::event::{CgroupId, CgroupMode, Input};
+
 /// What comes out of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
     expect.assert_eq(&script::show(&script::run(script), false));
@@ -21,6 +25,24 @@ fn check(script: &str, expect: Expect) {
 /// The same with them.
 fn check_evidence(script: &str, expect: Expect) {
     expect.assert_eq(&script::show(&script::run(script), true));
+}
+
+/// What comes out of a script on a machine with v1 beside v2, whose containers are in v1 only.
+fn hybrid(script: &str) -> String {
+    let mut correlator = Correlator::new(Limits::default());
+    let mut out = Vec::new();
+    for (now, mut input) in script::parse(script).inputs {
+        match &mut input {
+            Input::Start(observation) => observation.cgroups = CgroupMode::Hybrid,
+            Input::Process(fact) => {
+                fact.cgroups[0].0.hierarchy = 3;
+                fact.cgroups.push((CgroupId::v2(11), "/user.slice".to_owned()));
+            }
+            _ => {}
+        }
+        out.extend(correlator.handle(now.max(script::ZERO), input));
+    }
+    script::show(&out, false)
 }
 
 /// A container whose main process, PID 1 of its namespace, was started by the shim.

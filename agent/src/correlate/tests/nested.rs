@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::check;
+use super::{check, hybrid};
 
 /// Docker in Docker: each has its own death, and the inner one's runtime is in the outer one.
 #[test]
@@ -58,6 +58,57 @@ fn whoever_signals_from_the_container_around_it_is_no_runtime_by_that() {
               fix: find out why `kill` (pid 140, container 670000000000, child of `shim`) does that; stop it by the runtime's own command
         "#]],
     );
+}
+
+/// Nor is one of a sibling, though both are the same shim's children.
+#[test]
+fn whoever_signals_from_a_container_beside_it_is_no_runtime() {
+    check(
+        "
+        +0 mkdir outer
+        proc dockerd in=outer pid=100 ns=1 start=+0 parent=shim comm=dockerd
+        +0.01 exec dockerd
+        +1 mkdir outer>inner
+        +1 mkdir outer>beside
+        proc shim2 in=outer pid=110 ns=20 start=+1 parent=dockerd comm=containerd-shim
+        proc main in=outer>inner pid=120 ns=1 level=2 start=+1.1 parent=shim2 comm=web
+        +1.2 exec main
+        proc sidecar in=outer>beside pid=130 ns=1 level=2 start=+1.3 parent=shim2 comm=sidecar
+        +1.4 exec sidecar
+        +10 KILL sidecar -> main
+        +10.01 exit main KILL
+        ",
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `sidecar` (pid 130, container 690000000000, child of `containerd-shim`) sent SIGKILL to PID 1 `web`: neither its runtime nor itself
+              fix: find out why `sidecar` (pid 130, container 690000000000, child of `containerd-shim`) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+/// On a machine with v1, where the victim was gone before it was read: a fork is where its parent is, but the first process of
+/// a container in the container is its runtime's child.
+#[test]
+fn memorys_gone_victim_is_told_of_its_parents_container_only_where_it_shares_its_depth() {
+    let script = "
+        proc dockerd in=outer pid=100 ns=1 start=+0 parent=shim comm=dockerd
+        +0.5 found dockerd
+        proc worker in=host pid=110 ns=7 start=+0.6 parent=dockerd comm=worker
+        proc inner in=host pid=120 ns=1 level=2 start=+0.6 parent=dockerd comm=web
+        +10 KILL inner -> inner kernel
+        +10.0001 oom inner
+        +10.001 exit inner KILL
+        +13 tick
+        +20 KILL worker -> worker kernel
+        +20.0001 oom worker
+        +20.001 exit worker KILL
+        +23 tick
+    ";
+    expect![[r#"
+        dropped unattributed: 3
+        child oom in container 670000000000: worker pid 110
+    "#]]
+    .assert_eq(&hybrid(script));
 }
 
 /// Of a pod's container it is a part: the kubelet knows no other, and the pod goes on.
