@@ -121,8 +121,8 @@ pub struct Traffic {
     pub cgroup_v1: bool,
     /// From when on the counts below are counted.
     pub since: Boot,
-    /// And until when.
-    pub until: Boot,
+    /// Clients were still refused when counting had to end.
+    pub refusing_on: bool,
     /// How a refused SYN was known: the server's RST, or the client's own error (on kernels before 6.12).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,

@@ -277,14 +277,24 @@ impl State {
     /// What clients saw counts until then. A pod's address stays the pod's until its sandbox is gone, and a proxy that is late sends
     /// clients there: their refusals belong to the end that they follow.
     pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
-        let due = end.plus(linger);
-        let refused = match &self.subject {
-            Subject::Container { pod: Some(_), .. } => {
-                self.timeline.as_deref().and_then(|timeline| timeline.sockets.last_refused())
-            }
+        let paused = self
+            .last_refused()
+            .map(|last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)));
+        end.plus(linger).max(paused.unwrap_or(end))
+    }
+
+    /// Whether clients were refused up to the last moment that counts, and so longer.
+    pub fn is_refusing_on(&self, end: Boot) -> bool {
+        self.last_refused()
+            .is_some_and(|last| last.plus(REFUSED_PAUSE) > end.plus(REFUSED_ON))
+    }
+
+    /// Of a pod's clients.
+    fn last_refused(&self) -> Option<Boot> {
+        match &self.subject {
+            Subject::Container { pod: Some(_), .. } => self.timeline.as_deref()?.sockets.last_refused(),
             Subject::Container { .. } | Subject::Unit { .. } => None,
-        };
-        refused.map_or(due, |last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)).max(due))
+        }
     }
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a

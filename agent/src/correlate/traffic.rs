@@ -29,6 +29,8 @@ pub(super) struct Window<'a> {
     /// Both included: from the pod's request, else the stop signal, else the end; until clients have had their say.
     pub since: Boot,
     pub until: Boot,
+    /// Clients went on being refused after that.
+    pub refusing_on: bool,
     /// The probes saw all of it.
     pub observed: bool,
     pub clients: &'a Clients,
@@ -378,7 +380,7 @@ fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     Traffic {
         observed,
         since: window.since,
-        until: window.until,
+        refusing_on: window.refusing_on,
         ..Traffic::default()
     }
 }

@@ -20,8 +20,8 @@ pub struct Logging {
 
 /// Once per process.
 pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
-    // The client speaks of each failed attempt by itself, without the address or a remedy; we say both, once.
-    let filter = EnvFilter::try_new(format!("kube_client=off,{}", config.log.filter))
+    // They speak of each failed attempt by themselves, without the address or a remedy; we say both, once, where it matters.
+    let filter = EnvFilter::try_new(format!("kube_client=off,aya::sys=error,{}", config.log.filter))
         .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))?;
     let stderr = fmt::layer()
         .with_writer(std::io::stderr)

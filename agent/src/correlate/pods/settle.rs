@@ -128,7 +128,9 @@ impl Pod {
                 let grace = self.deletion.map_or(Duration::ZERO, |(deletion, _)| deletion.grace);
                 gone.seen.plus(grace).plus(ALIVE)
             });
-            let until = [by_removal, by_report, by_absence].into_iter().flatten().min()?;
+            let first = || [by_removal, by_report, by_absence].into_iter().flatten().min();
+            // One that is still counted is known to have ended, and will be told.
+            let until = of.counted_until.map(|until| until.plus(limits.reorder)).or_else(first)?;
             alive_until = alive_until.max(Some(until));
         }
         let seen = self.fact.as_ref().map(|fact| fact.seen);

@@ -10,8 +10,6 @@ use crate::verdict::seconds;
 use crate::verdict::sentence::many;
 use crate::verdict::spent::Spent;
 
-/// Counting goes on for longer than this after the last refusal, unless it is cut off.
-const STILL_COMING: Duration = Duration::from_millis(1_500);
 /// How many times too long a sleep is before it is worth a word, and by how much.
 const FAR_TOO_LONG: u32 = 4;
 const WORTH_A_WORD: Duration = Duration::from_secs(10);
@@ -62,7 +60,7 @@ impl Missed {
         Some(Missed {
             what: refused.into_iter().chain(queued).collect::<Vec<_>>().join(" and "),
             window,
-            still_coming: traffic.until.since(last) <= STILL_COMING,
+            still_coming: traffic.refusing_on,
         })
     }
 

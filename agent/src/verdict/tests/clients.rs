@@ -23,7 +23,6 @@ fn refused(death: Death, stop: f64, closed: f64, last: f64, end: f64) -> Death {
         by_exit: false,
     });
     death.t.traffic.refused = count(14, closed, last);
-    death.t.traffic.until = at(last.max(end) + 2.0);
     death.t.traffic.kubelet.known = true;
     death
 }
@@ -69,7 +68,7 @@ fn a_sleep_that_does_not_fit() {
 #[test]
 fn clients_who_had_not_stopped_coming() {
     let mut death = refused(death(), 0.2, 0.3, 3.0, 1.2);
-    death.t.traffic.until = at(3.2);
+    death.t.traffic.refusing_on = true;
     check(
         death,
         expect![[r#"

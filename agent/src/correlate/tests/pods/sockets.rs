@@ -40,6 +40,7 @@ fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::event::Boot, Ou
         +2.01 enter main TERM
         +2.02 tcp web:app closed 80
         +2.1 exit main 0
+        +2.2 pod web deleted=+1:30 app=0:Completed
         +2.3 rmdir web:app
         +2.4 gone web
         {refusals}"
@@ -60,7 +61,7 @@ fn told(outputs: &[(crate::event::Boot, Output)]) -> (String, u64) {
 fn the_refusals_of_a_late_proxy_count_until_they_end() {
     expect![[r#"
         (
-            "+13.500",
+            "+16.500",
             10,
         )
     "#]]
