@@ -109,8 +109,9 @@ fn only_v2_can_be_watched_and_what_is_forgotten_stays_forgotten() {
 #[test]
 fn two_capabilities_are_enough_and_a_missing_one_is_named() {
     need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
-    // What old kernels count against that limit is told by the guest's part `privileges`.
-    setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).expect("raise the limit of locked memory");
+    // What old kernels count against that limit is told by the guest's part `privileges`. A container's root may not raise it
+    // everywhere, and newer kernels count nothing.
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let with = |capabilities: &str| {
         let output = Command::new("setpriv")
             .args(["--bounding-set", capabilities, "--"])
