@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    io::Read as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -13,8 +14,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::packages::{Apt, Package};
 use crate::{bpf::elf, debian, shell};
 
-/// For so long an earlier run's answer serves: asking apt takes longer than all the tests of it.
+/// For so long an earlier run's answer serves, where it was whole: asking apt takes longer than all the tests of it.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// And where something could not be had: a machine without network is not to ask at every run.
+const FRESH_IN_PART: Duration = Duration::from_secs(60 * 60);
+
+/// First line of the file that keeps an answer, where all was had.
+const WHOLE: &str = "whole";
+
+/// In place of a kernel's BTF: why it could not be taken out.
+const BROKEN: &str = ".broken";
 
 /// Program and Debian's package of it, by the first bytes of what it packs.
 const UNPACKERS: [(&[u8], &str, &str); 4] = [
@@ -27,69 +37,176 @@ const GZIP: &str = "gzip";
 
 /// What could be had of it.
 pub struct Extracted {
-    /// One file per kernel, named by its package's version (`6.12.117-1~deb12u1`). Names with a dot in front are not kernels.
+    /// One file per kernel, named by its package's version (`6.12.117-1~deb12u1`). One with `.broken` behind the name says in
+    /// words why that kernel's could not be taken out. Names with a dot in front are not kernels.
     pub dir: PathBuf,
     /// Kernels that could not be fetched, each with the reason.
     pub missing: Vec<(String, String)>,
 }
 
 impl Extracted {
+    /// Into a directory of the cache, made where it is not there yet.
+    fn begin(cache: &Path) -> Result<Extracted> {
+        let dir = cache.join("btf");
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        Ok(Extracted {
+            dir,
+            missing: Vec::new(),
+        })
+    }
+
     /// The missing ones, as tests write down what they skip.
     pub fn skips(&self) -> String {
         let line = |(kernel, why): &(String, String)| {
             let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!("kernel-btf-{kernel}\t{why}\n")
+            format!("{SKIP}{kernel}\t{why}\n")
         };
         self.missing.iter().map(line).collect()
     }
+
+    /// Those of a text by [`Extracted::skips`].
+    fn missing_of(skips: &str) -> Vec<(String, String)> {
+        let parts = |line: &str| {
+            line.strip_prefix(SKIP)?
+                .split_once('\t')
+                .map(|(kernel, why)| (kernel.into(), why.into()))
+        };
+        skips.lines().filter_map(parts).collect()
+    }
+
+    /// Takes the kernel's out of its package, unless an earlier run did. What cannot be fetched is missing; what cannot be taken
+    /// apart is for the tests to fail of.
+    fn add(&mut self, apt: &Apt, kernel: &Package) -> Result<()> {
+        let file = self.dir.join(&kernel.version);
+        if is_whole(&file) {
+            return Ok(());
+        }
+        if file.exists() {
+            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+        }
+        let mut kept = apt.has_image(kernel);
+        let failure = loop {
+            let taken = apt
+                .image(kernel)
+                .map(|image| extract(&image, &file).map_err(|error| (image, error)));
+            match taken {
+                Ok(Ok(())) => break None,
+                // A run that was cut short may have left half of it.
+                Ok(Err((image, error))) if kept => {
+                    shell::say(format_args!("{error:#}; fetching it anew"));
+                    fs::remove_file(&image).with_context(|| format!("removing {}", image.display()))?;
+                    kept = false;
+                }
+                Ok(Err((image, error))) => break Some(format!("taking the BTF out of {}: {error:#}", image.display())),
+                Err(error) => {
+                    self.missing.push((kernel.version.clone(), format!("{error:#}")));
+                    return Ok(());
+                }
+            }
+        };
+        let broken = self.dir.join(format!("{}{BROKEN}", kernel.version));
+        match failure {
+            Some(why) => fs::write(&broken, why).with_context(|| format!("writing {}", broken.display())),
+            None if broken.exists() => fs::remove_file(&broken).with_context(|| format!("removing {}", broken.display())),
+            None => Ok(()),
+        }
+    }
 }
 
-/// Of the kernels of [`Apt::series`]. What cannot be fetched is no error.
+const SKIP: &str = "kernel-btf-";
+
+/// Of the kernels of [`Apt::series`], as they were within a day. What cannot be fetched is no error.
 ///
 /// # Errors
-/// A kernel that was fetched cannot be taken apart: then this file has to learn something.
+/// The cache cannot be written.
 pub fn of_every_series() -> Result<Extracted> {
     let cache = shell::cache().join("kernels");
-    let dir = cache.join("btf");
-    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    let mut extracted = Extracted {
-        dir,
-        missing: Vec::new(),
-    };
-    let asked = extracted.dir.join(".asked");
-    if is_fresh(&asked) {
+    let mut extracted = Extracted::begin(&cache)?;
+    if let Some(missing) = answered(&extracted.dir) {
+        extracted.missing = missing;
         return Ok(extracted);
     }
-    let (apt, known) = match unpackers().and_then(|()| offered(&cache)) {
-        Ok(offered) => offered,
+    match unpackers().and_then(|()| offered(&cache)) {
+        Ok((apt, known)) => of(&cache, &apt, &known),
         Err(error) => {
             extracted.missing.push(("all".to_owned(), format!("{error:#}")));
-            return Ok(extracted);
-        }
-    };
-    for kernel in &known {
-        let file = extracted.dir.join(&kernel.version);
-        if file.exists() {
-            continue;
-        }
-        match apt.image(kernel) {
-            Ok(image) => extract(&image, &file).with_context(|| format!("taking the BTF out of {}", image.display()))?,
-            Err(error) => extracted.missing.push((kernel.version.clone(), format!("{error:#}"))),
+            keep_answer(&extracted, false)?;
+            Ok(extracted)
         }
     }
-    forget_others(&extracted.dir, &known)?;
-    if extracted.missing.is_empty() {
-        fs::write(&asked, "").with_context(|| format!("writing {}", asked.display()))?;
+}
+
+/// Of `known`, which `apt` has just told.
+///
+/// # Errors
+/// The cache cannot be written.
+pub fn of(cache: &Path, apt: &Apt, known: &[Package]) -> Result<Extracted> {
+    let mut extracted = Extracted::begin(cache)?;
+    for kernel in known {
+        extracted.add(apt, kernel)?;
     }
+    let whole = apt.is_whole && extracted.missing.is_empty();
+    if whole {
+        forget_others(&extracted.dir, known)?;
+    }
+    keep_answer(&extracted, whole)?;
     Ok(extracted)
 }
 
-fn is_fresh(asked: &Path) -> bool {
-    let modified = fs::metadata(asked).and_then(|file| file.modified());
-    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH))
+fn keep_answer(extracted: &Extracted, whole: bool) -> Result<()> {
+    let asked = asked(&extracted.dir);
+    let first = if whole { WHOLE } else { "in part" };
+    let text = format!("{first}\n{}", extracted.skips());
+    fs::write(&asked, text).with_context(|| format!("writing {}", asked.display()))
 }
 
-fn unpackers() -> Result<()> {
+/// What was missing at an earlier run whose answer still serves.
+fn answered(dir: &Path) -> Option<Vec<(String, String)>> {
+    let asked = asked(dir);
+    let text = fs::read_to_string(&asked).ok()?;
+    let age = fs::metadata(&asked).and_then(|file| file.modified()).ok()?.elapsed().ok()?;
+    let mut whole = text.lines().next() == Some(WHOLE);
+    for entry in fs::read_dir(dir).ok()? {
+        let path = entry.ok()?.path();
+        if is_hidden(&path) || is_whole(&path) {
+            continue;
+        }
+        if !path.to_str()?.ends_with(BROKEN) {
+            return None;
+        }
+        whole = false;
+    }
+    let fresh = if whole { FRESH } else { FRESH_IN_PART };
+    (age < fresh).then(|| Extracted::missing_of(&text))
+}
+
+fn asked(dir: &Path) -> PathBuf {
+    dir.join(".asked")
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// Whether `path` is BTF, and as long as its header says: <https://docs.kernel.org/bpf/btf.html>, `struct btf_header`.
+fn is_whole(path: &Path) -> bool {
+    let size = || -> Option<u64> {
+        let mut header = [0; 24];
+        File::open(path).ok()?.read_exact(&mut header).ok()?;
+        let number = |at: usize| Some(u64::from(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?)));
+        let types = number(8)? + number(12)?;
+        let strings = number(16)? + number(20)?;
+        header.starts_with(b"\x9f\xeb").then_some(number(4)? + types.max(strings))
+    };
+    let found = fs::metadata(path).ok().map(|file| file.len());
+    found.is_some() && found == size()
+}
+
+/// Installs what unpacks kernels.
+///
+/// # Errors
+/// It cannot be installed here.
+pub fn unpackers() -> Result<()> {
     let lacking = UNPACKERS.iter().filter(|(_, program, _)| shell::which(program).is_none());
     let packages: Vec<&str> = lacking.map(|(.., package)| *package).collect();
     debian::ensure(&packages, "unpacking kernels")
@@ -104,11 +221,11 @@ fn offered(cache: &Path) -> Result<(Apt, Vec<Package>)> {
 /// What an earlier run extracted and the archive no longer has.
 fn forget_others(dir: &Path, known: &[Package]) -> Result<()> {
     for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let hidden = name.as_encoded_bytes().starts_with(b".");
-        if !hidden && !known.iter().any(|kernel| *kernel.version == *name) {
-            fs::remove_file(entry.path())?;
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let version = name.strip_suffix(BROKEN).unwrap_or(name);
+        if !is_hidden(&path) && !known.iter().any(|kernel| kernel.version == version) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
         }
     }
     Ok(())
@@ -120,11 +237,19 @@ fn extract(image: &Path, to: &Path) -> Result<()> {
     let bytes = fs::read(image)?;
     let payload = payload(&bytes).context("it is no bzImage of boot protocol 2.08 or later")?;
     let scratch = tempfile(to)?;
-    let vmlinux = unpack(payload, &scratch)?;
-    let btf = elf::section(&vmlinux, ".BTF").context("the kernel in it has no section .BTF")?;
-    fs::write(&scratch, btf)?;
-    fs::rename(&scratch, to)?;
-    Ok(())
+    let moved = || -> Result<()> {
+        let vmlinux = unpack(payload, &scratch)?;
+        let btf = elf::section(&vmlinux, ".BTF").context("the kernel in it has no section .BTF")?;
+        fs::write(&scratch, btf)?;
+        ensure!(is_whole(&scratch), "its section .BTF is not as long as its header says");
+        Ok(fs::rename(&scratch, to)?)
+    };
+    let done = moved();
+    if done.is_err() {
+        // It may never have been made.
+        let _ = fs::remove_file(&scratch);
+    }
+    done
 }
 
 /// Beside `to`, for this process alone: another may extract the same kernel at the same time.
@@ -226,5 +351,45 @@ mod tests {
             missing: vec![("6.1.192-2".into(), "no\nnetwork".into())],
         };
         assert_eq!(extracted.skips(), "kernel-btf-6.1.192-2\tno network\n");
+    }
+
+    /// Types of one byte, names of two.
+    const BTF: &[u8] = b"\x9f\xeb\x01\x00\x18\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x02\0\0\0tss";
+
+    #[test]
+    fn an_answer_serves_while_it_is_fresh_and_all_that_it_left_is_whole() {
+        let extracted = Extracted {
+            dir: std::env::temp_dir().join(format!("epitaph-xtask-btf-{}", std::process::id())),
+            missing: vec![("6.1.192-2".into(), "no network".into())],
+        };
+        let dir = &extracted.dir;
+        fs::create_dir_all(dir).unwrap();
+        let kernel = dir.join("5.10.262-1");
+        let age = |by: Duration| {
+            let then = fs::metadata(asked(dir)).unwrap().modified().unwrap() - by;
+            File::options()
+                .write(true)
+                .open(asked(dir))
+                .unwrap()
+                .set_modified(then)
+                .unwrap();
+        };
+
+        assert_eq!(answered(dir), None, "nobody asked");
+        keep_answer(&extracted, false).unwrap();
+        fs::write(&kernel, BTF).unwrap();
+        assert_eq!(answered(dir), Some(extracted.missing.clone()));
+        age(FRESH_IN_PART);
+        assert_eq!(answered(dir), None, "something was missing an hour ago");
+
+        keep_answer(&extracted, true).unwrap();
+        age(FRESH_IN_PART);
+        assert!(answered(dir).is_some());
+        fs::write(&kernel, &BTF[..BTF.len() - 1]).unwrap();
+        assert_eq!(answered(dir), None, "cut short");
+        fs::write(&kernel, BTF).unwrap();
+        fs::write(dir.join("7.9.1-1.broken"), "packed in an unknown way").unwrap();
+        assert_eq!(answered(dir), None, "one is to be tried again");
+        fs::remove_dir_all(dir).unwrap();
     }
 }

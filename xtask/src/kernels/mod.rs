@@ -30,7 +30,7 @@ use self::{
     row::{Played, Row},
     table::{Measured, Total},
 };
-use crate::{bpf, debian, done, shell};
+use crate::{bpf, debian, done, shell, tally::Tally, test};
 
 /// Played where nobody names a kernel, and with them the two newest and the running one: the long-term kernels, and the steps at which an argument,
 /// a struct or the verifier changed.
@@ -93,6 +93,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     }
     let (chosen, running) = choose(&names, &known)?;
     let running = running && command.is_none();
+    let whole_matrix = names.is_empty() && stories.is_empty() && command.is_none();
     debian::ensure(&["qemu-system-x86", "busybox-static", "cpio"], "booting kernels")?;
     let guest = match command {
         Some(command) => Guest {
@@ -102,6 +103,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         None => Guest::play(&stories, cgroups)?,
     };
     let mut measured = Vec::new();
+    if whole_matrix {
+        measured.push(types(&cache, &apt, &known)?);
+    }
     if !chosen.is_empty() {
         let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command, cgroups)?;
         for kernel in chosen {
@@ -127,6 +131,35 @@ fn show_btf() -> Result<ExitCode> {
     }
     println!("{}", extracted.dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the probes find in every kernel's types; of one that nobody knows yet, too, it must be as expected.
+fn types(cache: &Path, apt: &Apt, known: &[Package]) -> Result<Measured> {
+    btf::unpackers()?;
+    let extracted = btf::of(cache, apt, known)?;
+    let mut cargo = shell::cargo();
+    cargo.args(["test", "--package", "epitaph-tests", "--test", "kernel_btf"]);
+    test::without_telemetry_settings(&mut cargo);
+    cargo
+        .env("EPITAPH_KERNEL_BTF", &extracted.dir)
+        .env("EPITAPH_KERNEL_BTF_STRICT", "1");
+    let mut tally = Tally::default();
+    let succeeded = test::counted(&mut cargo, "testing what the probes find in each kernel's types", &mut tally)?;
+    for (kernel, why) in &extracted.missing {
+        println!("skip the types of {kernel}: {why}");
+    }
+    Ok(Measured {
+        name: "types".to_owned(),
+        total: Total {
+            passed: u32::try_from(tally.passed)?,
+            failed: u32::try_from(tally.failed.max(u64::from(!succeeded)))?,
+            skipped: u32::try_from(extracted.missing.len())?,
+        },
+        row: Row {
+            release: "nothing booted".to_owned(),
+            ..Row::default()
+        },
+    })
 }
 
 /// What runs inside.

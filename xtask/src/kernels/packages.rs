@@ -57,9 +57,13 @@ impl Package {
     }
 }
 
+const IMAGE: &str = "vmlinuz";
+
 /// A private apt in `dir`.
 pub struct Apt {
     dir: PathBuf,
+    /// Whether every suite's list is today's: not where one could not be fetched.
+    pub is_whole: bool,
 }
 
 impl Apt {
@@ -68,7 +72,10 @@ impl Apt {
     /// # Errors
     /// The machine's apt names no Debian archive, or a file cannot be written.
     pub fn open(cache: &Path) -> Result<Apt> {
-        let apt = Apt { dir: cache.join("apt") };
+        let mut apt = Apt {
+            dir: cache.join("apt"),
+            is_whole: false,
+        };
         for sub in ["state/lists/partial", "cache/archives/partial", "etc"] {
             fs::create_dir_all(apt.dir.join(sub)).with_context(|| format!("making the private apt's {sub}"))?;
         }
@@ -77,13 +84,15 @@ impl Apt {
         shell::say(format_args!("asking apt for the kernels of {}", SUITES.join(", ")));
         let update = apt
             .command("apt-get")
-            .arg("update")
+            // Otherwise a list that cannot be fetched is no more than a warning.
+            .args(["-o", "APT::Update::Error-Mode=any", "update"])
             .output()
             .context("running apt-get update")?;
         for line in String::from_utf8_lossy(&update.stderr).lines() {
             shell::say(format_args!("apt: {line}"));
         }
-        if !update.status.success() {
+        apt.is_whole = update.status.success();
+        if !apt.is_whole {
             shell::say("apt-get update failed in part: only suites that could be fetched and verified count");
         }
         Ok(apt)
@@ -111,13 +120,18 @@ impl Apt {
         Ok(stanzas.split("\n\n").filter_map(parse).collect())
     }
 
+    /// Whether an earlier run fetched the package's kernel image.
+    pub fn has_image(&self, package: &Package) -> bool {
+        self.home(package).join(IMAGE).exists()
+    }
+
     /// The package's kernel image, fetched and unpacked unless an earlier run did.
     ///
     /// # Errors
     /// The download or its signature fails, or no package holds a kernel image.
     pub fn image(&self, package: &Package) -> Result<PathBuf> {
-        let home = self.dir.with_file_name(&package.upstream).join(&package.version);
-        let image = home.join("vmlinuz");
+        let home = self.home(package);
+        let image = home.join(IMAGE);
         if image.exists() {
             return Ok(image);
         }
@@ -150,6 +164,10 @@ impl Apt {
             }
         }
         bail!("neither {} nor what it depends on holds a vmlinuz", package.name)
+    }
+
+    fn home(&self, package: &Package) -> PathBuf {
+        self.dir.with_file_name(&package.upstream).join(&package.version)
     }
 
     fn command(&self, program: &str) -> Command {

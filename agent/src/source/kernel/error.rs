@@ -134,7 +134,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     brief(&crate::error::chain(error))
 }
 
-/// Without its middle where it is long: the verifier writes up to 32 MiB, and says why in its last lines.
+/// Without its middle where it is long: the verifier writes up to 16 MiB, and says why in its last lines.
 fn brief(text: &str) -> String {
     const HEAD: usize = 512;
     const TAIL: usize = 1536;

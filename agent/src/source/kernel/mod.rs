@@ -313,8 +313,8 @@ impl Kernel {
     }
 
     /// Records lost since the last call, by kind: no room in the ring buffer or in a map, or the probe's own program was running
-    /// on that CPU already (an interrupt came between; told by kernels from 5.12 on). What the probes have said in words since
-    /// then joins the log.
+    /// on that CPU already (an interrupt came between; before 6.1 the kernel runs it once more, and nothing is lost). What the probes
+    /// have said in words since then joins the log.
     pub fn lost(&mut self) -> Vec<(Kind, u64)> {
         if let Some(flush) = &mut self.flush_log {
             flush();
@@ -489,7 +489,7 @@ fn key(cgroup: CgroupId, hierarchy: u32) -> Result<u64, MapError> {
     }
 }
 
-/// 0 where the kernel does not tell (before 5.12).
+/// Of a `tp_btf` program, as the kernel counts them since it leaves such runs out: 6.1, or what that was ported back to (6.0.10).
 fn recursion_misses(program: &ProgramFd) -> u64 {
     let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())) else {
         return 0;
