@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crate::cli::SysExit;
 use crate::event::{Boot, CgroupMode, ProbeState, WallOffset};
-use crate::source::kernel::Rights;
+use crate::source::kernel::{Fitting, Rights};
 
 pub use show::{json, text};
 
@@ -39,10 +39,7 @@ pub enum Probes {
         shrunk: Option<(String, &'static str)>,
     },
     /// None could be. By name: what this kernel has not that it needs.
-    Refused {
-        trouble: Trouble,
-        fitting: Vec<(String, Result<(), String>)>,
-    },
+    Refused { trouble: Trouble, fitting: Vec<Fitting> },
 }
 
 #[derive(Clone, Debug)]

@@ -17,13 +17,13 @@ mod remedy {
     pub const NAME_BTF: &str = "name that of the running kernel with --btf FILE";
     pub const ALLOW: &str = "allow bpf(2) for this process";
     pub const MEMLOCK: &str =
-        "allow it 1 MiB or more, 32 MiB for all that it can use (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
+        "allow it 1 MiB or more, 24 MiB for all that it can use (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
     pub const SMALLER: &str = "choose at most 1 GiB";
     pub const REBUILD: &str = "rebuild it with `cargo xtask build`";
 }
 
 /// Where the probes have less memory than they can use.
-pub(super) const MORE_MEMLOCK: &str = "allow 32 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
+pub(super) const MORE_MEMLOCK: &str = "allow 24 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
 
 /// Why no probe could be loaded.
 #[derive(Debug, thiserror::Error)]

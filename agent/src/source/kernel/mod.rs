@@ -373,11 +373,14 @@ pub fn btf_path(options: &Options) -> PathBuf {
     options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into())
 }
 
+/// A probe by its tracepoint, and what this kernel has not that it needs.
+pub type Fitting = (String, Result<(), String>);
+
 /// What each probe needs of this kernel, whether it may be loaded or not: Err says what is not there.
 ///
 /// # Errors
 /// Without the kernel's BTF nothing can be said.
-pub fn fitting(options: &Options) -> Result<Vec<(String, Result<(), String>)>, LoadError> {
+pub fn fitting(options: &Options) -> Result<Vec<Fitting>, LoadError> {
     let path = btf_path(options);
     let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
     let fits = |probe: &Probe| match probe.choose(&layout, options.oldest) {
