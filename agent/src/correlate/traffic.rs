@@ -1,7 +1,9 @@
 //! What happened on a subject's sockets while it was being stopped.
 //!
 //! Rules, one connection (remote address, local address) counting once:
-//! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one.
+//! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one. A client of
+//!   many threads can use a port again at once, also one that was a connection: a SYN that comes sooner than any is sent again
+//!   is another client's.
 //! - *reset*: an RST from an existing socket; or one without a socket for a connection that the end had closed before
 //!   (data that came too late), or whose handshake the close overtook. One that was cut and then reset counts as reset.
 //! - *queued*, of these: closed by the close of its listener, before any process held it.
@@ -17,6 +19,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::event::{Boot, Client, Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, ListenerClosed, RefusedSource, Traffic};
@@ -68,7 +71,7 @@ pub(super) struct Pair {
 #[derive(Clone, Copy, Debug, Default)]
 struct Connection {
     accepted: Option<Boot>,
-    refused_by_server: Option<Boot>,
+    refused_by_server: Option<Refused>,
     refused_by_client: Option<Boot>,
     reset: Option<Boot>,
     queued: Option<Boot>,
@@ -79,10 +82,38 @@ struct Connection {
     last: Boot,
 }
 
+/// SYNs from one port that met nobody.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    first: Boot,
+    last: Boot,
+    times: u32,
+}
+
+impl Refused {
+    fn add(known: &mut Option<Refused>, at: Boot) {
+        let Some(known) = known else {
+            *known = Some(Refused {
+                first: at,
+                last: at,
+                times: 1,
+            });
+            return;
+        };
+        let (first, last) = (known.first.min(at), known.last.max(at));
+        if last.since(first) < SENT_AGAIN {
+            let times = known.times + 1;
+            *known = Refused { first, last, times };
+        } else {
+            known.first = first;
+        }
+    }
+}
+
 impl Connection {
     fn is_only_accepted(&self) -> bool {
-        let refused = self.refused_by_server.or(self.refused_by_client);
-        refused.is_none() && !self.is_end_of_one()
+        let is_refused = self.refused_by_server.is_some() || self.refused_by_client.is_some();
+        !is_refused && !self.is_end_of_one()
     }
 
     /// A connection that stood, and ended.
@@ -180,7 +211,7 @@ impl Sockets {
                     self.served.push(tcp.local);
                 }
             }
-            Fact::RefusedByServer => first(&mut connection.refused_by_server, at),
+            Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
             Fact::RefusedByClient => first(&mut connection.refused_by_client, at),
             Fact::Reset => first(&mut connection.reset, at),
             Fact::Queued => first(&mut connection.queued, at),
@@ -231,12 +262,22 @@ impl Sockets {
                 &mut traffic.accepted
             };
             count(to, within(connection.accepted));
+            let refused = connection
+                .refused_by_server
+                .filter(|refused| within(Some(refused.first)).is_some());
+            let refused = refused.into_iter().flat_map(|refused| {
+                let again = std::iter::repeat_n(refused.last, refused.times as usize - 1);
+                let all = std::iter::once(refused.first).chain(again);
+                all.map(|at| (End::Refused(RefusedSource::ServerReset), at))
+            });
             let end = self.end(pair, connection, within);
-            match (end, by_kubelet) {
-                (Some((End::Refused(_), at)), true) => count(&mut traffic.kubelet.refused, Some(at)),
-                (Some((End::Reset { .. } | End::Cut(_), at)), true) => count(&mut traffic.kubelet.broken, Some(at)),
-                (Some((end, at)), false) => end.count(&mut traffic, at),
-                (Some((End::Idle, _)), true) | (None, _) => {}
+            for (end, at) in refused.chain(end) {
+                match (end, by_kubelet) {
+                    (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
+                    (End::Reset { .. } | End::Cut(_), true) => count(&mut traffic.kubelet.broken, Some(at)),
+                    (end, false) => end.count(&mut traffic, at),
+                    (End::Idle, true) => {}
+                }
             }
         }
         for (pair, connect) in window.clients.failed(window.since) {
@@ -247,16 +288,13 @@ impl Sockets {
 
     /// What became of a connection within the time that counts.
     fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
-        let by_server = within(connection.refused_by_server);
-        // A pair that was a connection cannot have been refused: its RST came for late data.
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
         let is_clients = connection.accepted.is_some() || self.has_listened(pair.local.port());
         if !is_clients && connection.is_end_of_one() {
             return None;
         }
         let queued = within(connection.queued);
-        let late = earlier(within(connection.late), by_server.filter(|_| existed));
-        if let Some(at) = earlier(earlier(within(connection.reset), queued), late) {
+        if let Some(at) = earlier(earlier(within(connection.reset), queued), within(connection.late)) {
             return Some((
                 End::Reset {
                     queued: queued.is_some(),
@@ -273,13 +311,9 @@ impl Sockets {
         // The kernel knows a closed port by its number and network namespace: a client there may have meant another machine's.
         let (to, from) = (pair.local.ip(), pair.remote.ip());
         let is_here = to.is_loopback() || to == from || self.serves_at(to);
-        let by_client = within(connection.refused_by_client).filter(|_| is_here);
-        let source = match by_server {
-            Some(_) => RefusedSource::ServerReset,
-            None => RefusedSource::ClientError,
-        };
-        let refused = earlier(by_server, by_client).filter(|_| !existed)?;
-        Some((End::Refused(source), refused))
+        let is_told = existed || connection.refused_by_server.is_some();
+        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_told)?;
+        Some((End::Refused(RefusedSource::ClientError), by_client))
     }
 
     /// A connect of this node's that failed: to this subject, where it went to an address at which that was reached.
@@ -427,6 +461,8 @@ impl End {
     }
 }
 
+/// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later.
+const SENT_AGAIN: Duration = Duration::from_millis(900);
 const ECONNREFUSED: u32 = 111;
 const ETIMEDOUT: u32 = 110;
 const LISTENERS: usize = 64;

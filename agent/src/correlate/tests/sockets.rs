@@ -16,7 +16,7 @@ fn refused_after_the_listener_closed() {
         +1.5001 tcp app client-refused 80 5001
         +1.5002 tcp app client-error 80 5001
         +2.5 tcp app refused 80 5002
-        +2.6 tcp app refused 80 5002
+        +3.5 tcp app refused 80 5002
         +2.7 exit main 0
         +4.3 tcp app refused 80 5003
         ",
@@ -205,6 +205,30 @@ fn cut_where_nothing_is_known_of_its_use() {
 }
 
 #[test]
+fn a_port_used_again_at_once_is_another_connection() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp app refused 80 5001
+        +1.6 tcp app refused 80 5002
+        +1.601 tcp app refused 80 5002
+        +2.602 tcp app refused 80 5002
+        +2.7 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed
+              fix: 3 connections were refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
+        "#]],
+    );
+}
+
+#[test]
 fn cut_and_then_reset_is_one_reset() {
     check(
         &container(
@@ -214,7 +238,7 @@ fn cut_and_then_reset_is_one_reset() {
         +2 exit main 0
         +2.0015 tcp app closed 80 0 by-exit
         +2.002 tcp app cut 80 5001 sent=0 received=50 last-sent=0 last-received=20
-        +2.5 tcp app refused 80 5001
+        +2.5 tcp app refused-late 80 5001
         ",
         ),
         expect![[r#"
