@@ -170,7 +170,11 @@ mod tests {
         us.tick(at(0));
         us.hear(at(0), &hello(12, 5));
         let act = us.tick(Boot(999_999_999));
-        assert_eq!((us.count(), act.say, pids(&act)), (Some(1), false, vec![12]), "an answer waits");
+        assert_eq!(
+            (us.count(), act.say, pids(&act)),
+            (Some(1), false, vec![12]),
+            "an answer waits"
+        );
         assert!(us.tick(at(1)).say);
         us.hear(at(2), &hello(12, 5));
         assert_eq!(us.tick(at(2)), Act::default());

@@ -1,11 +1,17 @@
 //! A recording that is not whole, given to the agent's binary: judged as far as it goes, and the person is told.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use epitaph::event::{Boot, CgroupMode, Input, Observation, WallOffset};
 use epitaph::recording::Writer;
 use epitaph_tests::agent::program;
+use epitaph_tests::patience::{PATIENCE, ended};
+use epitaph_tests::privileges::too_much;
 
 fn recording() -> Vec<u8> {
     let observation = Observation {
@@ -40,4 +46,36 @@ fn a_truncated_recording_is_replayed_and_said_to_be_truncated() {
     assert_eq!(replayed(&whole), "");
     let told = replayed(&whole[..whole.len() - 3]);
     assert!(told.contains("is not whole") && told.contains("tail_bytes="), "{told}");
+}
+
+/// It waits for the recording, of which it has read nothing yet: that may be anybody's.
+#[test]
+fn a_recording_is_read_without_a_capability() {
+    const STEP: Duration = Duration::from_millis(50);
+    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("evidence.epitaph");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Both ends, so that neither opening waits.
+    let mut writer = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let mut child = Command::new(program(beside))
+        .arg("replay")
+        .arg(&pipe)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut waited = Duration::ZERO;
+    let wrong = loop {
+        let wrong = too_much(child.id(), 0).unwrap();
+        if wrong.is_empty() || waited >= PATIENCE {
+            break wrong;
+        }
+        sleep(STEP);
+        waited += STEP;
+    };
+    writer.write_all(&recording()).unwrap();
+    drop(writer);
+    let status = ended(&mut child).unwrap();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(status.success(), "{status}");
 }

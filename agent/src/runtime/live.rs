@@ -410,7 +410,8 @@ mod tests {
 
     #[test]
     fn only_a_policy_silences_us_for_good() {
-        let forbidden = [libc::EPERM, libc::ENOSYS, libc::EAGAIN, libc::ENOMEM].map(|code| is_forbidden(&io::Error::from_raw_os_error(code)));
+        let forbidden = [libc::EPERM, libc::ENOSYS, libc::EAGAIN, libc::ENOMEM]
+            .map(|code| is_forbidden(&io::Error::from_raw_os_error(code)));
         assert_eq!(forbidden, [true, true, false, false]);
     }
 
