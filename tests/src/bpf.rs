@@ -1,8 +1,11 @@
 //! What of BPF the kernel holds, and which of it some process holds: whatever outlives its process was left behind.
+//!
+//! Others on the machine load BPF too, and not all of theirs is held by a process that we see: what is judged bears our names.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 
 use nix::libc;
@@ -26,6 +29,49 @@ const KINDS: [(Kind, libc::c_long, &str); 4] = [
     (Kind::Btf, 23, "btf_id:"),
 ];
 
+const PROGRAM_BY_ID: libc::c_long = 13;
+const MAP_BY_ID: libc::c_long = 14;
+const LINK_BY_ID: libc::c_long = 30;
+const INFO_BY_FD: libc::c_long = 15;
+
+/// Where `struct bpf_prog_info` and `struct bpf_map_info` have the name, and `struct bpf_link_info` the program's id.
+const PROGRAM_NAME: usize = 64;
+const MAP_NAME: usize = 24;
+const LINK_PROGRAM: usize = 8;
+/// `BPF_OBJ_NAME_LEN`: longer names are cut to one less.
+const NAME: usize = 16;
+
+/// Our programs, as far as the kernel keeps their names, and maps.
+const PROGRAMS: [&str; 12] = [
+    "signal_generate",
+    "signal_deliver",
+    "cgroup_mkdir",
+    "cgroup_rmdir",
+    "process_exit_gr",
+    "process_exit_li",
+    "process_exec",
+    "mark_victim_",
+    "inet_sock_set_s",
+    "inet_sk_error_r",
+    "tcp_send_reset",
+    "tcp_receive_res",
+];
+const MAPS: [&str; 12] = [
+    "EVENTS",
+    "LOST",
+    "WATCHED",
+    "SIGNALLED",
+    "ENDED",
+    "ARMED",
+    "ARMED_COUNT",
+    "NESTED",
+    "CLOSED_PORTS",
+    "KUBELETS",
+    // By aya: what the log and the constants are in.
+    "AYA_LOGS",
+    ".rodata",
+];
+
 /// Everything in the kernel, whoever loaded it.
 ///
 /// # Errors
@@ -47,7 +93,7 @@ pub fn held_by(pid: u32) -> BTreeSet<Object> {
     held_in(&Path::new("/proc").join(pid.to_string()))
 }
 
-/// What is in the kernel, was not there `before`, and is held by no process.
+/// What bears our names in the kernel, was not there `before`, and is held by no process.
 ///
 /// # Errors
 /// As [`loaded`].
@@ -62,7 +108,22 @@ pub fn left_since(before: &BTreeSet<Object>) -> Result<BTreeSet<Object>> {
             left.remove(&held);
         }
     }
+    left.retain(|&object| is_ours(object));
     Ok(left)
+}
+
+/// By its name, a link by its program's; a type's object has none. No where it is gone.
+pub fn is_ours((kind, id): Object) -> bool {
+    match kind {
+        Kind::Program => {
+            name(PROGRAM_BY_ID, id, PROGRAM_NAME).is_some_and(|name| PROGRAMS.iter().any(|ours| name.starts_with(ours)))
+        }
+        Kind::Map => name(MAP_BY_ID, id, MAP_NAME).is_some_and(|name| MAPS.contains(&&*name)),
+        Kind::Link => info(LINK_BY_ID, id)
+            .and_then(|info| Some(u32::from_ne_bytes(*info.get(LINK_PROGRAM..)?.first_chunk()?)))
+            .is_some_and(|program| is_ours((Kind::Program, program))),
+        Kind::Btf => false,
+    }
 }
 
 /// Descriptors of perf events.
@@ -108,18 +169,54 @@ fn held_in(process: &Path) -> BTreeSet<Object> {
     held
 }
 
+fn name(by_id: libc::c_long, id: u32, at: usize) -> Option<String> {
+    let info = info(by_id, id)?;
+    let name = info.get(at..at + NAME)?;
+    let end = name.iter().position(|&byte| byte == 0)?;
+    Some(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
+/// What the kernel tells of an object: the bytes of its `struct bpf_*_info`, zero where it knows less.
+fn info(by_id: libc::c_long, id: u32) -> Option<[u8; 256]> {
+    let fd = bpf(by_id, &mut [id, 0, 0]).ok()?;
+    #[expect(unsafe_code, reason = "a file descriptor that bpf(2) made is owned by nobody yet")]
+    // SAFETY: the kernel has just made it for us.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut info = [0; 256];
+    let mut attributes = InfoByFd {
+        fd: fd.as_raw_fd(),
+        length: 256,
+        info: info.as_mut_ptr(),
+    };
+    bpf(INFO_BY_FD, &mut attributes).ok()?;
+    Some(info)
+}
+
 /// The first id above `id`.
 fn next_id(command: libc::c_long, id: u32) -> Result<Option<u32>> {
     // start_id, next_id, open_flags.
     let mut attributes = [id, 0, 0];
+    match bpf(command, &mut attributes) {
+        Ok(_) => Ok(Some(attributes[1])),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The part of `union bpf_attr` for it.
+#[repr(C)]
+struct InfoByFd {
+    fd: i32,
+    length: u32,
+    info: *mut u8,
+}
+
+fn bpf<A>(command: libc::c_long, attributes: &mut A) -> Result<i32> {
     #[expect(unsafe_code, reason = "there is no safe form of bpf(2) without a loader")]
-    // SAFETY: the kernel reads and writes as many bytes as it is told, of an array that is ours.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(&attributes)) };
-    match result {
-        0 => Ok(Some(attributes[1])),
-        _ => match Error::last_os_error() {
-            error if error.kind() == ErrorKind::NotFound => Ok(None),
-            error => Err(error),
-        },
+    // SAFETY: the kernel reads and writes as many bytes as it is told, of what is ours and outlives the call.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>()) };
+    match i32::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(Error::last_os_error()),
     }
 }

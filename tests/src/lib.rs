@@ -18,6 +18,7 @@ pub mod http;
 pub mod jaeger;
 pub mod machine;
 pub mod network;
+pub mod patience;
 pub mod play;
 pub mod privileges;
 pub mod report;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
-use epitaph_tests::bpf::{Kind, Object, held_by, left_since, loaded, perf_events, pins};
+use epitaph_tests::bpf::{Kind, Object, held_by, is_ours, left_since, loaded, perf_events, pins};
 use epitaph_tests::cgroup::{Memory, Mounts, Scope};
 use epitaph_tests::epitaph::{Epitaph, run};
 use epitaph_tests::machine::is_root;
+use epitaph_tests::patience::{ended, line};
 use epitaph_tests::play::Players;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
-use epitaph_tests::sys::kill;
+use epitaph_tests::sys::{kill, set_default};
 use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use nix::sys::resource::{Resource, setrlimit};
 use tempfile::TempDir;
@@ -59,11 +60,12 @@ impl Stage {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// The kernel frees in its own time.
-    fn nothing_is_left(&self, after: &str) -> anyhow::Result<()> {
+    /// The kernel frees in its own time. `held` is what one that has ended had.
+    fn nothing_is_left(&self, after: &str, held: &BTreeSet<Object>) -> anyhow::Result<()> {
         let mut left = BTreeSet::new();
         for _ in 0..1200 {
             left = left_since(&self.loaded)?;
+            left.extend(held.intersection(&loaded()?));
             if left.is_empty() {
                 let pinned: Vec<_> = pins().difference(&self.pins).cloned().collect();
                 ensure!(pinned.is_empty(), "after {after} these pins are left: {pinned:?}");
@@ -85,24 +87,29 @@ struct Agent {
 impl Agent {
     /// Err with its end and its last words where it ends before it observes.
     fn observing(mut command: Command) -> anyhow::Result<Result<Agent, (ExitStatus, String)>> {
-        let mut child = command
+        #[expect(unsafe_code, reason = "a signal's action of the child's own is set between fork and exec")]
+        // SAFETY: sigaction(2) is async-signal-safe, and nothing is allocated.
+        unsafe {
+            // nohup(1) has it ignored.
+            command.pre_exec(|| set_default(SIGHUP));
+        }
+        let child = command
             .args(["watch", "--output", "json"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let mut out = BufReader::new(child.stdout.take().context("no stdout")?);
-        let mut line = String::new();
-        out.read_line(&mut line)?;
-        if !line.contains(r#""type":"observing""#) {
-            let ended = child.wait_with_output()?;
-            return Ok(Err((ended.status, String::from_utf8_lossy(&ended.stderr).into_owned())));
+        let (out, held) = (None, BTreeSet::new());
+        let mut agent = Agent { child, out, held };
+        let (first, out) = line(BufReader::new(agent.child.stdout.take().context("no stdout")?))?;
+        if !first.contains(r#""type":"observing""#) {
+            let status = ended(&mut agent.child)?;
+            let mut said = String::new();
+            agent.child.stderr.take().context("no stderr")?.read_to_string(&mut said)?;
+            return Ok(Err((status, said)));
         }
-        let held = held_by(child.id());
-        Ok(Ok(Agent {
-            child,
-            out: Some(out),
-            held,
-        }))
+        agent.out = Some(out);
+        agent.held = held_by(agent.child.id());
+        Ok(Ok(agent))
     }
 
     fn signal(&self, signal: i32) -> anyhow::Result<()> {
@@ -115,6 +122,20 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Killed where it does not end.
+fn limited(command: &Command) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.args(["--signal=KILL", "120"]).arg(command.get_program());
+    limited.args(command.get_args()).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
 }
 
 fn beside() -> PathBuf {
@@ -137,16 +158,20 @@ fn nothing_is_left_after_any_signal() -> anyhow::Result<()> {
             assert!(of_kind >= 8, "{of_kind} of {kind:?}: {:?}", agent.held);
         }
         assert!(agent.held.is_subset(&there), "{:?}", agent.held);
+        let strange: Vec<_> = agent
+            .held
+            .iter()
+            .filter(|held| held.0 != Kind::Btf && !is_ours(**held))
+            .collect();
+        assert!(strange.is_empty(), "not known by its name: {strange:?}");
         assert_eq!(perf_events(agent.child.id()), 0);
         assert!(pins().is_subset(&stage.pins));
 
         agent.signal(signal)?;
-        let status = agent.child.wait()?;
+        let status = ended(&mut agent.child)?;
         let graceful = [SIGTERM, SIGINT].contains(&signal);
         assert_eq!((status.success(), status.signal()), (graceful, (!graceful).then_some(signal)));
-        stage.nothing_is_left(&format!("signal {signal}"))?;
-        let still: Vec<_> = agent.held.intersection(&loaded()?).copied().collect();
-        assert!(still.is_empty(), "after signal {signal}: {still:?}");
+        stage.nothing_is_left(&format!("signal {signal}"), &agent.held)?;
     }
     Ok(())
 }
@@ -162,9 +187,9 @@ fn nothing_is_left_after_its_reader_has_gone() -> anyhow::Result<()> {
     agent.out = None;
     let differs = players.play(&role)?.differs(&role);
     ensure!(differs.is_empty(), "{}", differs.join("\n"));
-    let status = agent.child.wait()?;
+    let status = ended(&mut agent.child)?;
     assert!(status.success(), "{status}");
-    stage.nothing_is_left("a broken pipe")
+    stage.nothing_is_left("a broken pipe", &agent.held)
 }
 
 #[test]
@@ -190,16 +215,16 @@ fn nothing_is_left_of_a_start_that_failed() -> anyhow::Result<()> {
         ),
         ("half a /proc", &["watch", "--proc", &proc], "boot_id"),
     ] {
-        let said = run(stage.epitaph.command(), args)?;
+        let said = run(limited(&stage.epitaph.command()), args)?;
         assert!(
             said.code.is_some_and(|code| code != 0) && said.err.contains(words),
             "{why}: {said:?}"
         );
-        stage.nothing_is_left(why)?;
+        stage.nothing_is_left(why, &BTreeSet::new())?;
     }
-    let said = run(stage.epitaph.as_nobody("+bpf"), ["watch"])?;
+    let said = run(limited(&stage.epitaph.as_nobody("+bpf")), ["watch"])?;
     assert!(said.err.contains("CAP_PERFMON"), "{said:?}");
-    stage.nothing_is_left("a missing capability")
+    stage.nothing_is_left("a missing capability", &BTreeSet::new())
 }
 
 /// Descriptors run out in the middle of loading, of attaching, and after it.
@@ -209,7 +234,8 @@ fn nothing_is_left_where_descriptors_run_out() -> anyhow::Result<()> {
         return Ok(());
     };
     let (mut refused, mut observed) = (0, 0);
-    for limit in (12..=72).step_by(6) {
+    for limit in (12..=72).step_by(6).chain([128]) {
+        let mut held = BTreeSet::new();
         let mut command = stage.epitaph.command();
         #[expect(unsafe_code, reason = "a limit of the child's own is set between fork and exec")]
         // SAFETY: setrlimit(2) is async-signal-safe, and nothing is allocated.
@@ -220,7 +246,8 @@ fn nothing_is_left_where_descriptors_run_out() -> anyhow::Result<()> {
             Ok(mut agent) => {
                 observed += 1;
                 agent.signal(SIGTERM)?;
-                let status = agent.child.wait()?;
+                let status = ended(&mut agent.child)?;
+                held.append(&mut agent.held);
                 println!("{limit} descriptors: it observes, and ends with {status}");
             }
             Err((status, said)) => {
@@ -233,7 +260,7 @@ fn nothing_is_left_where_descriptors_run_out() -> anyhow::Result<()> {
                 assert!(!said.contains("panicked"), "{limit} descriptors: {said}");
             }
         }
-        stage.nothing_is_left(&format!("{limit} descriptors"))?;
+        stage.nothing_is_left(&format!("{limit} descriptors"), &held)?;
     }
     assert!(refused > 0 && observed > 0, "{refused} refused, {observed} observed");
     Ok(())
@@ -250,33 +277,24 @@ fn nothing_is_left_after_an_oom_kill() -> anyhow::Result<()> {
         skip(test, reason);
         return Ok(());
     }
-    let mut killed = 0;
-    // It takes some tens of them for a moment, to read the kernel's types.
-    for megabytes in [8, 16, 32, 48] {
-        let scope = Scope::create(&mounts, &format!("clean-{}.scope", std::process::id()), Some(megabytes << 20))?;
-        let mut command = Command::new("sh");
-        command.args(["-c", r#"read go && exec "$0" watch --output json"#]);
-        let mut child = command
-            .arg(stage.path("epitaph"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        scope.join(child.id())?;
-        std::io::Write::write_all(&mut child.stdin.take().context("no stdin")?, b"go\n")?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
-        if !line.is_empty() {
-            kill(child.id().cast_signed(), SIGTERM)?;
-        }
-        let status = child.wait()?;
-        println!("{megabytes} MiB: {status}");
-        killed += u32::from(status.signal() == Some(SIGKILL));
-        scope.remove()?;
-        stage.nothing_is_left(&format!("an OOM kill at {megabytes} MiB"))?;
-    }
-    assert!(killed > 0, "none was killed");
-    Ok(())
+    let scope = Scope::create(&mounts, &format!("clean-{}.scope", std::process::id()), Some(64 << 20))?;
+    let mut agent = stage.agent()?;
+    // It moves in with what it has; somebody else there uses up the memory, and it is the one to go.
+    scope.join(agent.child.id())?;
+    fs::write(format!("/proc/{}/oom_score_adj", agent.child.id()), "1000")?;
+    let mut hog = Command::new("sh")
+        .args(["-c", "read go && exec tail /dev/zero"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    scope.join(hog.id())?;
+    hog.stdin.take().context("no stdin")?.write_all(b"go\n")?;
+    let status = ended(&mut agent.child);
+    hog.kill()?;
+    ended(&mut hog)?;
+    scope.remove()?;
+    assert_eq!(status?.signal(), Some(SIGKILL));
+    stage.nothing_is_left("an OOM kill", &agent.held)
 }
 
 /// The agent dies in the middle of the deaths of others, which end as they would have.
@@ -292,8 +310,7 @@ fn its_death_holds_nobody_up() -> anyhow::Result<()> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut ready = String::new();
-        BufReader::new(player.stdout.take().context("no stdout")?).read_line(&mut ready)?;
+        let (ready, _) = line(BufReader::new(player.stdout.take().context("no stdout")?))?;
         ensure!(ready == "ready\n", "{ready}");
         players.push(player);
     }
@@ -301,15 +318,15 @@ fn its_death_holds_nobody_up() -> anyhow::Result<()> {
     std::thread::scope(|scope| {
         let ending = scope.spawn(|| {
             agent.signal(SIGKILL)?;
-            anyhow::Ok(agent.child.wait()?)
+            ended(&mut agent.child)
         });
         for player in &mut players {
             kill(player.id().cast_signed(), SIGTERM)?;
-            assert_eq!(player.wait()?.signal(), Some(SIGTERM));
+            assert_eq!(ended(player)?.signal(), Some(SIGTERM));
         }
         let status = ending.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??;
         assert_eq!(status.signal(), Some(SIGKILL));
         anyhow::Ok(())
     })?;
-    stage.nothing_is_left("a death among deaths")
+    stage.nothing_is_left("a death among deaths", &agent.held)
 }

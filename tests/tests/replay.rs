@@ -1,13 +1,19 @@
 //! A recording that is not whole, given to the agent's binary: judged as far as it goes, and the person is told.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use epitaph::decode::decode;
 use epitaph::event::{Boot, CgroupMode, Event, Input, Observation, Pid, WallOffset};
 use epitaph::recording::{Reader, Writer};
 use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
+use epitaph_tests::patience::{PATIENCE, ended};
+use epitaph_tests::privileges::too_much;
 
 fn observation() -> Observation {
     Observation {
@@ -79,4 +85,36 @@ fn records_of_every_version_are_read_out_of_one_recording() {
     // The first version knew cgroup v2 alone; what is newer than this program is counted.
     assert_eq!(ends.collect::<Vec<_>>(), [(Pid(42), 0), (Pid(42), 4)]);
     assert_eq!(reader.report().undecodable, 1);
+}
+
+/// It waits for the recording, of which it has read nothing yet: that may be anybody's.
+#[test]
+fn a_recording_is_read_without_a_capability() {
+    const STEP: Duration = Duration::from_millis(50);
+    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("evidence.epitaph");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Both ends, so that neither opening waits.
+    let mut writer = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let mut child = Command::new(program(beside))
+        .arg("replay")
+        .arg(&pipe)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut waited = Duration::ZERO;
+    let wrong = loop {
+        let wrong = too_much(child.id(), 0).unwrap();
+        if wrong.is_empty() || waited >= PATIENCE {
+            break wrong;
+        }
+        sleep(STEP);
+        waited += STEP;
+    };
+    writer.write_all(&recording()).unwrap();
+    drop(writer);
+    let status = ended(&mut child).unwrap();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(status.success(), "{status}");
 }

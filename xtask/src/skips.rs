@@ -22,6 +22,11 @@ const CONDITIONS: &[(&str, &str)] = &[
         "neither the memory nor the pids controller is mounted as cgroup v1 below /sys/fs/cgroup",
     ),
     ("no-iproute2", "there is no `ip` that makes network namespaces"),
+    ("no-user-namespace", "`unshare --user` is forbidden"),
+    (
+        "no-hidepid",
+        "mounting /proc with hidepid=ptraceable is forbidden, or the kernel's is older",
+    ),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
     (
         "run-by-another",
@@ -89,6 +94,12 @@ fn makes_network_namespaces() -> bool {
     asked.is_ok_and(|done| done.status.success())
 }
 
+/// As the tests of privileges ask it.
+fn unshares(args: &[&str]) -> bool {
+    let asked = Command::new("unshare").args(args).output();
+    asked.is_ok_and(|done| done.status.success())
+}
+
 /// The conditions that this machine shows by itself.
 pub fn of_this_machine() -> BTreeSet<String> {
     let cgroups = fs::read_to_string("/proc/cgroups").unwrap_or_default();
@@ -112,7 +123,22 @@ pub fn of_this_machine() -> BTreeSet<String> {
         directory.join("cgroup.procs").exists()
     });
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let hidepid = [
+        "--mount",
+        "--propagation",
+        "private",
+        "--",
+        "mount",
+        "-t",
+        "proc",
+        "-o",
+        "hidepid=ptraceable",
+        "proc",
+        "/proc",
+    ];
     let lacking = [
+        ("no-user-namespace", !unshares(&["--user", "--map-root-user", "--", "true"])),
+        ("no-hidepid", !unshares(&hidepid)),
         ("run-by-another", true),
         ("no-memory-controller", !memory && !memory_v2),
         ("no-memory-v2", !memory_v2),

@@ -1,0 +1,47 @@
+//! Waiting for a process of ours with a limit: a test that hangs tells nobody why.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Child, ExitStatus};
+use std::sync::mpsc::channel;
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// For a loaded machine of two cores.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+const STEP: Duration = Duration::from_millis(20);
+
+/// How it ended; killed where it does not within [`PATIENCE`].
+///
+/// # Errors
+/// It did not end, or cannot be waited for.
+pub fn ended(child: &mut Child) -> anyhow::Result<ExitStatus> {
+    let mut waited = Duration::ZERO;
+    while waited < PATIENCE {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        sleep(STEP);
+        waited += STEP;
+    }
+    let pid = child.id();
+    child.kill()?;
+    child.wait()?;
+    anyhow::bail!("process {pid} did not end within {} s and was killed", PATIENCE.as_secs())
+}
+
+/// The next line, empty at the end of the output, and the reader again.
+///
+/// # Errors
+/// None came within [`PATIENCE`], or what came is no text.
+pub fn line<R: Read + Send + 'static>(mut from: BufReader<R>) -> anyhow::Result<(String, BufReader<R>)> {
+    let (to, lines) = channel();
+    spawn(move || {
+        let mut line = String::new();
+        let read = from.read_line(&mut line);
+        let _ = to.send(read.map(|_| (line, from)));
+    });
+    let read = lines.recv_timeout(PATIENCE);
+    Ok(read.with_context(|| format!("wait for a line: none within {} s", PATIENCE.as_secs()))??)
+}
