@@ -112,6 +112,11 @@ impl Mounts {
         self.in_v2(name).is_some()
     }
 
+    /// Whether each container lives in the hierarchy by which the kernel's records tell processes apart.
+    pub fn tells_the_gone(&self) -> bool {
+        self.v2.is_none() || self.v1.is_empty()
+    }
+
     /// The v2 hierarchy, where a scope of that name lives in it.
     fn in_v2(&self, name: &str) -> Option<&PathBuf> {
         self.v2

@@ -32,8 +32,9 @@ impl Played {
             differs.push(format!("its own pid is {ns_pid}"));
         }
         let path = format!("/{SLICE}/{}", role.scope);
-        if !membership.lines().any(|l| l.strip_prefix("0::") == Some(&path)) {
-            differs.push(format!("its cgroups are {membership:?}, without 0::{path}"));
+        let is_there = |line: &str| line.ends_with(&format!(":{path}")) && line.starts_with("0::") == role.tells_sockets;
+        if !membership.lines().any(is_there) {
+            differs.push(format!("its cgroups are {membership:?}, without {path}"));
         }
     }
 

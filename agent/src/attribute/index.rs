@@ -175,11 +175,11 @@ impl Index {
         }
     }
 
-    /// A process's facts, or the answer that it is gone.
-    pub fn process(&mut self, now: Boot, fact: &ProcessFact) {
+    /// A process's facts, or the answer that it is gone; whose it is by them.
+    pub fn process(&mut self, now: Boot, fact: &ProcessFact) -> Attribution {
         if fact.is_gone() {
             self.processes.insert_gone(now, fact.tgid);
-            return;
+            return Attribution::Unknown(UnknownCgroup::ProcessGone);
         }
         let recorded = fact
             .cgroups
@@ -211,7 +211,8 @@ impl Index {
         if self.machine.has_v1() && is_container(&place) {
             self.split |= recorded.is_some_and(|(cgroup, _)| !is_container(&self.attribute_cgroup(*cgroup)));
         }
-        self.processes.insert(now, fact, place);
+        self.processes.insert(now, fact, place.clone());
+        place
     }
 
     /// A cgroup that was removed: it answers for a while.

@@ -281,20 +281,8 @@ impl Correlator {
     }
 
     pub(super) fn process(&mut self, fact: &ProcessFact, out: &mut Vec<Output>) {
-        self.index.process(self.now, fact);
-        let places = fact.cgroups.iter().map(|(cgroup, _)| self.index.attribute_cgroup(*cgroup));
-        let subject = places.filter_map(|place| match place {
-            Attribution::Subject(subject, own) => Some((subject, own)),
-            Attribution::Host | Attribution::Unknown(_) => None,
-        });
-        let is_container = |subject: &Subject| matches!(subject, Subject::Container { .. });
-        // The hierarchy of kernel records first: one key for all that is told of a subject.
-        let recorded = self.index.machine().hierarchy();
-        let found = subject.max_by_key(|(subject, own)| {
-            let is_recorded = own.hierarchy == recorded;
-            (is_container(subject), is_recorded, std::cmp::Reverse(own.hierarchy))
-        });
-        if let Some((subject, own)) = found
+        let place = self.index.process(self.now, fact);
+        if let Attribution::Subject(subject, own) = place
             && self.know(own, subject)
         {
             let parent = self.index.attribute_process(fact.ppid);

@@ -249,7 +249,9 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
         +700 TERM runc -> main handler
         +700.1 enter main TERM
         +700.5 exit main 0
+        +700.6 rmdir app
         +703 tick
+        +703.5 tick
     ";
     expect![[r#"
         clean-exit: Stopped/Clean/Unknown

@@ -15,7 +15,7 @@ mod successors;
 use expect_test::Expect;
 
 use crate::correlate::{Correlator, Limits};
-use crate::event::{CgroupId, CgroupMode, Input};
+use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Input};
 
 /// What comes out of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
@@ -27,6 +27,9 @@ fn check_evidence(script: &str, expect: Expect) {
     expect.assert_eq(&script::show(&script::run(script), true));
 }
 
+/// Of v1, with a cgroup for each container.
+const HIERARCHIES: [u32; 2] = [9, 3];
+
 /// What comes out of a script on a machine with v1 beside v2, whose containers are in v1 only.
 fn hybrid(script: &str) -> String {
     let mut correlator = Correlator::new(Limits::default());
@@ -34,13 +37,30 @@ fn hybrid(script: &str) -> String {
     for (now, mut input) in script::parse(script).inputs {
         match &mut input {
             Input::Start(observation) => observation.cgroups = CgroupMode::Hybrid,
+            // As the agent's own preference sorts them, not by number.
             Input::Process(fact) => {
-                fact.cgroups[0].0.hierarchy = 3;
+                let (cgroup, path) = fact.cgroups.remove(0);
+                let of_v1 = HIERARCHIES.map(|hierarchy| (CgroupId { hierarchy, ..cgroup }, path.clone()));
+                fact.cgroups.extend(of_v1);
                 fact.cgroups.push((CgroupId::v2(11), "/user.slice".to_owned()));
             }
             _ => {}
         }
-        out.extend(correlator.handle(now.max(script::ZERO), input));
+        let now = now.max(script::ZERO);
+        if let Input::Kernel {
+            at,
+            event: Event::CgroupRmdir(CgroupRmdir { cgroup }),
+        } = input
+        {
+            for hierarchy in HIERARCHIES {
+                let event = Event::CgroupRmdir(CgroupRmdir {
+                    cgroup: CgroupId { hierarchy, ..cgroup },
+                });
+                out.extend(correlator.handle(now, Input::Kernel { at, event }));
+            }
+        } else {
+            out.extend(correlator.handle(now, input));
+        }
     }
     script::show(&out, false)
 }
