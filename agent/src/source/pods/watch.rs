@@ -82,6 +82,7 @@ impl Watch {
             return;
         }
         loop {
+            let was_watch = matches!(next, Next::Watch(_));
             let done = match next {
                 Next::List(not_before) => self.list(not_before).await,
                 Next::Watch(version) => self.watch(version).await,
@@ -96,7 +97,11 @@ impl Watch {
                     if self.teller.state(PodsState::Away { reason: Some(why) }).await.is_err() {
                         return;
                     }
-                    let pause = backoff.next().unwrap_or(BACKLOG);
+                    // A server that says what to ask instead works, and pods are born and die meanwhile.
+                    if was_watch && matches!(next, Next::List(_)) {
+                        backoff.reset();
+                    }
+                    let pause = backoff.next().unwrap_or(BACKLOG) / 2;
                     tokio::select! {
                         () = sleep(pause) => next,
                         () = self.teller.closed() => return,
