@@ -253,7 +253,15 @@ impl Stage {
                 "its sockets were not observed: {span}"
             );
             for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
-                *sum += tag(span, &format!("epitaph.connections.{what}")).as_u64().unwrap_or(0);
+                let key = format!("epitaph.connections.{what}");
+                // Where a record was lost the count is no total, and stands only with what was seen.
+                let seen = || {
+                    let of_it = stops
+                        .iter()
+                        .find(|span| span["operationName"] == format!("{what} connections"));
+                    of_it.and_then(|span| tag(span, &key).as_u64())
+                };
+                *sum += tag(span, &key).as_u64().or_else(seen).unwrap_or(0);
             }
             // Jaeger gives a list of strings as the JSON of it.
             let advice = text(&tag(span, "epitaph.advice"));
