@@ -28,26 +28,30 @@ fn gather(config: &Config) -> Facts {
         v1: procfs.as_ref().ok().and_then(Procfs::v1),
         ..config.kernel.options()
     };
-    let fitting = kernel::fitting(&options);
-    let proc = config.host.proc.clone();
-    Facts {
-        kernel: release(&proc),
-        btf: match &fitting {
-            Ok(_) => Ok(kernel::btf_path(&options)),
-            Err(error) => Err(of_load(error)),
-        },
-        rights: Rights::read(),
-        // Dropped at once: that detaches them.
-        probes: match Kernel::load(&options) {
-            Ok(kernel) => Probes::Tried {
+    // Dropped at once: that detaches them.
+    let (btf, probes) = match Kernel::load(&options) {
+        Ok(kernel) => (
+            Ok(kernel::btf_path(&options)),
+            Probes::Tried {
                 states: kernel.probes().to_vec(),
                 shrunk: kernel.shrunk(),
             },
-            Err(error) => Probes::Refused {
-                trouble: of_load(&error),
-                fitting: fitting.unwrap_or_default(),
-            },
-        },
+        ),
+        Err(error) => {
+            let trouble = of_load(&error);
+            let (btf, fitting) = match kernel::fitting(&options) {
+                Ok(fitting) => (Ok(kernel::btf_path(&options)), fitting),
+                Err(error) => (Err(of_load(&error)), Vec::new()),
+            };
+            (btf, Probes::Refused { trouble, fitting })
+        }
+    };
+    let proc = config.host.proc.clone();
+    Facts {
+        kernel: release(&proc),
+        btf,
+        rights: Rights::read(),
+        probes,
         cgroups: match procfs {
             Ok(procfs) => Ok(Cgroups {
                 mount: procfs.mount().to_owned(),

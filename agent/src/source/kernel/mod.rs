@@ -96,10 +96,7 @@ impl Kernel {
     #[tracing::instrument(name = "load_probes", skip_all)]
     pub fn load(options: &Options) -> Result<Kernel, LoadError> {
         error::check_capabilities()?;
-        let path = btf_path(options);
-        let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
-        let types =
-            Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
+        let (layout, types) = read_types(options)?;
         let _raised = memlock::Raised::where_it_counts();
         let mut sizes = Sizes::all(ring_bytes(options)?);
         let loaded = loop {
@@ -142,7 +139,7 @@ impl Kernel {
         };
         if options.empty {
             let choice = Choice::Program("signal_generate_empty");
-            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, types, sizes)?;
+            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, types)?;
             kernel.probes.push((probes::SIGNAL_GENERATE.tracepoint.to_owned(), state));
             return Ok(kernel);
         }
@@ -160,7 +157,7 @@ impl Kernel {
                 let stand_in = probe.stand_in(&choice, layout, options.oldest);
                 (choice, stand_in)
             };
-            let state = kernel.attach(choice, probe, types, sizes)?;
+            let state = kernel.attach(choice, probe, types)?;
             let state = match stand_in {
                 Some(stand_in) => kernel.substituted(state, stand_in),
                 None => state,
@@ -171,7 +168,7 @@ impl Kernel {
     }
 
     /// An error where not even the first program may be loaded, or where the maps can be made smaller to make room for it.
-    fn attach(&mut self, choice: Choice, probe: &Probe, types: &Btf, sizes: Sizes) -> Result<ProbeState, LoadError> {
+    fn attach(&mut self, choice: Choice, probe: &Probe, types: &Btf) -> Result<ProbeState, LoadError> {
         let name = match choice {
             Choice::Program(name) => name,
             Choice::Unsupported(reason) => return Ok(ProbeState::Unsupported(reason)),
@@ -191,7 +188,7 @@ impl Kernel {
             Err(error) if error::is_refusal(&error) => {
                 let (is_first, reason) = (self.attached.is_empty(), error::chain(&error));
                 match memlock::limits() {
-                    true if is_first || sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
+                    true if is_first || self.sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
                     false if is_first => Err(error::refused(reason)),
                     _ => Ok(ProbeState::Failed(reason)),
                 }
@@ -381,8 +378,7 @@ pub type Fitting = (String, Result<(), String>);
 /// # Errors
 /// Without the kernel's BTF nothing can be said.
 pub fn fitting(options: &Options) -> Result<Vec<Fitting>, LoadError> {
-    let path = btf_path(options);
-    let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
+    let layout = layout(options)?;
     let fits = |probe: &Probe| match probe.choose(&layout, options.oldest) {
         Choice::Program(_) => Ok(()),
         Choice::Unsupported(reason) => Err(reason),
@@ -391,6 +387,18 @@ pub fn fitting(options: &Options) -> Result<Vec<Fitting>, LoadError> {
         .iter()
         .map(|probe| (probe.tracepoint.to_owned(), fits(probe)))
         .collect())
+}
+
+fn layout(options: &Options) -> Result<Layout, LoadError> {
+    Layout::read(&btf_path(options), &probes::tracepoints()).map_err(LoadError::Btf)
+}
+
+/// The kernel's types, as the probes' offsets need them and as aya does.
+fn read_types(options: &Options) -> Result<(Layout, Btf), LoadError> {
+    let layout = layout(options)?;
+    let path = btf_path(options);
+    let types = Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
+    Ok((layout, types))
 }
 
 /// Reading the kernel's types takes tens of MiB for a moment, which the allocator would keep for good.

@@ -5,11 +5,10 @@ use aya::{Btf, Ebpf, VerifierLogLevel};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::btf::Layout;
 use super::error::{self, AttachError, LoadError};
 use super::memlock::{self, Sizes};
-use super::probes::{self, Choice, PROBES};
-use super::{Options, btf, load_object, ring_bytes};
+use super::probes::{Choice, PROBES};
+use super::{Options, load_object, read_types, ring_bytes};
 
 /// What the verifier made of one program.
 pub struct Verified {
@@ -27,9 +26,7 @@ pub struct Verified {
 /// As [`Kernel::load`](super::Kernel::load).
 pub fn verify(options: &Options) -> Result<Vec<Verified>, LoadError> {
     error::check_capabilities()?;
-    let path = options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into());
-    let layout = Layout::read(&path, &probes::tracepoints()).map_err(LoadError::Btf)?;
-    let types = Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
+    let (layout, types) = read_types(options)?;
     let _raised = memlock::Raised::where_it_counts();
     let sizes = Sizes::all(ring_bytes(options)?);
     let mut ebpf = load_object(options, sizes, &layout, &types, VerifierLogLevel::STATS)?;
