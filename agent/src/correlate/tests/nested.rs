@@ -1,14 +1,12 @@
 //! Containers within containers.
 
-use expect_test::expect;
+use expect_test::{Expect, expect};
 
 use super::{check, hybrid};
 
-/// Docker in Docker: each has its own death, and the inner one's runtime is in the outer one.
-#[test]
-fn a_container_in_a_container_dies_its_own_death() {
-    check(
-        "
+/// What happens to a container (`main`) that a runtime in another one (`dockerd`) started.
+fn check_inner(script: &str, expected: Expect) {
+    const STARTED: &str = "
         +0 mkdir outer
         proc dockerd in=outer pid=100 ns=1 start=+0 parent=shim comm=dockerd
         +0.01 exec dockerd
@@ -16,6 +14,15 @@ fn a_container_in_a_container_dies_its_own_death() {
         proc shim2 in=outer pid=110 ns=20 start=+1 parent=dockerd comm=containerd-shim
         proc main in=outer>inner pid=120 ns=1 level=2 start=+1.1 parent=shim2 comm=web
         +1.2 exec main
+        ";
+    check(&format!("{STARTED}{script}"), expected);
+}
+
+/// Docker in Docker: each has its own death, and the inner one's runtime is in the outer one.
+#[test]
+fn a_container_in_a_container_dies_its_own_death() {
+    check_inner(
+        "
         proc runc2 in=outer pid=130 ns=30 start=+9 parent=shim2 comm=runc
         +10 TERM runc2 -> main handler
         +10.001 enter main TERM
@@ -39,15 +46,8 @@ fn a_container_in_a_container_dies_its_own_death() {
 /// Nobody's runtime, though it is in the container around it.
 #[test]
 fn whoever_signals_from_the_container_around_it_is_no_runtime_by_that() {
-    check(
+    check_inner(
         "
-        +0 mkdir outer
-        proc dockerd in=outer pid=100 ns=1 start=+0 parent=shim comm=dockerd
-        +0.01 exec dockerd
-        +1 mkdir outer>inner
-        proc shim2 in=outer pid=110 ns=20 start=+1 parent=dockerd comm=containerd-shim
-        proc main in=outer>inner pid=120 ns=1 level=2 start=+1.1 parent=shim2 comm=web
-        +1.2 exec main
         proc admin in=outer pid=140 ns=40 start=+9 parent=shim comm=kill
         +10 KILL admin -> main
         +10.01 exit main KILL
@@ -63,16 +63,9 @@ fn whoever_signals_from_the_container_around_it_is_no_runtime_by_that() {
 /// Nor is one of a sibling, though both are the same shim's children.
 #[test]
 fn whoever_signals_from_a_container_beside_it_is_no_runtime() {
-    check(
+    check_inner(
         "
-        +0 mkdir outer
-        proc dockerd in=outer pid=100 ns=1 start=+0 parent=shim comm=dockerd
-        +0.01 exec dockerd
-        +1 mkdir outer>inner
-        +1 mkdir outer>beside
-        proc shim2 in=outer pid=110 ns=20 start=+1 parent=dockerd comm=containerd-shim
-        proc main in=outer>inner pid=120 ns=1 level=2 start=+1.1 parent=shim2 comm=web
-        +1.2 exec main
+        +1.25 mkdir outer>beside
         proc sidecar in=outer>beside pid=130 ns=1 level=2 start=+1.3 parent=shim2 comm=sidecar
         +1.4 exec sidecar
         +10 KILL sidecar -> main

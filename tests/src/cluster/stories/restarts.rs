@@ -36,6 +36,12 @@ fn never_restarted(mut pod: Value) -> Vec<Value> {
     vec![pod]
 }
 
+/// May use 32 MiB.
+fn limited(name: &str, role: &str) -> Value {
+    let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
+    victim_with(name, 8, &[role], limit)
+}
+
 fn failing_probe(kind: &str) -> Value {
     let mut probe = exec(&["hook", "0", "1"]);
     merge(
@@ -71,10 +77,7 @@ pub const STORIES: &[Story] = &[
     by_itself(
         "oom-main",
         "the main process exceeds the memory limit",
-        |name| {
-            let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
-            never_restarted(victim_with(name, 8, &["allocate"], limit))
-        },
+        |name| never_restarted(limited(name, "allocate")),
         &[Act::UntilOver],
         Expected {
             cause: "oom",
@@ -86,10 +89,7 @@ pub const STORIES: &[Story] = &[
     by_itself(
         "oom-with-its-child",
         "a child exceeds the memory limit, and the kubelet has the whole cgroup killed",
-        |name| {
-            let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
-            never_restarted(victim_with(name, 8, &["child-allocates"], limit))
-        },
+        |name| never_restarted(limited(name, "child-allocates")),
         &[Act::UntilOver],
         Expected {
             cause: "oom",
@@ -104,10 +104,7 @@ pub const STORIES: &[Story] = &[
         ..by_itself(
             "oom-of-a-child-alone",
             "a child exceeds the memory limit and is killed alone; the main process then exits with 137",
-            |name| {
-                let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
-                never_restarted(victim_with(name, 8, &["child-allocates"], limit))
-            },
+            |name| never_restarted(limited(name, "child-allocates")),
             &[Act::UntilOver],
             Expected {
                 cause: "oom",
