@@ -11,8 +11,9 @@ pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
 
-/// Version of every record below. In version 1 all cgroups were of v2: [`Header::hierarchy`] was the upper half of a 32-bit `cpu`.
-pub const VERSION: u16 = 2;
+/// Version of every record below. Up to version 2 a task had no [`Task::beside`], nor a [`ProcessExec`] its parent's. In version 1
+/// all cgroups were of v2: [`Header::hierarchy`] was the upper half of a 32-bit `cpu`.
+pub const VERSION: u16 = 3;
 
 /// Longest cgroup path that a [`CgroupMkdir`] carries, in bytes.
 pub const PATH_LEN: usize = 512;
@@ -109,6 +110,8 @@ pub struct Task {
     pub pidns: u32,
     /// cgroup id (the directory's inode number) in the header's hierarchy.
     pub cgroup: u64,
+    /// On a machine with cgroup v1 beside v2, the [`beside`] of its cgroup of v1; else 0.
+    pub beside: u64,
     /// Start of the process (its thread group leader), `CLOCK_BOOTTIME` nanoseconds.
     pub start_ns: u64,
     /// The thread group leader's `comm`, NUL padded: bytes chosen by the process, not text.
@@ -194,6 +197,8 @@ pub struct ProcessExec {
     pub task: Task,
     /// cgroup of `real_parent`: differs from `task.cgroup` where the process came in from outside.
     pub parent_cgroup: u64,
+    /// As [`Task::beside`].
+    pub parent_beside: u64,
     pub parent_comm: [u8; COMM_LEN],
 }
 
@@ -306,7 +311,23 @@ pub struct Tcp {
     pub bytes_received: u64,
 }
 
-/// Bits of a watched cgroup's entry in the `WATCHED` map (key: cgroup id, in the hierarchy of tasks).
+/// A cgroup of the v1 hierarchy of that number in one number: the id in the lower 48 bits.
+pub const fn beside(hierarchy: u16, id: u64) -> u64 {
+    (hierarchy as u64) << 48 | (id & BESIDE_ID)
+}
+
+/// Hierarchy and id of a [`beside`]; None where there was none.
+pub const fn of_beside(beside: u64) -> Option<(u16, u64)> {
+    match (beside >> 48) as u16 {
+        0 => None,
+        hierarchy => Some((hierarchy, beside & BESIDE_ID)),
+    }
+}
+
+/// Inode numbers of cgroups are counted up from 1.
+const BESIDE_ID: u64 = (1 << 48) - 1;
+
+/// Bits of a watched cgroup's entry in the `WATCHED` map (key: cgroup id in the hierarchy of tasks, [`beside`] of that of v1 beside it).
 pub mod watch {
     /// Exits and execs of this cgroup's own processes are recorded.
     pub const SELF: u32 = 1 << 0;
@@ -316,13 +337,13 @@ pub mod watch {
 
 const _: () = {
     assert!(size_of::<Header>() == 16 && offset_of!(Header, boot_ns) == 8);
-    assert!(size_of::<Task>() == 56 && offset_of!(Task, cgroup) == 24 && offset_of!(Task, comm) == 40);
-    assert!(size_of::<SignalGenerate>() == 168 && offset_of!(SignalGenerate, sender_parent_comm) == 128);
-    assert!(offset_of!(SignalGenerate, sig) == 148 && offset_of!(SignalGenerate, flags) == 160);
-    assert!(size_of::<SignalDeliver>() == 80);
-    assert!(size_of::<ProcessExit>() == 80 && offset_of!(ProcessExit, status) == 72);
-    assert!(size_of::<ProcessExec>() == 96);
-    assert!(size_of::<OomVictim>() == 80);
+    assert!(size_of::<Task>() == 64 && offset_of!(Task, cgroup) == 24 && offset_of!(Task, comm) == 48);
+    assert!(size_of::<SignalGenerate>() == 184 && offset_of!(SignalGenerate, sender_parent_comm) == 144);
+    assert!(offset_of!(SignalGenerate, sig) == 164 && offset_of!(SignalGenerate, flags) == 176);
+    assert!(size_of::<SignalDeliver>() == 88);
+    assert!(size_of::<ProcessExit>() == 88 && offset_of!(ProcessExit, status) == 80);
+    assert!(size_of::<ProcessExec>() == 112);
+    assert!(size_of::<OomVictim>() == 88);
     assert!(size_of::<CgroupMkdir>() == 40 + PATH_LEN);
     assert!(size_of::<CgroupRmdir>() == 32);
     assert!(size_of::<Tcp>() == 112 && offset_of!(Tcp, bytes_sent) == 96);

@@ -51,7 +51,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         });
     }
     let kind = Kind::from_u16(kind).ok_or(DecodeError::UnknownKind(kind))?;
-    let need = size(kind);
+    let need = size(kind, version);
     match have {
         _ if have < need => return Err(DecodeError::Short { need, have }),
         _ if have > need => return Err(DecodeError::Long { need, have }),
@@ -62,26 +62,31 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         (1, _) => 0,
         (_, hierarchy) => u32::from(hierarchy),
     };
+    let form = Form {
+        hierarchy,
+        has_beside: version > WITHOUT_BESIDE,
+    };
     let at = Boot(b.get_u64_le());
     let event = match kind {
         Kind::SignalGenerate => {
-            let signal = signal_generate(b, hierarchy)?;
+            let signal = signal_generate(b, form)?;
             hello(&signal).map_or(Event::SignalGenerate(signal), Event::Hello)
         }
         Kind::SignalDeliver => Event::SignalDeliver(SignalDeliver {
-            task: task(b, hierarchy),
+            task: task(b, form),
             signal: signal(b.get_u32_le())?,
         }),
         Kind::ProcessExit => Event::ProcessExit(ProcessExit {
-            task: task(b, hierarchy),
+            task: task(b, form),
             status: exit_status(b.get_u32_le())?,
         }),
         Kind::ProcessExec => Event::ProcessExec(ProcessExec {
-            task: task(b, hierarchy),
+            task: task(b, form),
             parent_cgroup: cgroup(b, hierarchy),
+            parent_beside: beside(b, form),
             parent_comm: comm(b),
         }),
-        Kind::OomVictim => Event::OomVictim(oom_victim(b, hierarchy)),
+        Kind::OomVictim => Event::OomVictim(oom_victim(b, form)),
         Kind::CgroupMkdir => Event::CgroupMkdir(cgroup_mkdir(b)?),
         Kind::CgroupRmdir => {
             let id = b.get_u64_le();
@@ -97,9 +102,15 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
     Ok((at, event))
 }
 
-/// Bytes of a record of this kind, header and all. One size per kind, in all versions so far.
-const fn size(kind: Kind) -> usize {
-    match kind {
+/// Bytes of a record of this kind, header and all.
+const fn size(kind: Kind, version: u16) -> usize {
+    let besides = match kind {
+        _ if version > WITHOUT_BESIDE => 0,
+        Kind::SignalGenerate | Kind::ProcessExec => 2,
+        Kind::SignalDeliver | Kind::ProcessExit | Kind::OomVictim => 1,
+        Kind::CgroupMkdir | Kind::CgroupRmdir | Kind::Tcp => 0,
+    };
+    let size = match kind {
         Kind::SignalGenerate => size_of::<wire::SignalGenerate>(),
         Kind::SignalDeliver => size_of::<wire::SignalDeliver>(),
         Kind::ProcessExit => size_of::<wire::ProcessExit>(),
@@ -108,12 +119,13 @@ const fn size(kind: Kind) -> usize {
         Kind::CgroupMkdir => size_of::<wire::CgroupMkdir>(),
         Kind::CgroupRmdir => size_of::<wire::CgroupRmdir>(),
         Kind::Tcp => size_of::<wire::Tcp>(),
-    }
+    };
+    size - besides * size_of::<u64>()
 }
 
-fn signal_generate(b: &mut &[u8], hierarchy: u32) -> Result<SignalGenerate, DecodeError> {
-    let sender = task(b, hierarchy);
-    let target = task(b, hierarchy);
+fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeError> {
+    let sender = task(b, form);
+    let target = task(b, form);
     let sender_parent_comm = comm(b);
     let sender_grandparent = Pid(b.get_u32_le());
     let signal = signal(b.get_u32_le())?;
@@ -175,8 +187,8 @@ fn hello(signal: &SignalGenerate) -> Option<Hello> {
     Some(Hello { task, nonce })
 }
 
-fn oom_victim(b: &mut &[u8], hierarchy: u32) -> OomVictim {
-    let victim = task(b, hierarchy);
+fn oom_victim(b: &mut &[u8], form: Form) -> OomVictim {
+    let victim = task(b, form);
     // A kernel that gives only the pid leaves the rest 0, and no task started at 0.
     let known = victim.start != Boot(0) || victim.tid != Pid(0);
     OomVictim {
@@ -303,7 +315,7 @@ fn tcp_state(field: &'static str, state: u8) -> Result<TcpState, DecodeError> {
     })
 }
 
-fn task(b: &mut &[u8], hierarchy: u32) -> Task {
+fn task(b: &mut &[u8], form: Form) -> Task {
     Task {
         tgid: Pid(b.get_u32_le()),
         tid: Pid(b.get_u32_le()),
@@ -311,10 +323,29 @@ fn task(b: &mut &[u8], hierarchy: u32) -> Task {
         ns_level: b.get_u32_le(),
         ns_pid: b.get_u32_le(),
         pidns: b.get_u32_le(),
-        cgroup: cgroup(b, hierarchy),
+        cgroup: cgroup(b, form.hierarchy),
+        beside: beside(b, form),
         start: Boot(b.get_u64_le()),
         comm: comm(b),
     }
+}
+
+/// The last version of records whose tasks have no `beside`.
+const WITHOUT_BESIDE: u16 = 2;
+
+/// What tasks in a record look like.
+#[derive(Clone, Copy)]
+struct Form {
+    hierarchy: u32,
+    has_beside: bool,
+}
+
+fn beside(b: &mut &[u8], form: Form) -> Option<CgroupId> {
+    let (hierarchy, id) = wire::of_beside(if form.has_beside { b.get_u64_le() } else { 0 })?;
+    Some(CgroupId {
+        hierarchy: hierarchy.into(),
+        id,
+    })
 }
 
 fn cgroup(b: &mut &[u8], hierarchy: u32) -> CgroupId {

@@ -180,6 +180,8 @@ pub struct Task {
     /// 0 unknown.
     pub pidns: u32,
     pub cgroup: CgroupId,
+    /// Its cgroup of v1, where that tells tasks apart beside v2.
+    pub beside: Option<CgroupId>,
     pub start: Boot,
     pub comm: Comm,
 }
@@ -273,6 +275,8 @@ pub struct ProcessExit {
 pub struct ProcessExec {
     pub task: Task,
     pub parent_cgroup: CgroupId,
+    /// As [`Task::beside`].
+    pub parent_beside: Option<CgroupId>,
     pub parent_comm: Comm,
 }
 
@@ -419,8 +423,8 @@ pub struct ProcessFact {
     pub ns_pid: u32,
     pub comm: String,
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
-    /// hierarchy tells containers and units apart: that of kernel records ([`CgroupMode::hierarchy`]), `name=systemd`, memory, then
-    /// the others.
+    /// hierarchy tells containers and units apart: those of kernel records ([`CgroupMode::hierarchy`], v1 beside it), `name=systemd`,
+    /// memory, then the others.
     /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
 }
@@ -498,6 +502,8 @@ pub enum CgroupMode {
 /// A hierarchy of cgroup v1 by which the probes can tell tasks apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct V1 {
+    /// There is no v2.
+    pub is_alone: bool,
     /// As in `/proc/PID/cgroup`; never 0.
     pub hierarchy: u16,
     /// One of its controllers, as `/proc/cgroups` names it.

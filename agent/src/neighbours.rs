@@ -138,6 +138,7 @@ mod tests {
             ns_pid,
             pidns: 7,
             cgroup: CgroupId::v2(9),
+            beside: None,
             start: Boot(u64::from(pid)),
             comm: Comm::new("epitaph"),
         }

@@ -95,12 +95,6 @@ impl Mounts {
         if by == Inhabitants::AllInV1 {
             mounts.v2 = None;
         }
-        // Beside v2 the agent goes by systemd's own hierarchy first.
-        if mounts.v2.is_some()
-            && let Some(systemd) = mounts.v1.pop_if(|last| last.ends_with("systemd"))
-        {
-            mounts.v1.insert(0, systemd);
-        }
         match mounts.v1.is_empty() {
             true => Err(Error::new(ErrorKind::NotFound, "find cgroup v1: none of it is mounted")),
             false => Ok(mounts),
@@ -110,11 +104,6 @@ impl Mounts {
     /// Whether the sockets of what lives in a scope of that name can be known.
     pub fn tells_sockets(&self, name: &str) -> bool {
         self.in_v2(name).is_some()
-    }
-
-    /// Whether each container lives in the hierarchy by which the kernel's records tell processes apart.
-    pub fn tells_the_gone(&self) -> bool {
-        self.v2.is_none() || self.v1.is_empty()
     }
 
     /// The v2 hierarchy, where a scope of that name lives in it.

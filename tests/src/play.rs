@@ -44,8 +44,6 @@ pub struct Role {
     pub neighbour: Option<String>,
     /// Whose its sockets are can be known: else nothing is to be said of its clients.
     pub tells_sockets: bool,
-    /// Whose a process was can be known once it is gone: else a sender's place may be unknown.
-    pub tells_the_gone: bool,
 }
 
 /// What happened, by the players' own account.
@@ -118,7 +116,6 @@ impl Players {
         Ok(Role {
             story,
             tells_sockets: self.machine.mounts.tells_sockets(&scope),
-            tells_the_gone: self.machine.mounts.tells_the_gone(),
             scope,
             subject,
             neighbour,

@@ -148,7 +148,6 @@ impl Case {
         }
         if let Some(id) = &self.role.neighbour
             && !self.sentence().contains(&id[..12])
-            && (self.role.tells_the_gone || !self.sentence().contains("its cgroup not known"))
         {
             differs.push(format!(
                 "sentence: the sender's container {} is not in {:?}",

@@ -15,12 +15,14 @@ use epitaph_tests::report::Report;
 use epitaph_tests::skip::skip;
 use epitaph_tests::sys::random_hex;
 
-/// One of each sort: by itself, on demand, against its will, in no pid namespace of its own, by a stranger, with clients.
-const STORIES: [&str; 9] = [
+/// One of each sort: by itself, on demand, against its will, at once or by itself in no pid namespace of its own, by a stranger, with clients.
+const STORIES: [&str; 11] = [
     "completed",
     "exits-1-by-itself",
+    "exits-1-beside-the-host",
     "ignored-without-handler",
     "segmentation-fault",
+    "default-action",
     "unit-default-action",
     "killed-by-a-neighbour",
     "oom",

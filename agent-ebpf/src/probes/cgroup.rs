@@ -27,7 +27,10 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
         };
 
         // Before anything can be born in it. The record after: whoever reads it finds the watch in place.
-        if hierarchy == kernel::hierarchy().into() && maps::watched(parent) & watch::CHILDREN != 0 && !maps::watch_child(id) {
+        if let Some(keys) = key(hierarchy)
+            && maps::watched(parent | keys) & watch::CHILDREN != 0
+            && !maps::watch_child(id | keys)
+        {
             maps::lost(Kind::CgroupMkdir);
             warn!(&ctx, "no room to watch cgroup {}: its processes' ends may be missed", id);
         }
@@ -59,8 +62,8 @@ pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
     unsafe {
         let id = cgroup_id::<Direct>(cgroup);
         let hierarchy = hierarchy(cgroup);
-        if hierarchy == kernel::hierarchy().into() {
-            maps::unwatch(id);
+        if let Some(keys) = key(hierarchy) {
+            maps::unwatch(id | keys);
         }
         let Some(mut entry) = maps::reserve::<CgroupRmdir>(Kind::CgroupRmdir) else {
             return 0;
@@ -79,5 +82,18 @@ unsafe fn hierarchy(cgroup: Ptr) -> u32 {
     unsafe {
         let root: Ptr = Direct::get(cgroup, Field::CgroupRoot);
         Direct::get(root, Field::CgroupRootHierarchyId)
+    }
+}
+
+/// What a cgroup's id is kept with, where its hierarchy tells tasks apart.
+#[inline(always)]
+fn key(hierarchy: u32) -> Option<u64> {
+    let beside = kernel::hierarchy_beside();
+    if hierarchy == kernel::hierarchy().into() {
+        Some(0)
+    } else if beside != 0 && hierarchy == beside.into() {
+        Some(epitaph_ebpf::beside(beside, 0))
+    } else {
+        None
     }
 }

@@ -20,7 +20,11 @@ static CURRENT_TASK_BTF: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static HIERARCHY: Global<u32> = Global::new(0);
 
-/// Where HIERARCHY is of v1: the offset in a `css_set` of the pointer to its controller's state.
+/// A hierarchy of cgroup v1 that tells tasks apart beside v2; 0 where there is none.
+#[unsafe(no_mangle)]
+static HIERARCHY_BESIDE: Global<u32> = Global::new(0);
+
+/// Where either of them is of v1: the offset in a `css_set` of the pointer to its controller's state.
 #[unsafe(no_mangle)]
 static CSS_SET_STATE: Global<u32> = Global::new(0);
 
@@ -40,6 +44,11 @@ pub fn has(field: Field) -> bool {
 #[inline(always)]
 pub fn hierarchy() -> u16 {
     HIERARCHY.load() as u16
+}
+
+#[inline(always)]
+pub fn hierarchy_beside() -> u16 {
+    HIERARCHY_BESIDE.load() as u16
 }
 
 /// How a structure is read.
@@ -85,18 +94,40 @@ pub fn with_current<T>(direct: impl FnOnce(Ptr) -> T, probed: impl FnOnce(Ptr) -
     }
 }
 
-/// cgroup id of a task, in [`hierarchy`].
+/// Where a task is.
+#[derive(Clone, Copy)]
+pub struct Cgroups {
+    /// In [`hierarchy`].
+    pub id: u64,
+    /// The [`epitaph_ebpf::beside`] of its cgroup in [`hierarchy_beside`]; 0 where there is none.
+    pub beside: u64,
+}
+
 #[inline(always)]
-pub unsafe fn task_cgroup<R: Read>(task: Ptr) -> u64 {
+pub unsafe fn task_cgroups<R: Read>(task: Ptr) -> Cgroups {
     unsafe {
         let set: Ptr = R::get(task, Field::TaskCgroups);
-        // The verifier knows which, and drops the other.
-        if hierarchy() == 0 {
-            cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp))
-        } else {
-            let state: Ptr = R::read(set.add(CSS_SET_STATE.load() as usize));
-            cgroup_id::<R>(R::get(state, Field::CssCgroup))
+        // The verifier knows which of these are so, and drops the others.
+        if hierarchy() != 0 {
+            return Cgroups {
+                id: v1_id::<R>(set),
+                beside: 0,
+            };
         }
+        let id = cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp));
+        let beside = match hierarchy_beside() {
+            0 => 0,
+            number => epitaph_ebpf::beside(number, v1_id::<R>(set)),
+        };
+        Cgroups { id, beside }
+    }
+}
+
+#[inline(always)]
+unsafe fn v1_id<R: Read>(set: Ptr) -> u64 {
+    unsafe {
+        let state: Ptr = R::read(set.add(CSS_SET_STATE.load() as usize));
+        cgroup_id::<R>(R::get(state, Field::CssCgroup))
     }
 }
 
@@ -146,9 +177,9 @@ pub unsafe fn copy_comm<R: Read>(to: *mut [u8; COMM_LEN], task: Ptr) {
     }
 }
 
-/// Writes all of `to`; `cgroup` is the task's, which every caller has read before.
+/// Writes all of `to`; `cgroups` are the task's, which every caller has read before.
 #[inline(always)]
-pub unsafe fn fill_task<R: Read>(to: *mut Task, task: Ptr, cgroup: u64) {
+pub unsafe fn fill_task<R: Read>(to: *mut Task, task: Ptr, cgroups: Cgroups) {
     unsafe {
         let leader: Ptr = R::get(task, Field::TaskGroupLeader);
         let parent: Ptr = R::get(task, Field::TaskRealParent);
@@ -161,7 +192,8 @@ pub unsafe fn fill_task<R: Read>(to: *mut Task, task: Ptr, cgroup: u64) {
         (*to).ns_level = level;
         (*to).ns_pid = ns_pid;
         (*to).pidns = pidns;
-        (*to).cgroup = cgroup;
+        (*to).cgroup = cgroups.id;
+        (*to).beside = cgroups.beside;
         (*to).start_ns = R::get(leader, Field::TaskStartBoottime);
         copy_comm::<R>(addr_of_mut!((*to).comm), leader);
     }

@@ -8,7 +8,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use epitaph_ebpf::{Header, Kind, VERSION, armed_count, capacity, nested, watch};
 
-use super::kernel::hierarchy;
+use super::kernel::{Cgroups, hierarchy, hierarchy_beside};
 
 /// Records; user space sets the size.
 #[map]
@@ -85,8 +85,8 @@ pub fn watched(cgroup: u64) -> u32 {
 }
 
 #[inline(always)]
-pub fn is_watched(cgroup: u64) -> bool {
-    watched(cgroup) & watch::SELF != 0
+pub fn is_watched(cgroups: Cgroups) -> bool {
+    watched(cgroups.id) & watch::SELF != 0 || (hierarchy_beside() != 0 && watched(cgroups.beside) & watch::SELF != 0)
 }
 
 /// False where the map is full.

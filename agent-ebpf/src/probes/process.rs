@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit};
 
-use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroup};
+use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroups};
 use super::maps;
 
 /// For kernels that say which thread is the last one (6.16 and later).
@@ -43,23 +43,23 @@ unsafe fn process_exit(task: Ptr) {
     unsafe {
         let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
         let tgid: u32 = Direct::get(task, Field::TaskTgid);
-        let cgroup = task_cgroup::<Direct>(task);
+        let cgroups = task_cgroups::<Direct>(task);
         let level = ns_level::<Direct>(leader);
         let ns_init = level > 0 && ns_pid::<Direct>(leader, level).0 == 1;
-        let watched = maps::is_watched(cgroup);
+        let watched = maps::is_watched(cgroups);
         if !watched && !maps::take_signalled(tgid) && !ns_init {
             return;
         }
         let status = exit_status(task, leader);
-        if watched && is_main(task, cgroup, level, ns_init, status) {
-            maps::arm(cgroup);
+        if watched && is_main(task, cgroups.id, level, ns_init, status) {
+            maps::arm(cgroups.id);
         }
         let Some(mut entry) = maps::reserve::<ProcessExit>(Kind::ProcessExit) else {
             return;
         };
         let record = entry.as_mut_ptr();
         let to = addr_of_mut!((*record).task);
-        fill_task::<Direct>(to, task, cgroup);
+        fill_task::<Direct>(to, task, cgroups);
         (*record).status = status;
         (*record).pad = 0;
         entry.submit(0);
@@ -92,7 +92,7 @@ unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
 unsafe fn is_main(task: Ptr, cgroup: u64, level: u32, ns_init: bool, status: u32) -> bool {
     unsafe {
         let parent: Ptr = Direct::get(task, Field::TaskRealParent);
-        ns_init || (task_cgroup::<Direct>(parent) != cgroup && (level == 0 || status != 0))
+        ns_init || (task_cgroups::<Direct>(parent).id != cgroup && (level == 0 || status != 0))
     }
 }
 
@@ -109,9 +109,9 @@ unsafe fn is_ns_init(task: Ptr) -> bool {
 pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     let task: Ptr = ctx.arg(0);
     unsafe {
-        let cgroup = task_cgroup::<Direct>(task);
+        let cgroups = task_cgroups::<Direct>(task);
         // A namespace's init is kept anyway, as its end is: beside v1, v2 may not know its container.
-        if !maps::is_watched(cgroup) && !is_ns_init(task) {
+        if !maps::is_watched(cgroups) && !is_ns_init(task) {
             return 0;
         }
         let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec) else {
@@ -119,8 +119,10 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
         };
         let record = entry.as_mut_ptr();
         let parent: Ptr = Direct::get(task, Field::TaskRealParent);
-        fill_task::<Direct>(addr_of_mut!((*record).task), task, cgroup);
-        (*record).parent_cgroup = task_cgroup::<Direct>(parent);
+        fill_task::<Direct>(addr_of_mut!((*record).task), task, cgroups);
+        let parents = task_cgroups::<Direct>(parent);
+        (*record).parent_cgroup = parents.id;
+        (*record).parent_beside = parents.beside;
         copy_comm::<Direct>(
             addr_of_mut!((*record).parent_comm),
             Direct::get(parent, Field::TaskGroupLeader),
@@ -138,7 +140,7 @@ pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
             return 0;
         };
         let record = entry.as_mut_ptr();
-        fill_task::<Direct>(addr_of_mut!((*record).victim), task, task_cgroup::<Direct>(task));
+        fill_task::<Direct>(addr_of_mut!((*record).victim), task, task_cgroups::<Direct>(task));
         (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
         (*record).pad = 0;
         entry.submit(0);

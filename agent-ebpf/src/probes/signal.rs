@@ -9,7 +9,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, disposition, signal_flags};
 
 use super::kernel::{
-    Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, task_cgroup, with_current,
+    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, task_cgroups, with_current,
 };
 use super::maps;
 
@@ -85,14 +85,14 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         if sig >= SIGRTMIN && code == SI_TKILL && (pid_tgid >> 32) as u32 == tgid {
             return;
         }
-        let cgroup = task_cgroup::<Direct>(target);
-        let watched = maps::is_watched(cgroup);
+        let cgroups = task_cgroups::<Direct>(target);
+        let watched = maps::is_watched(cgroups);
         if !watched {
             remember(target, tgid);
         }
-        let sender_cgroup = with_current(|t| task_cgroup::<Direct>(t), |t| task_cgroup::<Probed>(t));
-        if watched && may_end(sig, result, code, sender_cgroup != cgroup) {
-            maps::arm(cgroup);
+        let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
+        if watched && may_end(sig, result, code, senders.id != cgroups.id) {
+            maps::arm(cgroups.id);
         }
 
         let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate) else {
@@ -100,10 +100,10 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         };
         let record = entry.as_mut_ptr();
         with_current(
-            |t| fill_sender::<Direct>(record, t, sender_cgroup),
-            |t| fill_sender::<Probed>(record, t, sender_cgroup),
+            |t| fill_sender::<Direct>(record, t, senders),
+            |t| fill_sender::<Probed>(record, t, senders),
         );
-        fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroup);
+        fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups);
         (*record).sig = sig;
         (*record).code = code;
         (*record).group = group;
@@ -138,9 +138,9 @@ fn may_end(sig: u32, result: u8, code: i32, from_outside: bool) -> bool {
 }
 
 #[inline(always)]
-unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroup: u64) {
+unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroups: Cgroups) {
     unsafe {
-        fill_task::<R>(addr_of_mut!((*record).sender), sender, cgroup);
+        fill_task::<R>(addr_of_mut!((*record).sender), sender, cgroups);
         let parent: Ptr = R::get(sender, Field::TaskRealParent);
         let grandparent: Ptr = R::get(parent, Field::TaskRealParent);
         copy_comm::<R>(
@@ -237,8 +237,8 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
         let record = entry.as_mut_ptr();
         let task = addr_of_mut!((*record).task);
         with_current(
-            |t| fill_task::<Direct>(task, t, task_cgroup::<Direct>(t)),
-            |t| fill_task::<Probed>(task, t, task_cgroup::<Probed>(t)),
+            |t| fill_task::<Direct>(task, t, task_cgroups::<Direct>(t)),
+            |t| fill_task::<Probed>(task, t, task_cgroups::<Probed>(t)),
         );
         (*record).sig = sig;
         (*record).pad = 0;

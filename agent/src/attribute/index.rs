@@ -4,8 +4,9 @@
 //! told once it does not ask again; what it cannot know is `Unknown(reason)`, never the parent, never the root.
 //!
 //! On a hybrid machine (cgroup v1 beside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
-//! the runtime that started it. There `/proc/PID/cgroup` decides: see [`Index::attribute`]. So it does on a machine with v1
-//! alone, where the kernel gives the id in one of its hierarchies: what that does not tell apart another one may.
+//! the runtime that started it. There the record's second id decides, of v1, and where neither is a container's
+//! `/proc/PID/cgroup`: see [`Index::attribute`]. So that does on a machine with v1 alone, where the kernel gives the id in one
+//! of its hierarchies: what that does not tell apart another one may.
 
 use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
@@ -68,23 +69,24 @@ impl Index {
 
     /// Whose process it is.
     ///
-    /// By the id in the record. Where there is v1 that is enough only where it names a container: else the process's own facts
-    /// decide, and without them the unit that the id names, unless containers have been seen that no such id knows.
+    /// By the ids in the record. Where there is v1 they are enough only where one names a container: else the process's own facts
+    /// decide, and without them the unit that an id names, unless containers have been seen that no id of v2 knows and the
+    /// record has no other.
     pub fn attribute(&self, task: &Task) -> Attribution {
-        let by_id = self.attribute_cgroup(task.cgroup);
-        if self.is_final(task.cgroup, &by_id) {
-            return by_id;
+        let by_ids = self.by_ids(task.cgroup, task.beside);
+        if self.is_final(task.cgroup, &by_ids) {
+            return by_ids;
         }
-        self.refine(by_id, self.processes.of(task))
+        self.refine(by_ids, task.beside, self.processes.of(task))
     }
 
     /// Whose parent it was that executed (`task.ppid`): differs from the task's where the process came in from outside.
     pub fn attribute_parent(&self, exec: &ProcessExec) -> Attribution {
-        let by_id = self.attribute_cgroup(exec.parent_cgroup);
-        if self.is_final(exec.parent_cgroup, &by_id) {
-            return by_id;
+        let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_beside);
+        if self.is_final(exec.parent_cgroup, &by_ids) {
+            return by_ids;
         }
-        self.refine(by_id, self.processes.latest(exec.task.ppid))
+        self.refine(by_ids, exec.parent_beside, self.processes.latest(exec.task.ppid))
     }
 
     /// Whose process it is, where the kernel gave nothing but a process id: its latest holder's.
@@ -139,10 +141,10 @@ impl Index {
             Event::ProcessExit(exit) => self.ask_task(&exit.task, false, &mut questions),
             Event::ProcessExec(exec) => {
                 self.ask_task(&exec.task, true, &mut questions);
-                self.ask_cgroup(exec.parent_cgroup, &mut questions);
-                let by_id = self.attribute_cgroup(exec.parent_cgroup);
+                self.ask_cgroups(exec.parent_cgroup, exec.parent_beside, &mut questions);
+                let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_beside);
                 // Its start is not in the record, so what is known of that id may be of another process.
-                if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_id) {
+                if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_ids) {
                     ask(Question::Process(exec.task.ppid), &mut questions);
                 }
             }
@@ -225,30 +227,52 @@ impl Index {
         self.cgroups.drops() + self.processes.drops()
     }
 
-    fn refine(&self, by_id: Attribution, by_process: Option<&Attribution>) -> Attribution {
-        match (by_id, by_process) {
+    /// By what a kernel record says: v2, unless v1 beside it names a subject and says more. That v1 knows of none is no answer:
+    /// it need not know the units.
+    fn by_ids(&self, cgroup: CgroupId, beside: Option<CgroupId>) -> Attribution {
+        let by_id = self.attribute_cgroup(cgroup);
+        match beside.map(|beside| self.attribute_cgroup(beside)) {
+            Some(by_beside @ Attribution::Subject(..)) if rank(&by_beside) > rank(&by_id) => by_beside,
+            _ => by_id,
+        }
+    }
+
+    fn refine(&self, by_ids: Attribution, beside: Option<CgroupId>, by_process: Option<&Attribution>) -> Attribution {
+        // Every runtime gives a container a cgroup there: what that does not call one is none.
+        let is_told = beside.is_some_and(|beside| rank(&self.attribute_cgroup(beside)) > 0);
+        match (by_ids, by_process) {
             (Attribution::Unknown(_), Some(place)) => place.clone(),
-            (by_id, Some(place)) if rank(place) > rank(&by_id) => place.clone(),
-            (by_id, Some(_)) => by_id,
+            (by_ids, Some(place)) if rank(place) > rank(&by_ids) => place.clone(),
+            (by_ids, Some(_)) => by_ids,
             (Attribution::Unknown(UnknownCgroup::NoId), None) if self.machine.has_v1() => {
                 Attribution::Unknown(UnknownCgroup::ProcessGone)
             }
-            (Attribution::Subject(..) | Attribution::Host, None) if self.split => {
+            (Attribution::Subject(..) | Attribution::Host, None) if self.split && !is_told => {
                 Attribution::Unknown(UnknownCgroup::ProcessGone)
             }
-            (by_id, None) => by_id,
+            (by_ids, None) => by_ids,
         }
     }
 
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
-        self.ask_cgroup(task.cgroup, questions);
+        self.ask_cgroups(task.cgroup, task.beside, questions);
         // Where v2 is all there is, its id is enough, whatever it says: not even the entry is touched.
         let is_enough = !self.machine.has_v1() && task.cgroup.is_known();
-        if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.attribute_cgroup(task.cgroup)) {
+        if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.beside)) {
             return;
         }
         if (moved || self.processes.of(task).is_none()) && !self.processes.is_over(task) {
             ask(Question::Process(task.tgid), questions);
+        }
+    }
+
+    fn ask_cgroups(&self, cgroup: CgroupId, beside: Option<CgroupId>, questions: &mut Vec<Question>) {
+        self.ask_cgroup(cgroup, questions);
+        // Not where v2 has said it all.
+        if let Some(beside) = beside
+            && !is_container(&self.attribute_cgroup(cgroup))
+        {
+            self.ask_cgroup(beside, questions);
         }
     }
 
@@ -258,9 +282,9 @@ impl Index {
         }
     }
 
-    /// The record's id alone says all there is to say.
-    fn is_final(&self, cgroup: CgroupId, by_id: &Attribution) -> bool {
-        cgroup.is_known() && (!self.machine.has_v1() || is_container(by_id))
+    /// The record's ids alone say all there is to say.
+    fn is_final(&self, cgroup: CgroupId, by_ids: &Attribution) -> bool {
+        is_container(by_ids) || (cgroup.is_known() && !self.machine.has_v1())
     }
 
     /// How much a process's cgroup says of it, 0 nothing; more where its id is known too.

@@ -91,6 +91,7 @@ fn task(tgid: u32, start: u64, cgroup: u64) -> Task {
         ns_pid: tgid,
         pidns: 0,
         cgroup: CgroupId::v2(cgroup),
+        beside: None,
         start: Boot(start),
         comm: Comm::new("web"),
     }
@@ -100,6 +101,7 @@ fn exec(task: Task, parent_cgroup: u64) -> ProcessExec {
     ProcessExec {
         task,
         parent_cgroup: CgroupId::v2(parent_cgroup),
+        parent_beside: None,
         parent_comm: Comm::new("runc"),
     }
 }
@@ -345,6 +347,68 @@ fn an_exec_is_looked_at_again_on_a_hybrid_machine() {
     // Known by its id alone: gone is gone.
     m.gone(1);
     assert_eq!(show(m.index.attribute_parent(&exec(web, 1))), "ProcessGone");
+}
+
+/// v1 beside v2: what the records of both say is enough for a container, wherever its process is by then.
+#[test]
+fn a_container_that_only_v1_knows_is_known_by_its_record() {
+    let mut m = Machine::new(CgroupMode::Hybrid);
+    let of = |pid: u32, v2: u64, v1: u64| Task {
+        beside: Some(CgroupId { hierarchy: 4, id: v1 }),
+        ..task(pid, SECOND, v2)
+    };
+    let container = format!("/docker/{A}");
+    let v1 = |id: u64| CgroupId { hierarchy: 4, id };
+    let known = [
+        (CgroupId::v2(1), "/"),
+        (CgroupId::v2(5), "/system.slice/containerd.service"),
+        (CgroupId::v2(6), &container),
+        (v1(1), "/"),
+        (v1(7), &container),
+        (v1(8), "/system.slice/a.service"),
+    ];
+    for (cgroup, path) in known {
+        let path = Ok(path.to_owned());
+        m.index.insert(m.now, &CgroupFact { cgroup, path });
+    }
+    for v2 in [1, 5] {
+        assert_eq!(
+            (m.of(of(42, v2, 7)), m.asks(of(42, v2, 7))),
+            ("container 4:7".to_owned(), vec![])
+        );
+    }
+    // The same key by what `/proc` says, whatever other hierarchies call it.
+    m.process(
+        42,
+        SECOND,
+        &[
+            (0, 5, "/system.slice/containerd.service"),
+            (4, 7, &container),
+            (9, 77, &container),
+        ],
+    );
+    assert_eq!(show(m.index.attribute_process(Pid(42))), "container 4:7");
+    // What v2 knows has v2's, for that is its sockets'.
+    assert_eq!(
+        (m.of(of(43, 6, 7)), m.asks(of(43, 6, 7))),
+        ("container 0:6".to_owned(), vec![])
+    );
+    // It has been seen that a unit of v2 may be a runtime's for its containers: this one is not, for v1 would know.
+    assert_eq!(m.of(of(44, 5, 1)), "unit containerd.service 0:5");
+    assert_eq!(m.of(task(45, SECOND, 5)), "ProcessGone");
+    // The root of both is no answer, a unit that one of them knows is one.
+    assert_eq!(
+        (m.of(of(46, 1, 1)), m.of(of(47, 1, 8))),
+        ("ProcessGone".to_owned(), "unit a.service 4:8".to_owned())
+    );
+    assert_eq!(m.asks(of(47, 1, 8)), [Question::Process(Pid(47))]);
+    // Both are asked for.
+    let both = [
+        Question::Cgroup(CgroupId::v2(60)),
+        Question::Cgroup(v1(70)),
+        Question::Process(Pid(48)),
+    ];
+    assert_eq!(m.asks(of(48, 60, 70)), both);
 }
 
 /// v1 alone: the records tell of one hierarchy, 4 here, and what that does not tell apart another one may.

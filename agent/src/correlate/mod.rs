@@ -309,7 +309,7 @@ impl Correlator {
         if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
             self.kubelets.insert(cgroup);
         }
-        self.retry(|event| cgroup_of(event) == Some(cgroup), out);
+        self.retry(|event| is_of(event, cgroup), out);
     }
 
     fn wait(&mut self, at: Boot, event: Event) {
@@ -363,9 +363,9 @@ fn task_of(event: &Event) -> Option<&Task> {
     }
 }
 
-fn cgroup_of(event: &Event) -> Option<CgroupId> {
+fn is_of(event: &Event, cgroup: CgroupId) -> bool {
     match event {
-        Event::Tcp(tcp) => tcp.cgroup,
-        event => task_of(event).map(|task| task.cgroup),
+        Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
+        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.beside == Some(cgroup)),
     }
 }

@@ -14,9 +14,9 @@ proptest! {
 
     /// Headers that are right, so that the rest is reached.
     #[test]
-    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..4, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
+    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..5, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
         if right && let Some(kind) = Kind::from_u16(kind) {
-            bytes.resize(size(kind), 1);
+            bytes.resize(size(kind, version), 1);
         }
         if let Some(header) = bytes.get_mut(..4) {
             header[..2].copy_from_slice(&kind.to_le_bytes());
@@ -49,7 +49,7 @@ fn what_cannot_be_read_says_why() {
     };
     assert_eq!(decode(&[]), Err(DecodeError::Short { need: 16, have: 0 }));
     assert_eq!(with(0, 99), Err(DecodeError::UnknownKind(99)));
-    assert_eq!(with(2, 3), Err(DecodeError::NewerVersion(3)));
+    assert_eq!(with(2, 4), Err(DecodeError::NewerVersion(4)));
     assert_eq!(
         with(2, 0),
         Err(DecodeError::Value {
@@ -59,8 +59,8 @@ fn what_cannot_be_read_says_why() {
     );
     // A newer version may have newer kinds: the version is the better answer.
     let mut newer = good.clone();
-    (newer[0], newer[2]) = (99, 3);
-    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(3)));
+    (newer[0], newer[2]) = (99, 4);
+    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(4)));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_header_names_the_hierarchy_of_its_tasks_cgroups_since_version_2() {
         let mut bytes = header(0, Kind::ProcessExec);
         bytes[2..4].copy_from_slice(&version.to_le_bytes());
         bytes[6..8].copy_from_slice(&hierarchy.to_le_bytes());
-        bytes.resize(size(Kind::ProcessExec), 1);
+        bytes.resize(size(Kind::ProcessExec, version), 1);
         match decode(&bytes) {
             Ok((_, Event::ProcessExec(exec))) => (exec.task.cgroup.hierarchy, exec.parent_cgroup.hierarchy),
             other => panic!("{other:?}"),
@@ -77,6 +77,48 @@ fn a_header_names_the_hierarchy_of_its_tasks_cgroups_since_version_2() {
     };
     assert_eq!((decoded(2, 0), decoded(2, 4)), ((0, 0), (4, 4)));
     assert_eq!((decoded(1, 0), decoded(1, 4)), ((0, 0), (0, 0)));
+}
+
+/// A recording keeps its records as they were written.
+#[test]
+fn a_task_has_a_cgroup_of_v1_beside_v2_since_version_3() {
+    let beside = Some(CgroupId { hierarchy: 4, id: 77 });
+    let exit = ProcessExit {
+        task: Task {
+            beside,
+            ..person(CgroupId::v2(9))
+        },
+        status: ExitStatus::Exited(3),
+    };
+    let mut bytes = encode(1, &Event::ProcessExit(exit));
+    assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(exit))));
+    let offset = size_of::<wire::Header>() + std::mem::offset_of!(wire::Task, beside);
+    bytes.drain(offset..offset + 8);
+    bytes[2..4].copy_from_slice(&2_u16.to_le_bytes());
+    let older = ProcessExit {
+        task: person(CgroupId::v2(9)),
+        ..exit
+    };
+    assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(older))));
+    for kind in Kind::ALL {
+        let older = size(kind, 3) - size(kind, 2);
+        assert_eq!((older % 8, older <= 16), (0, true), "{kind:?}");
+    }
+}
+
+fn person(cgroup: CgroupId) -> Task {
+    Task {
+        tgid: Pid(40),
+        tid: Pid(41),
+        ppid: Pid(1),
+        ns_level: 0,
+        ns_pid: 40,
+        pidns: 0,
+        cgroup,
+        beside: None,
+        start: Boot(5),
+        comm: Comm::new("epitaph"),
+    }
 }
 
 #[test]
@@ -98,23 +140,13 @@ fn a_status_is_read_as_wait_has_it() {
 /// A terminal's new size, a stop signal of httpd's, one that somebody else sends: what the core has always had.
 #[test]
 fn only_ones_own_signal_with_the_mark_is_a_hello() {
-    let task = Task {
-        tgid: Pid(40),
-        tid: Pid(41),
-        ppid: Pid(1),
-        ns_level: 0,
-        ns_pid: 40,
-        pidns: 0,
-        cgroup: CgroupId::v2(9),
-        start: Boot(5),
-        comm: Comm::new("epitaph"),
-    };
+    let task = person(CgroupId::v2(9));
     let nonce = 0x00c0_ffee;
     let is_hello = |sender: u32, number: u32, code: i32| {
         let mut bytes = encode(1, &Event::Hello(Hello { task, nonce }));
         bytes[16..20].copy_from_slice(&sender.to_le_bytes());
-        bytes[148..152].copy_from_slice(&number.to_le_bytes());
-        bytes[152..156].copy_from_slice(&code.to_le_bytes());
+        bytes[164..168].copy_from_slice(&number.to_le_bytes());
+        bytes[168..172].copy_from_slice(&code.to_le_bytes());
         matches!(decode(&bytes), Ok((_, Event::Hello(hello))) if hello == Hello { task, nonce })
     };
     let code = wire::hello::code(nonce);
@@ -135,7 +167,7 @@ fn a_path_that_was_cut_is_none_and_one_that_is_not_text_is_escaped() {
         bytes.put_u32_le(0);
         bytes.put_u32_le(len);
         bytes.extend_from_slice(text);
-        bytes.resize(size(Kind::CgroupMkdir), b'x');
+        bytes.resize(size(Kind::CgroupMkdir, wire::VERSION), b'x');
         match decode(&bytes) {
             Ok((_, Event::CgroupMkdir(made))) => Ok(made.path),
             Ok(other) => panic!("{other:?}"),
@@ -159,7 +191,7 @@ fn a_path_that_was_cut_is_none_and_one_that_is_not_text_is_escaped() {
 fn an_oom_victim_of_an_old_kernel_is_a_pid() {
     let mut bytes = header(3, Kind::OomVictim);
     bytes.put_u32_le(77);
-    bytes.put_bytes(0, 52);
+    bytes.put_bytes(0, 60);
     bytes.put_u64_le(78);
     let victim = OomVictim {
         victim: Pid(77),
@@ -254,6 +286,7 @@ fn encode(at: u64, event: &Event) -> Vec<u8> {
             let mut b = header(at, Kind::ProcessExec);
             put_task(&mut b, &e.task);
             b.put_u64_le(e.parent_cgroup.id);
+            put_beside(&mut b, e.parent_beside);
             b.extend_from_slice(&e.parent_comm.0);
             b
         }
@@ -343,8 +376,18 @@ fn put_task(b: &mut Vec<u8>, task: &Task) {
         b.put_u32_le(word);
     }
     b.put_u64_le(task.cgroup.id);
+    put_beside(b, task.beside);
     b.put_u64_le(task.start.0);
     b.extend_from_slice(&task.comm.0);
+}
+
+fn put_beside(b: &mut Vec<u8>, beside: Option<CgroupId>) {
+    let number = |beside: CgroupId| beside.id | u64::from(beside.hierarchy) << 48;
+    b.put_u64_le(beside.map_or(0, number));
+}
+
+fn beside_v2() -> impl Strategy<Value = Option<CgroupId>> {
+    prop::option::of((1_u32..=0xffff, 0_u64..1 << 48).prop_map(|(hierarchy, id)| CgroupId { hierarchy, id }))
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -407,10 +450,11 @@ fn event() -> impl Strategy<Value = Event> {
         (task(), 0..=wire::hello::NONCE).prop_map(|(task, nonce)| Event::Hello(Hello { task, nonce })),
         (task(), signal).prop_map(|(task, signal)| Event::SignalDeliver(SignalDeliver { task, signal })),
         (task(), exit).prop_map(|(task, status)| Event::ProcessExit(ProcessExit { task, status })),
-        (task(), any::<u64>(), any::<[u8; 16]>()).prop_map(|(task, parent, comm)| {
+        (task(), any::<u64>(), beside_v2(), any::<[u8; 16]>()).prop_map(|(task, parent, parent_beside, comm)| {
             Event::ProcessExec(ProcessExec {
                 task,
                 parent_cgroup: CgroupId::v2(parent),
+                parent_beside,
                 parent_comm: Comm(comm),
             })
         }),
@@ -436,7 +480,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn task() -> impl Strategy<Value = Task> {
-    (any::<[u32; 6]>(), any::<u64>(), 1_u64.., any::<[u8; 16]>()).prop_map(|(words, cgroup, start, comm)| {
+    let fields = (any::<[u32; 6]>(), any::<u64>(), beside_v2(), 1_u64.., any::<[u8; 16]>());
+    fields.prop_map(|(words, cgroup, beside, start, comm)| {
         let [tgid, tid, ppid, ns_level, ns_pid, pidns] = words;
         Task {
             tgid: Pid(tgid),
@@ -446,6 +491,7 @@ fn task() -> impl Strategy<Value = Task> {
             ns_pid,
             pidns,
             cgroup: CgroupId::v2(cgroup),
+            beside,
             start: Boot(start),
             comm: Comm(comm),
         }

@@ -15,7 +15,7 @@ use crate::decode::decode;
 use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
 use crate::neighbours::Neighbours;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Kernel, MapError, hello};
+use crate::source::kernel::{Hierarchies, Kernel, MapError, hello};
 use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
 
@@ -270,10 +270,10 @@ impl Live {
             neighbours,
             ..
         } = self;
-        let hierarchy = kernel.hierarchy();
+        let hierarchies = kernel.hierarchies();
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, neighbours, bytes, hierarchy, &mut chores);
+                result = take(procfs, pipeline, neighbours, bytes, hierarchies, &mut chores);
             }
         });
         result?;
@@ -340,7 +340,7 @@ fn take(
     pipeline: &mut Pipeline,
     neighbours: &mut Neighbours,
     bytes: &[u8],
-    hierarchy: u32,
+    hierarchies: Hierarchies,
     chores: &mut Chores,
 ) -> Result<(), RuntimeError> {
     let (at, event) = match decode(bytes) {
@@ -356,8 +356,8 @@ fn take(
         }
     };
     match &event {
-        Event::CgroupMkdir(mkdir) if mkdir.cgroup.hierarchy == hierarchy => chores.made.push(mkdir.cgroup),
-        Event::CgroupRmdir(rmdir) if rmdir.cgroup.hierarchy == hierarchy => chores.gone.push(rmdir.cgroup),
+        Event::CgroupMkdir(mkdir) if hierarchies.has(mkdir.cgroup) => chores.made.push(mkdir.cgroup),
+        Event::CgroupRmdir(rmdir) if hierarchies.has(rmdir.cgroup) => chores.gone.push(rmdir.cgroup),
         Event::Hello(hello) => neighbours.hear(clock::now(), hello),
         Event::ProcessExit(exit) => neighbours.ended(&exit.task),
         _ => {}

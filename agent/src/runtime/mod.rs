@@ -219,7 +219,7 @@ async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Res
         .map_err(|error| RuntimeError::new(SysExit::CantCreat, error.to_string()))?;
     give_up_privileges(&mut kernel, &config.host.proc);
 
-    if let Some(v1) = v1 {
+    if let Some(v1) = v1.filter(|v1| v1.is_alone) {
         tracing::warn!(
             controller = v1.controller,
             "this machine has cgroup v1 alone: deaths are judged all the same, but what clients saw of them is unknown, for the kernel \

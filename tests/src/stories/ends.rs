@@ -128,4 +128,14 @@ pub(super) static STORIES: &[Story] = &[
             unasked(End::Code(1), "crash", "nonzero-exit", &["1"]),
         )
     },
+    Story {
+        stop: Stop::Wait,
+        pid_namespace: false,
+        ..stopped(
+            "exits-1-beside-the-host",
+            "it shares the host's pid namespace, and nobody asked it to stop: it exits 1",
+            &["exit", "1"],
+            unasked(End::Code(1), "crash", "nonzero-exit", &["1"]),
+        )
+    },
 ];

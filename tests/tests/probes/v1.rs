@@ -1,4 +1,4 @@
-//! The probes as on a machine without cgroup v2: tasks are told apart by a hierarchy of v1.
+//! The probes where a hierarchy of cgroup v1 tells tasks apart: on a machine without v2, and beside it.
 
 use epitaph::event::V1;
 
@@ -25,6 +25,7 @@ fn v1() -> Option<V1> {
             .then_some(())?;
         let line = own.lines().find(|line| line.split(':').nth(1) == Some(controller))?;
         Some(V1 {
+            is_alone: true,
             hierarchy: line.split(':').next()?.parse().ok()?,
             controller: (*controller).to_owned(),
         })
@@ -62,7 +63,45 @@ fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
     });
     assert_ne!(exec.parent_cgroup, id(&child, &v1));
     assert_eq!(exec.parent_cgroup.hierarchy, u32::from(v1.hierarchy));
-    assert_eq!(probes.kernel.hierarchy(), u32::from(v1.hierarchy));
+    let hierarchies = probes.kernel.hierarchies();
+    assert!(hierarchies.has(id(&child, &v1)) && !hierarchies.has(CgroupId::v2(1)));
+}
+
+/// A container that its runtime puts into v1 only, on a machine that has v2: its end by itself, and a signal's.
+#[test]
+fn beside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
+    let v1 = V1 {
+        is_alone: false,
+        ..need!(v1(), NO_V1)
+    };
+    let mut probes = need!(load(&v1), "not root");
+    let cgroup = Cgroup::v1(&v1.controller).expect("it was there").child("container");
+    let own = Some(id(&cgroup, &v1));
+    assert!(probes.kernel.hierarchies().has(id(&cgroup, &v1)) && probes.kernel.hierarchies().has(CgroupId::v2(1)));
+    let script = format!("echo $$ > {} && exec sh -c 'exit 3'", cgroup.0.join("cgroup.procs").display());
+    let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh");
+    shell.wait().expect("wait");
+    let exit = probes.exit_of(shell.id());
+    assert_eq!((exit.status, exit.task.beside), (ExitStatus::Exited(3), own));
+    let exec = probes.wait("exec", |event| match event {
+        Event::ProcessExec(exec) if exec.task.tgid == Pid(shell.id()) && exec.task.beside == own => Some(*exec),
+        _ => None,
+    });
+    assert_eq!((exec.task.cgroup, exec.parent_cgroup.hierarchy), (exit.task.cgroup, 0));
+    assert!(exec.parent_beside.is_some() && exec.parent_beside != own);
+
+    let player = Player::in_cgroup(&cgroup, "handler");
+    player.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(player.pid(), 15);
+    assert_eq!((seen.target.beside, seen.target.cgroup.hierarchy), (own, 0));
+    assert!(seen.sender.beside.is_some() && seen.sender.beside != own);
+    let entered = probes.wait("handler entered", |event| match event {
+        Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(player.pid()) => Some(*deliver),
+        _ => None,
+    });
+    assert_eq!(entered.task.beside, own);
+    let sockets = probes.kernel.probes().iter().filter(|(name, _)| name.starts_with("inet_"));
+    assert!(sockets.clone().count() > 0 && sockets.clone().all(|(_, state)| *state == ProbeState::Active));
 }
 
 #[test]

@@ -152,6 +152,10 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         ns_pid: u32::from(n % 2) + 1,
         pidns: 7,
         cgroup: cgroup(group),
+        beside: (n % 4 == 0).then_some(CgroupId {
+            hierarchy: 4,
+            ..cgroup(group.wrapping_add(1))
+        }),
         start: Boot(ZERO.0.saturating_add(u64::from(n / 16) * 400_000_000)),
         comm: Comm([n; 16]),
     };
@@ -200,6 +204,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         8 | 9 => Event::ProcessExec(ProcessExec {
             task: task(a, b),
             parent_cgroup: cgroup(c),
+            parent_beside: None,
             parent_comm: Comm::default(),
         }),
         10 => Event::OomVictim(OomVictim {

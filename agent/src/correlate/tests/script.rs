@@ -234,6 +234,7 @@ impl Parser {
         Event::ProcessExec(ProcessExec {
             task,
             parent_cgroup: parent.cgroup,
+            parent_beside: parent.beside,
             parent_comm: parent.comm,
         })
     }
@@ -376,6 +377,7 @@ fn task(pid: u32, ppid: u32, cgroup: CgroupId, start: Boot, comm: &str) -> Task 
         ns_pid: pid,
         pidns: 4_026_531_836,
         cgroup,
+        beside: None,
         start,
         comm: Comm::new(comm),
     }

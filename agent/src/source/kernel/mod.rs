@@ -46,7 +46,7 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
     pub oldest: bool,
-    /// None: cgroup v2, as the kernel has it whether mounted or not.
+    /// What tells tasks apart beside cgroup v2, or alone. Without it v2 does, as the kernel has it whether mounted or not.
     pub v1: Option<V1>,
     /// No probe but one at `signal_generate` that does nothing: what `cargo xtask bench` measures the others against.
     pub empty: bool,
@@ -64,12 +64,51 @@ impl Default for Options {
     }
 }
 
+/// Those by which the probes tell tasks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// Of the tasks' cgroups in all records: 0, v2, unless the machine has v1 alone.
+    of_tasks: u32,
+    /// Of v1 beside v2; 0 where there is none.
+    beside: u32,
+}
+
+impl Hierarchies {
+    fn of(options: &Options) -> Hierarchies {
+        let (of_tasks, beside) = match &options.v1 {
+            None => (V2, 0),
+            Some(v1) if v1.is_alone => (v1.hierarchy.into(), 0),
+            Some(v1) => (V2, v1.hierarchy.into()),
+        };
+        Hierarchies { of_tasks, beside }
+    }
+
+    /// Whether the probes know its cgroups.
+    pub fn has(self, cgroup: CgroupId) -> bool {
+        self.all().any(|hierarchy| hierarchy == cgroup.hierarchy)
+    }
+
+    fn all(self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.of_tasks).chain(Some(self.beside).filter(|&number| number != 0))
+    }
+
+    /// As the map of watched cgroups knows it.
+    fn key(self, cgroup: CgroupId) -> Result<u64, MapError> {
+        match u16::try_from(cgroup.hierarchy) {
+            Ok(number) if cgroup.is_known() && self.has(cgroup) => Ok(match cgroup.hierarchy == self.of_tasks {
+                true => cgroup.id,
+                false => epitaph_ebpf::beside(number, cgroup.id),
+            }),
+            _ => Err(MapError::Hierarchy(cgroup)),
+        }
+    }
+}
+
 /// The loaded probes. Dropping it detaches them.
 pub struct Kernel {
     ring: Ring,
     sizes: Sizes,
-    /// Of the tasks' cgroups in all records.
-    hierarchy: u32,
+    hierarchies: Hierarchies,
     watched: HashMap<MapData, u64, u32>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
@@ -122,7 +161,7 @@ impl Kernel {
         let mut ebpf = load_object(options, sizes, layout, types, VerifierLogLevel::default())?;
         let mut kernel = Kernel {
             sizes,
-            hierarchy: options.v1.as_ref().map_or(0, |v1| v1.hierarchy.into()),
+            hierarchies: Hierarchies::of(options),
             ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
@@ -144,13 +183,12 @@ impl Kernel {
             return Ok(kernel);
         }
         // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
-        let root = CgroupId {
-            hierarchy: kernel.hierarchy,
-            id: ROOT,
-        };
-        kernel.watch(root, watch::CHILDREN).map_err(LoadError::Watch)?;
+        for hierarchy in kernel.hierarchies.all() {
+            let root = CgroupId { hierarchy, id: ROOT };
+            kernel.watch(root, watch::CHILDREN).map_err(LoadError::Watch)?;
+        }
         for probe in PROBES {
-            let (choice, stand_in) = if options.v1.is_some() && probe.kind == Kind::Tcp {
+            let (choice, stand_in) = if kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp {
                 (Choice::Unsupported(NO_SOCKETS.to_owned()), None)
             } else {
                 let choice = probe.choose(layout, options.oldest);
@@ -221,17 +259,17 @@ impl Kernel {
         &self.probes
     }
 
-    /// The hierarchy of the tasks' cgroups in all records: 0, v2, unless [`Options::v1`] named another one.
-    pub fn hierarchy(&self) -> u32 {
-        self.hierarchy
+    /// Those whose cgroups the probes know.
+    pub fn hierarchies(&self) -> Hierarchies {
+        self.hierarchies
     }
 
-    /// Sets a cgroup's [`watch`] bits; 0 forgets it. Only ids of [`Kernel::hierarchy`]: the probes see no other.
+    /// Sets a cgroup's [`watch`] bits; 0 forgets it. Only ids of [`Kernel::hierarchies`]: the probes see no other.
     ///
     /// # Errors
     /// Where the map is full, or the cgroup is of another hierarchy.
     pub fn watch(&mut self, cgroup: CgroupId, bits: u32) -> Result<(), MapError> {
-        let id = key(cgroup, self.hierarchy)?;
+        let id = self.hierarchies.key(cgroup)?;
         if bits == 0 {
             return forget(&mut self.watched, id).map(drop);
         }
@@ -247,7 +285,7 @@ impl Kernel {
     /// As [`Kernel::watch`]; the hierarchy must be v2, whose sockets alone the kernel knows.
     pub fn arm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
         const NO_EXIST: u64 = 1;
-        let id = key(cgroup, V2)?;
+        let id = v2(cgroup)?;
         match self.armed.insert(id, 1, NO_EXIST) {
             Ok(()) => self.count_armed(1),
             Err(_) if self.armed.get(&id, 0).is_ok() => Ok(()),
@@ -260,7 +298,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::arm`].
     pub fn disarm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
-        let id = key(cgroup, V2)?;
+        let id = v2(cgroup)?;
         if !forget(&mut self.armed, id)? {
             return Ok(());
         }
@@ -283,7 +321,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::arm`].
     pub fn kubelet(&mut self, cgroup: CgroupId, is_one: bool) -> Result<(), MapError> {
-        let id = key(cgroup, V2)?;
+        let id = v2(cgroup)?;
         if !is_one {
             return forget(&mut self.kubelets, id).map(drop);
         }
@@ -430,12 +468,12 @@ fn load_object(
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
-    let (hierarchy, state) = match &options.v1 {
-        None => (0, 0),
+    let Hierarchies { of_tasks, beside } = Hierarchies::of(options);
+    let state = match &options.v1 {
+        None => 0,
         Some(v1) => {
             let state = layout.controller(&v1.controller);
-            let state = state.ok_or_else(|| LoadError::Controller(v1.controller.clone()))?;
-            (u32::from(v1.hierarchy), state)
+            state.ok_or_else(|| LoadError::Controller(v1.controller.clone()))?
         }
     };
     let mut loader = EbpfLoader::new();
@@ -448,7 +486,8 @@ fn load_object(
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
         .override_global("REFUSED_BY_CLIENT", &by_client, true)
-        .override_global("HIERARCHY", &hierarchy, true)
+        .override_global("HIERARCHY", &of_tasks, true)
+        .override_global("HIERARCHY_BESIDE", &beside, true)
         .override_global("CSS_SET_STATE", &state, true)
         .map_max_entries("EVENTS", sizes.ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
@@ -492,8 +531,9 @@ fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<b
     }
 }
 
-fn key(cgroup: CgroupId, hierarchy: u32) -> Result<u64, MapError> {
-    if cgroup.hierarchy == hierarchy && cgroup.is_known() {
+/// As the maps of sockets know it.
+fn v2(cgroup: CgroupId) -> Result<u64, MapError> {
+    if cgroup.hierarchy == V2 && cgroup.is_known() {
         Ok(cgroup.id)
     } else {
         Err(MapError::Hierarchy(cgroup))

@@ -18,8 +18,8 @@ pub(super) struct Hierarchies {
     pub has_v1: bool,
     /// The one in which kernel records tell of tasks: v2, or where there is none a controller's of v1.
     pub recorded: Hierarchy,
-    /// The controller by which a v1 hierarchy is `recorded`.
-    pub controller: Option<&'static str>,
+    /// Number and controller of the v1 hierarchy by which the probes tell tasks apart: `recorded`, or the first beside v2.
+    pub controlled: Option<(u32, &'static str)>,
     /// The other mounted v1 hierarchies, those first that tell containers and units apart best.
     pub v1: Vec<Hierarchy>,
 }
@@ -73,7 +73,7 @@ impl Hierarchies {
             .filter_map(Membership::parse)
             .filter(|line| line.hierarchy != V2)
             .collect();
-        lines.sort_by_key(|line| line.preference(V2));
+        lines.sort_by_key(|line| line.preference(|_| false));
         let of_v1 = |line: &Membership<'_>| {
             let names = || line.controllers.split(',');
             let mounted = best(&|mount| !mount.is_v2 && names().all(|name| mount.has(name)));
@@ -91,14 +91,6 @@ impl Hierarchies {
             })
         };
         let mut v1: Vec<Hierarchy> = lines.iter().filter_map(of_v1).collect();
-        if let Some(recorded) = v2 {
-            return Ok(Hierarchies {
-                has_v1: !lines.is_empty(),
-                recorded,
-                controller: None,
-                v1,
-            });
-        }
         let controlled = |name: &&'static str| {
             let line = lines
                 .iter()
@@ -106,17 +98,39 @@ impl Hierarchies {
             let found = v1.iter().position(|hierarchy| hierarchy.number == line.hierarchy)?;
             Some((found, *name))
         };
-        let Some((found, controller)) = CONTROLLERS.iter().find_map(controlled) else {
-            return Err(ProcfsError::NoCgroups {
-                sys: sys.display().to_string(),
-            });
+        let has_v1 = !lines.is_empty();
+        let controlled = CONTROLLERS
+            .iter()
+            .find_map(controlled)
+            .map(|(found, name)| (v1.remove(found), name));
+        let (recorded, controlled) = match (v2, controlled) {
+            (Some(v2), Some((beside, name))) => {
+                let number = beside.number;
+                v1.insert(0, beside);
+                (v2, Some((number, name)))
+            }
+            (Some(v2), None) => (v2, None),
+            (None, Some((alone, name))) => {
+                let number = alone.number;
+                (alone, Some((number, name)))
+            }
+            (None, None) => {
+                return Err(ProcfsError::NoCgroups {
+                    sys: sys.display().to_string(),
+                });
+            }
         };
         Ok(Hierarchies {
-            has_v1: true,
-            recorded: v1.remove(found),
-            controller: Some(controller),
+            has_v1,
+            recorded,
+            controlled,
             v1,
         })
+    }
+
+    /// Whether kernel records tell of a task's cgroup in it.
+    pub fn is_told(&self, number: u32) -> bool {
+        number == self.recorded.number || self.controlled.is_some_and(|(controlled, _)| number == controlled)
     }
 
     /// In a container: its runtime mounted the part of a hierarchy that its namespace shows at `own`, of v1 below it; where nothing
@@ -268,12 +282,13 @@ impl<'a> Membership<'a> {
     }
 
     /// See [`crate::event::ProcessFact::cgroups`].
-    pub fn preference(&self, recorded: u32) -> (u8, u32) {
+    pub fn preference(&self, is_told: impl Fn(u32) -> bool) -> (u8, u32) {
         let class = match self.controllers {
-            _ if self.hierarchy == recorded => 0,
-            "name=systemd" => 1,
-            controllers if controllers.split(',').any(|name| name == "memory") => 2,
-            _ => 3,
+            _ if self.hierarchy == V2 => 0,
+            _ if is_told(self.hierarchy) => 1,
+            "name=systemd" => 2,
+            controllers if controllers.split(',').any(|name| name == "memory") => 3,
+            _ => 4,
         };
         (class, self.hierarchy)
     }

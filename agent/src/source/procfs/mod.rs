@@ -72,19 +72,21 @@ impl Procfs {
         })
     }
 
-    /// The hierarchy by which the probes are to tell tasks apart, where that is one of v1.
+    /// The hierarchy of v1 by which the probes are to tell tasks apart, alone or beside v2.
     pub fn v1(&self) -> Option<V1> {
+        let (number, controller) = self.hierarchies.controlled?;
         Some(V1 {
-            hierarchy: u16::try_from(self.hierarchies.recorded.number).ok()?,
-            controller: self.hierarchies.controller?.to_owned(),
+            is_alone: number == self.hierarchies.recorded.number,
+            hierarchy: u16::try_from(number).ok()?,
+            controller: controller.to_owned(),
         })
     }
 
     pub fn cgroups(&self) -> CgroupMode {
-        match (self.v1(), self.hierarchies.has_v1) {
-            (Some(v1), _) => CgroupMode::V1(v1.hierarchy.into()),
-            (None, true) => CgroupMode::Hybrid,
-            (None, false) => CgroupMode::V2,
+        match (self.hierarchies.recorded.number, self.hierarchies.has_v1) {
+            (0, true) => CgroupMode::Hybrid,
+            (0, false) => CgroupMode::V2,
+            (v1, _) => CgroupMode::V1(v1),
         }
     }
 
@@ -109,28 +111,26 @@ impl Procfs {
         })
     }
 
-    /// Every cgroup of the hierarchy that the probes tell of, parents first, then the processes of subjects, oldest first.
+    /// Every cgroup of the hierarchies that the probes tell of, parents first, then the processes of subjects, oldest first.
     pub fn scan(&self) -> Result<Vec<Input>, ProcfsError> {
         let mut inputs = Vec::new();
         let mut pids = Members::default();
         let mut paths = HashMap::new();
         let mount = &self.hierarchies.recorded.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
-        self.hierarchies.recorded.walk(|cgroup, path, directory| {
-            if is_subject(path) {
-                members(directory, &mut pids);
-            }
-            inputs.push(Input::Cgroup(CgroupFact {
-                cgroup,
-                path: Ok(path.to_owned()),
-            }));
-            paths.insert(cgroup, path.to_owned());
-        });
-        // What only these know: containers whose runtime leaves cgroup v2 alone, units without a cgroup of that controller.
-        for v1 in self.hierarchies.v1.iter().take(2) {
-            v1.walk(|_, path, directory| {
+        // v1 too, for what only that knows: containers whose runtime leaves cgroup v2 alone, units without a cgroup of that controller.
+        for hierarchy in std::iter::once(&self.hierarchies.recorded).chain(self.hierarchies.v1.iter().take(2)) {
+            let is_told = self.hierarchies.is_told(hierarchy.number);
+            hierarchy.walk(|cgroup, path, directory| {
                 if is_subject(path) {
                     members(directory, &mut pids);
+                }
+                if is_told {
+                    inputs.push(Input::Cgroup(CgroupFact {
+                        cgroup,
+                        path: Ok(path.to_owned()),
+                    }));
+                    paths.insert(cgroup, path.to_owned());
                 }
             });
         }

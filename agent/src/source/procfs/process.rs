@@ -21,7 +21,12 @@ pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<P
     let mut cgroups: Vec<_> = text("cgroup")?
         .lines()
         .filter_map(Membership::parse)
-        .map(|line| (line.preference(hierarchies.recorded.number), cgroup(&line, hierarchies)))
+        .map(|line| {
+            (
+                line.preference(|number| hierarchies.is_told(number)),
+                cgroup(&line, hierarchies),
+            )
+        })
         .collect();
     cgroups.sort_by_key(|(preference, _)| *preference);
     let after = Stat::parse(&text("stat")?)?;

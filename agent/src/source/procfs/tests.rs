@@ -197,15 +197,23 @@ fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
         expect![[r#"
         cgroup 0 / ok
         cgroup 0 /system.slice ok
+        cgroup 4 / ok
+        cgroup 4 /docker ok
+        cgroup 4 /docker/{A} ok
         process 42 of 1 since 2000000000 ns (1, 1) "web"
           0 /system.slice ok
-          9 /docker/{A} ok
           4 /docker/{A} ok
+          9 /docker/{A} ok
           1 / ok
           3 /docker/{A} no id
     "#]],
     );
-    assert_eq!(machine.open().cgroups(), CgroupMode::Hybrid);
+    let procfs = machine.open();
+    let v1 = procfs.v1().unwrap();
+    assert_eq!(
+        (procfs.cgroups(), v1.is_alone, v1.hierarchy, v1.controller.as_str()),
+        (CgroupMode::Hybrid, false, 4, "memory")
+    );
 }
 
 #[test]

@@ -189,6 +189,7 @@ impl Machine {
         let record = self.begin(Kind::ProcessExec);
         self.task(process);
         self.u64(parent_cgroup);
+        self.u64(0);
         self.padded("parent", COMM_LEN);
         self.finish(record);
     }
@@ -252,6 +253,7 @@ impl Machine {
         self.u32(process.ns_pid);
         self.u32(if namespaced { NETNS } else { 0 });
         self.u64(process.cgroup);
+        self.u64(0);
         self.u64(process.start_ns);
         self.padded(process.comm, COMM_LEN);
     }
