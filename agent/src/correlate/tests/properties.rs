@@ -152,7 +152,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         ns_pid: u32::from(n % 2) + 1,
         pidns: 7,
         cgroup: cgroup(group),
-        beside: (n % 4 == 0).then_some(CgroupId {
+        beside: n.is_multiple_of(4).then_some(CgroupId {
             hierarchy: 4,
             ..cgroup(group.wrapping_add(1))
         }),
