@@ -107,19 +107,32 @@ pub struct Cgroups {
 pub unsafe fn task_cgroups<R: Read>(task: Ptr) -> Cgroups {
     unsafe {
         let set: Ptr = R::get(task, Field::TaskCgroups);
-        // The verifier knows which of these are so, and drops the others.
-        if hierarchy() != 0 {
-            return Cgroups {
-                id: v1_id::<R>(set),
-                beside: 0,
-            };
-        }
-        let id = cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp));
         let beside = match hierarchy_beside() {
             0 => 0,
             number => epitaph_ebpf::beside(number, v1_id::<R>(set)),
         };
-        Cgroups { id, beside }
+        Cgroups {
+            id: id_of::<R>(set),
+            beside,
+        }
+    }
+}
+
+/// [`Cgroups::id`] of a task.
+#[inline(always)]
+pub unsafe fn task_cgroup<R: Read>(task: Ptr) -> u64 {
+    unsafe { id_of::<R>(R::get(task, Field::TaskCgroups)) }
+}
+
+#[inline(always)]
+unsafe fn id_of<R: Read>(set: Ptr) -> u64 {
+    unsafe {
+        // The verifier knows which, and drops the other.
+        if hierarchy() == 0 {
+            cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp))
+        } else {
+            v1_id::<R>(set)
+        }
     }
 }
 

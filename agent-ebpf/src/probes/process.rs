@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit};
 
-use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroups};
+use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroup, task_cgroups};
 use super::maps;
 
 /// For kernels that say which thread is the last one (6.16 and later).
@@ -92,7 +92,7 @@ unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
 unsafe fn is_main(task: Ptr, cgroup: u64, level: u32, ns_init: bool, status: u32) -> bool {
     unsafe {
         let parent: Ptr = Direct::get(task, Field::TaskRealParent);
-        ns_init || (task_cgroups::<Direct>(parent).id != cgroup && (level == 0 || status != 0))
+        ns_init || (task_cgroup::<Direct>(parent) != cgroup && (level == 0 || status != 0))
     }
 }
 

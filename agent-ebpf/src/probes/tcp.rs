@@ -13,7 +13,7 @@ use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op};
 
-use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroups, with_current};
+use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps;
 
 /// 1 on kernels whose tcp_send_reset says nothing of a SYN to a closed port (before 6.12): the client's error stands in.
@@ -356,7 +356,7 @@ unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
     const PF_EXITING: u32 = 4;
     unsafe {
         if R::get::<u32>(current, Field::TaskFlags) & PF_EXITING != 0 {
-            task_cgroups::<R>(current).id
+            task_cgroup::<R>(current)
         } else {
             0
         }

@@ -100,8 +100,9 @@ fn beside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
         _ => None,
     });
     assert_eq!(entered.task.beside, own);
-    let sockets = probes.kernel.probes().iter().filter(|(name, _)| name.starts_with("inet_"));
-    assert!(sockets.clone().count() > 0 && sockets.clone().all(|(_, state)| *state == ProbeState::Active));
+    let states = probes.kernel.probes();
+    let is_active = |(name, state): &(String, ProbeState)| name == "inet_sock_set_state" && *state == ProbeState::Active;
+    assert!(states.iter().any(is_active), "{states:?}");
 }
 
 #[test]
