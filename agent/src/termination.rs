@@ -117,7 +117,7 @@ pub struct ListenerClosed {
 pub struct Traffic {
     /// The TCP probes were active over the whole of it.
     pub observed: bool,
-    /// Never observed: the subject's cgroup is of v1, and the kernel knows a socket by its cgroup v2 only.
+    /// Never observed: the kernel knows a socket by its cgroup v2, and the subject has none to itself, beside v1.
     pub cgroup_v1: bool,
     /// From when on the counts below are counted.
     pub since: Boot,

@@ -243,6 +243,7 @@ fn play(agent: &Path, only: &[&str], inhabitants: Inhabitants, lost: &mut row::L
             "note played again, for the agent says that it lost a record: {}",
             options.only.join(", ")
         );
+        lost.again(options.only.len() as u64);
         let again = demo::run(&options, &mut |_| {})?;
         report.lines.extend(again.lines);
         for case in again.cases {

@@ -85,8 +85,14 @@ pub fn watched(cgroup: u64) -> u32 {
 }
 
 #[inline(always)]
-pub fn is_watched(cgroups: Cgroups) -> bool {
-    watched(cgroups.id) & watch::SELF != 0 || (hierarchy_beside() != 0 && watched(cgroups.beside) & watch::SELF != 0)
+pub fn is_watched(cgroup: u64) -> bool {
+    watched(cgroup) & watch::SELF != 0
+}
+
+/// Whether v1 beside v2 has it watched.
+#[inline(always)]
+pub fn is_watched_beside(cgroups: Cgroups) -> bool {
+    hierarchy_beside() != 0 && is_watched(cgroups.beside)
 }
 
 /// False where the map is full.

@@ -46,12 +46,12 @@ unsafe fn process_exit(task: Ptr) {
         let cgroups = task_cgroups::<Direct>(task);
         let level = ns_level::<Direct>(leader);
         let ns_init = level > 0 && ns_pid::<Direct>(leader, level).0 == 1;
-        let watched = maps::is_watched(cgroups);
-        if !watched && !maps::take_signalled(tgid) && !ns_init {
+        let has_sockets = maps::is_watched(cgroups.id);
+        if !has_sockets && !maps::is_watched_beside(cgroups) && !maps::take_signalled(tgid) && !ns_init {
             return;
         }
         let status = exit_status(task, leader);
-        if watched && is_main(task, cgroups.id, level, ns_init, status) {
+        if has_sockets && is_main(task, cgroups.id, level, ns_init, status) {
             maps::arm(cgroups.id);
         }
         let Some(mut entry) = maps::reserve::<ProcessExit>(Kind::ProcessExit) else {
@@ -111,7 +111,7 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     unsafe {
         let cgroups = task_cgroups::<Direct>(task);
         // A namespace's init is kept anyway, as its end is: beside v1, v2 may not know its container.
-        if !maps::is_watched(cgroups) && !is_ns_init(task) {
+        if !maps::is_watched(cgroups.id) && !maps::is_watched_beside(cgroups) && !is_ns_init(task) {
             return 0;
         }
         let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec) else {

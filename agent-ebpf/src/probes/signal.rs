@@ -86,12 +86,13 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
             return;
         }
         let cgroups = task_cgroups::<Direct>(target);
-        let watched = maps::is_watched(cgroups);
-        if !watched {
+        // The sockets of what only v1 knows are no one's here.
+        let has_sockets = maps::is_watched(cgroups.id);
+        if !has_sockets && !maps::is_watched_beside(cgroups) {
             remember(target, tgid);
         }
         let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
-        if watched && may_end(sig, result, code, senders.id != cgroups.id) {
+        if has_sockets && may_end(sig, result, code, senders.id != cgroups.id) {
             maps::arm(cgroups.id);
         }
 

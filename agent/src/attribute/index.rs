@@ -238,8 +238,8 @@ impl Index {
     }
 
     fn refine(&self, by_ids: Attribution, beside: Option<CgroupId>, by_process: Option<&Attribution>) -> Attribution {
-        // Every runtime gives a container a cgroup there: what that does not call one is none.
-        let is_told = beside.is_some_and(|beside| rank(&self.attribute_cgroup(beside)) > 0);
+        // Every runtime gives a container a cgroup there: what that does not call one is none, unless it is not known itself.
+        let is_doubtful = beside.map_or(self.split, |beside| rank(&self.attribute_cgroup(beside)) == 0);
         match (by_ids, by_process) {
             (Attribution::Unknown(_), Some(place)) => place.clone(),
             (by_ids, Some(place)) if rank(place) > rank(&by_ids) => place.clone(),
@@ -247,7 +247,7 @@ impl Index {
             (Attribution::Unknown(UnknownCgroup::NoId), None) if self.machine.has_v1() => {
                 Attribution::Unknown(UnknownCgroup::ProcessGone)
             }
-            (Attribution::Subject(..) | Attribution::Host, None) if self.split && !is_told => {
+            (Attribution::Subject(..) | Attribution::Host, None) if is_doubtful => {
                 Attribution::Unknown(UnknownCgroup::ProcessGone)
             }
             (by_ids, None) => by_ids,

@@ -377,6 +377,8 @@ fn a_container_that_only_v1_knows_is_known_by_its_record() {
             ("container 4:7".to_owned(), vec![])
         );
     }
+    // A cgroup of v1 that was never seen may be any container's.
+    assert_eq!(m.of(of(49, 5, 99)), "ProcessGone");
     // The same key by what `/proc` says, whatever other hierarchies call it.
     m.process(
         42,

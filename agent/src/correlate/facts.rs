@@ -40,7 +40,8 @@ impl Correlator {
         if !self.know(own, subject) {
             return true;
         }
-        self.armed(own, event);
+        let home = task_of(event).map_or(own, |task| self.home(own, task.cgroup));
+        self.armed(own, home, event);
         match event {
             Event::SignalGenerate(signal) => self.signal(at, own, signal, out),
             Event::SignalDeliver(deliver) => {
@@ -67,8 +68,8 @@ impl Correlator {
     }
 
     /// Takes note where the kernel begins to watch sockets by itself (the probes' `may_end` and `is_main`).
-    fn armed(&mut self, own: CgroupId, event: &Event) {
-        let Some(state) = self.subjects.get_mut(&own) else { return };
+    fn armed(&mut self, own: CgroupId, home: CgroupId, event: &Event) {
+        let Some(state) = self.subjects.get(&own) else { return };
         let cgroup = match event {
             Event::SignalGenerate(signal) => {
                 let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
@@ -84,14 +85,31 @@ impl Correlator {
             _ => None,
         };
         let Some(cgroup) = cgroup else { return };
+        let Some(state) = self.subjects.get_mut(&home) else { return };
         state.arm(cgroup);
         let now = self.now;
         if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
             if let Some(armed) = state.armed.replace(now) {
-                self.armed.remove(&(armed, own));
+                self.armed.remove(&(armed, home));
             }
-            self.armed.insert((now, own));
+            self.armed.insert((now, home));
         }
+    }
+
+    /// The subject whose sockets a process's are: `own`, or of a container that only v1 knows whoever has `cgroup` of v2.
+    fn home(&mut self, own: CgroupId, cgroup: CgroupId) -> CgroupId {
+        if own.hierarchy == cgroup.hierarchy {
+            return own;
+        }
+        let Attribution::Subject(subject, home) = self.index.attribute_cgroup(cgroup) else {
+            return own;
+        };
+        if self.know(home, subject)
+            && let Some(state) = self.subjects.get_mut(&home)
+        {
+            state.has_lodgers = true;
+        }
+        home
     }
 
     /// Makes room for a subject. False where it is over, or where there is no room.
@@ -288,13 +306,13 @@ impl Correlator {
             let parent = self.index.attribute_process(fact.ppid);
             let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
             let candidate = Candidate::of_fact(fact, outside);
+            for (cgroup, _) in fact.cgroups.iter().filter(|(cgroup, _)| cgroup.hierarchy == 0) {
+                self.home(own, *cgroup);
+            }
             if let Some(state) = self.subjects.get_mut(&own)
                 && (outside || candidate.is_ns_init())
             {
-                fact.cgroups
-                    .iter()
-                    .filter(|(cgroup, _)| cgroup.hierarchy == 0)
-                    .for_each(|(cgroup, _)| state.arm(*cgroup));
+                fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(*cgroup));
                 state.learn(candidate);
             }
             self.seen_in(own, fact.start);

@@ -85,7 +85,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     holes.over_cap = timeline.over_cap_matters;
     let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
-    let cgroup_v1 = own.hierarchy != 0;
+    let cgroup_v1 = own.hierarchy != 0 || state.has_lodgers;
     let observed = context.sight.sees_sockets()
         && !sockets_lost
         // Told to end before the clients had their say.

@@ -1,7 +1,7 @@
 //! What the sender of a signal is to its target: by place and ancestry, never by name.
 
 use crate::attribute::{Attribution, Index, Subject};
-use crate::event::{CgroupId, Pid, SignalGenerate, si_code};
+use crate::event::{CgroupId, Pid, SignalGenerate, Task, si_code};
 use crate::termination::{Actor, Role};
 
 /// Services that make containers, and systemd itself (`init.scope`), as segments of a cgroup path.
@@ -52,7 +52,7 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
         return Role::Inside;
     }
     // PID 1 of the machine manages the units, and the scopes of containers.
-    if sender.tgid == INIT || is_manager(index, sender.cgroup, place) {
+    if sender.tgid == INIT || is_manager(index, home(sender, place), place) {
         return Role::Runtime;
     }
     let is_around = encloses(index, own, place);
@@ -82,6 +82,17 @@ fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
     };
     let below = index.path(*around).and_then(|around| index.path(own)?.strip_prefix(around));
     below.is_some_and(|below| below.starts_with('/'))
+}
+
+/// The cgroup that tells where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
+fn home(sender: &Task, place: &Attribution) -> CgroupId {
+    match place {
+        Attribution::Subject(_, own) if own.hierarchy != sender.cgroup.hierarchy => {
+            let beside = sender.beside.filter(|beside| beside.hierarchy == own.hierarchy);
+            beside.unwrap_or(*own)
+        }
+        _ => sender.cgroup,
+    }
 }
 
 fn is_manager(index: &Index, cgroup: CgroupId, place: &Attribution) -> bool {

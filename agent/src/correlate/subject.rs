@@ -37,7 +37,10 @@ pub(super) struct State {
     pub finished: Option<(ProcessId, Boot)>,
     /// For whom and when the early warning was said.
     pub warned: Option<(ProcessId, Boot)>,
+    /// Its own first.
     pub cgroups: Vec<CgroupId>,
+    /// Containers that only v1 knows live in its cgroup of v2: their sockets cannot be told from its own.
+    pub has_lodgers: bool,
     /// When its pod's deletion was heard of: its sockets are watched from then on.
     pub requested: Option<Boot>,
     /// Its place among the timers, as far as it has one.
@@ -83,6 +86,7 @@ impl State {
             finished: None,
             warned: None,
             cgroups: vec![own],
+            has_lodgers: false,
             requested: None,
             due: None,
             touched: None,
@@ -339,7 +343,9 @@ impl State {
     }
 
     pub fn arm(&mut self, cgroup: CgroupId) {
-        if cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
+        // Of another hierarchy it is whoever's container it is in: not to be let go with this one.
+        let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
+        if is_own && cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
             self.cgroups.push(cgroup);
         }
     }

@@ -324,7 +324,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     }
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
         let why = match traffic.cgroup_v1 {
-            true => ", for its cgroup is of v1 and the kernel knows a socket by its cgroup v2",
+            true => ", for the kernel knows a socket by its cgroup v2, and it has none to itself",
             false => "",
         };
         clauses.push(format!("its sockets were not observed{why}"));

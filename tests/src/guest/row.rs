@@ -20,6 +20,11 @@ impl Lost {
         }
     }
 
+    /// Deaths that were played again because of it.
+    pub fn again(&mut self, deaths: u64) {
+        *self.0.entry("played-again".to_owned()).or_default() += deaths;
+    }
+
     /// Also the row's end: what was lost is known when all is played.
     pub fn print(&self) {
         for (kind, count) in &self.0 {

@@ -156,7 +156,7 @@ impl Page {
 
     fn text(&self) -> String {
         let mut text = HEAD.to_owned();
-        text += "\n| kernel | tested | probes active | substituted | unsupported | deaths told | not played | records lost |\n\
+        text += "\n| kernel | tested | probes active | substituted | unsupported | deaths told | not played | records lost, deaths played again for that |\n\
                  |---|---|---|---|---|---|---|---|\n";
         for (key, row) in &self.rows {
             let in_state = |word: &str| {

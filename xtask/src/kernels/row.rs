@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// Records lost more than expected that are no difference: interrupts hit a probe when they like.
-const BY_CHANCE: u64 = 16;
+/// As many lost records of a kind are no difference, whatever was expected: interrupts hit a probe when they like.
+const BY_CHANCE: u64 = 32;
 
 /// All cells are text as it stands in `docs/kernels.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Row {
         // What else happens on somebody's own machine is not ours to count.
         for (kind, is) in self.lost.iter().filter(|_| played != Played::Elsewhere) {
             let was = expected.lost.get(kind).unwrap_or(&0);
-            if *is > was + BY_CHANCE {
+            if *is > BY_CHANCE.max(*was) {
                 found.push(format!("{kind} records lost: expected about {was}, measured {is}"));
             }
         }
@@ -198,7 +198,7 @@ mod tests {
             "probe signal_generate active",
             "probe tcp_send_reset active",
             "story exits unknown (unknown, unknown, quiet)",
-            "lost tcp 17",
+            "lost tcp 33",
             "complete",
         ]);
         let told = |row: &Row, played| row.differences(&old, played).join("\n");
@@ -206,7 +206,7 @@ mod tests {
 tcp_send_reset: expected substituted by inet_sock_set_state (a refused SYN), measured active
 exits: expected clean (stopped, clean, quiet), measured unknown (unknown, unknown, quiet)";
         let missing = "cgroup-kill: expected not played: no cgroup.kill: the kernel is older than 5.14, measured nothing";
-        let lost = "tcp records lost: expected about 0, measured 17";
+        let lost = "tcp records lost: expected about 0, measured 33";
         assert_eq!(told(&new, Played::All), format!("{played}\n{missing}\n{lost}"));
         assert_eq!(told(&new, Played::Some), format!("{played}\n{lost}"));
         // The other way round: a probe, or a death, that nobody expects.

@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
-use super::{check, container, hybrid};
+use super::{check, container, hybrid, lodged, script};
+use crate::event::CgroupId;
+use crate::termination::Output;
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -255,7 +257,51 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
     ";
     expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for its cgroup is of v1 and the kernel knows a socket by its cgroup v2
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for the kernel knows a socket by its cgroup v2, and it has none to itself
     "#]]
     .assert_eq(&hybrid(script));
+}
+
+/// Its v2 cgroup is the runtime's, and so are the kernel's words for its sockets.
+#[test]
+fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
+    let out = lodged(
+        "
+        proc containerd in=containerd pid=40 start=-9 parent=systemd comm=containerd
+        -9 exec containerd
+        +0 mkdir app
+        +0 mkdir other
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+        +0.001 exec main
+        proc bully in=other pid=200 start=+0 parent=shim comm=bully
+        +0.002 exec bully
+        +10 KILL bully -> main
+        +10.001 exit main KILL
+        +10.1 rmdir app
+        +15 tick
+        +20 TERM systemd -> containerd handler
+        +20.1 enter containerd TERM
+        +20.2 tcp containerd reset 8080 40000
+        +20.5 exit containerd 0
+        +30 tick
+        ",
+    );
+    expect![[r#"
+        killed-by-other: External/KilledByOther/Unknown
+          `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+          fix: find out why `bully` (pid 200, container 680000000000, child of `shim`) does that; stop it by the runtime's own command
+        clean-exit: Stopped/Clean/Unknown
+          SIGTERM reached `containerd` (pid 40), its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for the kernel knows a socket by its cgroup v2, and it has none to itself
+    "#]].assert_eq(&script::show(&out, false));
+    // The runtime's sockets stay watched when a container ends.
+    let is_end = |output: &Output| matches!(output, Output::Terminated(_));
+    let unit = out.iter().rposition(is_end).expect("two ends");
+    assert_eq!(out.iter().filter(|output| is_end(output)).count(), 2);
+    let forgotten = |outputs: &[Output]| {
+        outputs
+            .iter()
+            .filter(|output| matches!(output, Output::Forget(CgroupId { hierarchy: 0, .. })))
+            .count()
+    };
+    assert_eq!((forgotten(&out[..unit]), forgotten(&out[unit..])), (0, 1));
 }

@@ -12,10 +12,13 @@ mod sockets;
 mod stops;
 mod successors;
 
+use std::collections::HashSet;
+
 use expect_test::Expect;
 
 use crate::correlate::{Correlator, Limits};
-use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Input};
+use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
+use crate::termination::Output;
 
 /// What comes out of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
@@ -63,6 +66,52 @@ fn hybrid(script: &str) -> String {
         }
     }
     script::show(&out, false)
+}
+
+/// What comes out of a script on a machine whose containers are in v1 only, and in v2 where their runtime is: kernel records tell
+/// both.
+fn lodged(script: &str) -> Vec<Output> {
+    const RUNTIMES: CgroupId = CgroupId::v2(10);
+    let of_v1 = |id: u64| CgroupId { hierarchy: 4, id };
+    let mut correlator = Correlator::new(Limits::default());
+    let mut out = Vec::new();
+    let mut containers = HashSet::new();
+    for (now, mut input) in script::parse(script).inputs {
+        let now = now.max(script::ZERO);
+        let move_in = |task: &mut Task| {
+            let is_contained = containers.contains(&task.cgroup.id);
+            task.beside = Some(of_v1(if is_contained { task.cgroup.id } else { 1 }));
+            if is_contained {
+                task.cgroup = RUNTIMES;
+            }
+        };
+        match &mut input {
+            Input::Start(observation) => {
+                observation.cgroups = CgroupMode::Hybrid;
+                out.extend(correlator.handle(now, input));
+                input = Input::Cgroup(CgroupFact {
+                    cgroup: of_v1(1),
+                    path: Ok("/".to_owned()),
+                });
+            }
+            Input::Kernel { event, .. } => match event {
+                Event::CgroupMkdir(made) if made.path.as_ref().is_some_and(|path| path.contains("docker-")) => {
+                    containers.insert(made.cgroup.id);
+                    made.cgroup = of_v1(made.cgroup.id);
+                }
+                Event::CgroupRmdir(gone) if containers.contains(&gone.cgroup.id) => gone.cgroup = of_v1(gone.cgroup.id),
+                Event::SignalGenerate(signal) => [&mut signal.sender, &mut signal.target].into_iter().for_each(move_in),
+                Event::SignalDeliver(deliver) => move_in(&mut deliver.task),
+                Event::ProcessExit(exit) => move_in(&mut exit.task),
+                Event::ProcessExec(exec) => move_in(&mut exec.task),
+                Event::Tcp(tcp) => tcp.cgroup = Some(RUNTIMES),
+                _ => {}
+            },
+            _ => {}
+        }
+        out.extend(correlator.handle(now, input));
+    }
+    out
 }
 
 /// A container whose main process, PID 1 of its namespace, was started by the shim.
