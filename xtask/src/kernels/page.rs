@@ -27,7 +27,7 @@ died before their children, a container and the whole machine ran out of memory 
 stand them takes the machine with it); then the probes were tested one by one, and the deaths of `cargo xtask demo` were played and
 judged. Each machine lived to its end, and its kernel complained of nothing.
 
-    cargo xtask test kernels              all of them; root for `running`, about 15 minutes per emulated kernel
+    cargo xtask test kernels              all of them; root for `running`, some three minutes per emulated kernel
     cargo xtask test kernels 5.10 6.1     these
     cargo xtask test kernels running      this machine's own
     cargo xtask kernels --list            what Debian has today; any of it can be named
