@@ -204,6 +204,9 @@ pub struct Termination {
     pub basis: Basis,
     /// What Kubernetes wanted of it; None where it is no pod's, or nobody asked the API.
     pub kubernetes: Option<Arc<PodContext>>,
+    /// It is told by itself, for the observation ended, but it ended with its pod, whose own end whoever observes next tells: its
+    /// spans belong into the pod's trace.
+    pub of_ending_pod: bool,
     pub verdict: Verdict,
 }
 
@@ -216,6 +219,11 @@ pub struct Basis {
 }
 
 impl Termination {
+    /// The observation ended before it did: whoever observes next tells its end.
+    pub fn is_still_ending(&self) -> bool {
+        self.basis.open == Open::ObservationEnded && self.exit.is_none()
+    }
+
     /// The facts, for the judge.
     pub fn case(&self) -> Case<'_> {
         Case {

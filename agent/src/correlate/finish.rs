@@ -137,6 +137,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         },
         basis: Basis { fatal, holes, open },
         kubernetes: None,
+        of_ending_pod: false,
         verdict: Verdict::pending(),
     };
     termination.verdict = judge(&termination.case());

@@ -75,6 +75,7 @@ fn bare(cgroup: u64, subject: Subject, headline: &'static str, sentence: &str) -
         gaps: Gaps::default(),
         basis: Basis::default(),
         kubernetes: None,
+        of_ending_pod: false,
         verdict: Verdict {
             headline,
             cause: Cause::Stopped,

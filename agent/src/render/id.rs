@@ -57,8 +57,11 @@ pub fn container_trace_id(pod: &PodUid, container: &ContainerId) -> TraceId {
     TraceId::from_bytes(non_zero(hash))
 }
 
-/// The trace of a death that has one of its own.
+/// The trace of a death that is told by itself: its own, or that of its pod, whose end is still to be told.
 pub fn of(termination: &Termination) -> TraceId {
+    if let Some(context) = termination.kubernetes.as_deref().filter(|_| termination.of_ending_pod) {
+        return of_pod(&context.pod, &termination.key.boot_id);
+    }
     own_trace(&termination.key, &termination.subject, termination.main.map(|main| main.tgid))
 }
 

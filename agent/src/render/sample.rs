@@ -135,6 +135,7 @@ pub fn ignored() -> Termination {
         gaps: Gaps::default(),
         basis: Basis::default(),
         kubernetes: None,
+        of_ending_pod: false,
         verdict: Verdict {
             headline: "ignored-stop-signal",
             cause: Cause::Stopped,
@@ -200,6 +201,7 @@ pub fn unknown_unit() -> Termination {
         },
         basis: Basis::default(),
         kubernetes: None,
+        of_ending_pod: false,
         verdict: Verdict {
             headline: "unknown",
             cause: Cause::Unknown,

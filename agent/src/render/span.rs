@@ -54,17 +54,22 @@ pub struct Trace {
     pub spans: Vec<SpanData>,
 }
 
-/// All spans of a death that has a trace of its own: `container.stop` (or `unit.stop`) and, below it, the preStop hook, the
-/// stop signal's way to the exit and what clients saw.
+/// All spans of a death that is told by itself: `container.stop` (or `unit.stop`) and, below it, the preStop hook, the
+/// stop signal's way to the exit and what clients saw. It is the root, unless whoever observes next tells the pod's.
 pub fn trace(termination: &Termination, observation: &Observation, options: &Options) -> Trace {
+    let trace = id::of(termination);
+    let (container, parent) = match termination.of_ending_pod {
+        true => (container(termination), id::pod_root(trace)),
+        false => (None, SpanId::INVALID),
+    };
     let at = Frame {
-        trace: id::of(termination),
+        trace,
         offset: observation.wall_offset,
-        container: None,
+        container,
     };
     Trace {
         resource: resource::of(termination, observation, options),
-        spans: stop::spans(termination, &at, SpanId::INVALID),
+        spans: stop::spans(termination, &at, parent),
     }
 }
 
@@ -78,17 +83,21 @@ pub fn pod_trace(termination: &PodTermination, observation: &Observation, option
     let root = pod::span(termination, &at);
     let parent = root.span_context.span_id();
     let mut spans = vec![root];
-    for container in &termination.containers {
-        at.container = match &container.subject {
-            Subject::Container { id, .. } => Some(id),
-            Subject::Unit { .. } => None,
-        };
-        spans.extend(stop::spans(container, &at, parent));
+    for of in &termination.containers {
+        at.container = container(of);
+        spans.extend(stop::spans(of, &at, parent));
     }
     enclose(&mut spans);
     Trace {
         resource: resource::of_pod(termination, options),
         spans,
+    }
+}
+
+fn container(termination: &Termination) -> Option<&ContainerId> {
+    match &termination.subject {
+        Subject::Container { id, .. } => Some(id),
+        Subject::Unit { .. } => None,
     }
 }
 

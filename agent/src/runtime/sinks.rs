@@ -36,6 +36,14 @@ impl Sinks {
         observation: &Observation,
         path: Option<&str>,
     ) -> Result<(), RuntimeError> {
+        if let Output::Terminated(t) = output
+            && t.is_still_ending()
+        {
+            // A person is shown how far it was seen; elsewhere it would be told and counted again, with other words, by the agent
+            // that sees its end.
+            tracing::debug!(subject = %t.subject, "it had not ended when the observation did");
+            return self.show(|terminal| terminal.output(output, observation, path));
+        }
         self.metrics.output(output);
         if let (Some(traces), Some(trace)) = (&self.traces, self.trace(output, observation)) {
             // A full queue counts its oldest out; the count is on /metrics.
@@ -134,5 +142,69 @@ impl Sinks {
                 format!("cannot write to standard output: {source}"),
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::cli::Filter;
+    use crate::config::Config;
+    use crate::render::fixtures::{ignored, observation};
+    use crate::runtime::export::Export;
+    use crate::sink::terminal::Form;
+    use crate::verdict::judge::Open;
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_death_whose_end_was_not_seen_is_shown_and_is_the_next_agents_to_tell() {
+        let mut config = Config::default();
+        config.otlp.endpoint = Some("http://127.0.0.1:1".parse().unwrap());
+        let export = Export::start(&config).unwrap();
+        let paper = Paper::default();
+        let out = Background::whole(paper.clone()).unwrap();
+        let mut sinks = Sinks {
+            metrics: export.metrics.clone(),
+            health: Arc::default(),
+            terminal: Some(terminal::Sink::new(out, Form::Json, Filter::default())),
+            traces: export.traces(),
+            events: None,
+            spans: Options::default(),
+            reader_gone: false,
+        };
+        let mut told = Vec::new();
+        for (cgroup, open) in [(1, true), (2, false)] {
+            let mut t = ignored(cgroup);
+            if open {
+                t.exit = None;
+                t.basis.open = Open::ObservationEnded;
+            }
+            let output = Output::Terminated(Box::new(t));
+            sinks.send(Boot(0), &output, &observation(), None).unwrap();
+            let counted = sinks.metrics.text().unwrap();
+            let counts = counted.lines().filter(|line| line.starts_with("epitaph_terminations_total{"));
+            let counts: u64 = counts
+                .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+                .sum();
+            // The worker has not had its turn: nothing was awaited.
+            told.push((sinks.traces.as_ref().unwrap().queued(), counts));
+        }
+        drop(sinks);
+        assert_eq!(told, [(0, 0), (1, 1)]);
+        assert_eq!(paper.0.lock().unwrap().iter().filter(|byte| **byte == b'\n').count(), 2);
     }
 }

@@ -164,7 +164,19 @@ impl Stage {
                 let pid = self.main_pid(pod)?;
                 self.node(pod)?.run(&format!("PID={pid}\n{script}")).map(drop)
             }
-            Act::KillAgent => self.kill_agent(pod),
+            Act::KillAgent => self.restart_agent(pod, |agent| {
+                let id = text(&agent["status"]["containerStatuses"][0]["containerID"]);
+                let id = id.strip_prefix("containerd://").context("the agent has no container")?;
+                self.node(pod)?
+                    .run(&format!("ctr --namespace k8s.io tasks kill --signal SIGKILL {id}"))
+                    .map(drop)
+            }),
+            Act::ReplaceAgent => self.restart_agent(pod, |agent| {
+                let name = text(&agent["metadata"]["name"]);
+                self.kubectl
+                    .run(&["delete", "pod", &name, "--namespace", deploy::NAMESPACE])
+                    .map(drop)
+            }),
             Act::StopApiServer(time) => {
                 let mut plane = self.cluster.control_plane()?;
                 plane.stop_api_server()?;
@@ -202,11 +214,14 @@ impl Stage {
             return Ok(vec![format!("{error:#}")]);
         }
         sleep(SETTLED);
-        let traces: Vec<Value> = self.traces(pod)?.into_iter().filter(|trace| root(trace)).collect();
+        let (traces, others): (Vec<Value>, Vec<Value>) = self.traces(pod)?.into_iter().partition(root);
         let mut problems = Vec::new();
         // A container that crashes again and again has a trace for each time.
-        if traces.len() != 1 && expected.root == "pod.termination" {
-            problems.push(format!("{} traces with a root {}", traces.len(), expected.root));
+        if expected.root == "pod.termination" {
+            if traces.len() != 1 {
+                problems.push(format!("{} traces with a root {}", traces.len(), expected.root));
+            }
+            problems.extend(told_twice(expected, &others));
         }
         let first = traces.iter().min_by_key(|trace| trace["spans"][0]["startTime"].as_u64());
         let trace = first.context("the trace is gone again")?;
@@ -292,7 +307,8 @@ impl Stage {
         pid.parse().with_context(|| format!("pid `{pid}`"))
     }
 
-    fn kill_agent(&self, pod: &Pod) -> anyhow::Result<()> {
+    /// Has `end` end the agent on the pod's node, whose own pod it is given, and waits for the next to be ready.
+    fn restart_agent(&self, pod: &Pod, end: impl FnOnce(&Value) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let node = self.node_of(pod)?;
         let field = format!("spec.nodeName={node}");
         let selector = ["--selector", "app.kubernetes.io/component=agent", "--field-selector", &field];
@@ -302,16 +318,15 @@ impl Stage {
                 &selector,
             ]
             .concat();
-            Ok(self.kubectl.json(&args)?["items"][0]["status"]["containerStatuses"][0].clone())
+            Ok(self.kubectl.json(&args)?["items"][0].clone())
         };
-        let before = list()?;
-        let id = before["containerID"].as_str().and_then(|id| id.strip_prefix("containerd://"));
-        let id = id.context("the agent has no container")?;
-        self.node(pod)?
-            .run(&format!("ctr --namespace k8s.io tasks kill --signal SIGKILL {id}"))?;
+        let status = |agent: &Value| agent["status"]["containerStatuses"][0].clone();
+        let agent = list()?;
+        let before = status(&agent);
+        end(&agent)?;
         until(READY, "the agent to be back", || {
-            let now = list()?;
-            let again = now["restartCount"] != before["restartCount"] && now["ready"] == true;
+            let now = status(&list()?);
+            let again = now["containerID"] != before["containerID"] && now["ready"] == true;
             Ok(again.then_some(()))
         })
     }
@@ -345,6 +360,26 @@ impl Stage {
 struct Pod {
     name: String,
     uid: String,
+}
+
+/// Traces of a pod that is over, besides its own: a line for each that tells of more than a container that had ended before.
+fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
+    let mut earlier = expected.earlier.to_vec();
+    let mut problems = Vec::new();
+    for other in others {
+        let place = match roots(other)[..] {
+            [root] if root["operationName"] == "container.stop" => {
+                let name = tag(root, "k8s.container.name");
+                earlier.iter().position(|earlier| name == *earlier)
+            }
+            _ => None,
+        };
+        match place {
+            Some(place) => drop(earlier.swap_remove(place)),
+            None => problems.push(format!("another trace of the pod:\n{}", outline(other))),
+        }
+    }
+    problems
 }
 
 /// What is not as expected, a line each.
@@ -461,5 +496,30 @@ pub(super) fn until<T>(
             bail!("waited {} s for {what}", patience.as_secs());
         }
         sleep(STEP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::stories::CLEAN;
+
+    fn stop(container: &str, references: Value) -> Value {
+        let tags = json!([{"key": "k8s.container.name", "value": container}]);
+        json!({"spans": [{"operationName": "container.stop", "references": references, "tags": tags}]})
+    }
+
+    #[test]
+    fn only_what_had_ended_before_may_have_a_trace_beside_the_pods() {
+        let expected = Expected {
+            earlier: &["first"],
+            ..CLEAN
+        };
+        let told = |others: &[Value]| told_twice(&expected, others).len();
+        assert_eq!(told(&[]), 0);
+        assert_eq!(told(&[stop("first", json!([]))]), 0);
+        assert_eq!(told(&[stop("first", json!([])), stop("first", json!([]))]), 1);
+        assert_eq!(told(&[stop("app", json!([]))]), 1);
+        assert_eq!(told(&[stop("first", json!([{"spanID": "1"}]))]), 1, "no root");
     }
 }

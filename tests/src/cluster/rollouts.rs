@@ -98,16 +98,17 @@ impl Display for Row {
     }
 }
 
-/// {no sleep, enough sleep, overrunning sleep} × {abrupt, close-and-drain, accept-and-drain}, and after each that lost something
-/// and was advised a sleep the same with that sleep: it must lose nothing.
+const SLEEPS: [Sleep; 3] = [Sleep::None, Sleep::Seconds(ENOUGH), Sleep::Overrunning];
+const SERVERS: [&str; 3] = ["abrupt", "close-and-drain", "accept-and-drain"];
+
+/// The experiment, {no sleep, enough sleep, overrunning sleep} × {abrupt, close-and-drain, accept-and-drain}, and after it each
+/// server that was advised a sleep, with that sleep.
 ///
 /// # Errors
 /// A rollout could not be played.
 pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
-    let sleeps = [Sleep::None, Sleep::Seconds(ENOUGH), Sleep::Overrunning];
-    let servers = ["abrupt", "close-and-drain", "accept-and-drain"];
-    let every = servers.iter().flat_map(|server| {
-        sleeps.iter().map(move |&sleep| Rollout {
+    let every = SERVERS.iter().flat_map(|server| {
+        SLEEPS.iter().map(move |&sleep| Rollout {
             server,
             sleep,
             late_proxy,
@@ -119,7 +120,7 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
         let mut rows = several(stage, every.collect());
         if let Ok(rows) = &mut rows {
             // Who takes the advice takes the longest that any of the pods got.
-            let again = servers.iter().filter_map(|&server| {
+            let again = SERVERS.iter().filter_map(|&server| {
                 let of_server = rows.iter().filter(|row| row.rollout.server == server);
                 let seconds = u32::try_from(of_server.filter_map(|row| row.advised).max()?).ok()?;
                 Some(Rollout {
@@ -136,6 +137,49 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
         }
         rows
     })
+}
+
+/// What the rows of [`all`] do not prove, a line each; empty where they prove that the agent counts as the clients do, and that
+/// the sleep it advises cures.
+pub fn unproven(rows: &[Row]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let (experiment, cures) = rows.split_at(rows.len().min(SERVERS.len() * SLEEPS.len()));
+    for row in rows {
+        let rollout = row.rollout;
+        if !row.agrees() {
+            problems.push(format!("{rollout}: the agent does not count as the clients do"));
+        }
+        if row.answered == 0 {
+            problems.push(format!("{rollout}: the server answered nobody"));
+        }
+    }
+    for row in experiment.iter().filter(|row| row.rollout.sleep == Sleep::None) {
+        let rollout = row.rollout;
+        let [refused, ..] = row.clients;
+        // Whoever ends at once under load loses something; the others only where the proxy is late.
+        if rollout.server == "abrupt" && row.clients.iter().sum::<u64>() == 0 {
+            problems.push(format!("{rollout}: no client lost anything"));
+        }
+        // More than may be missed of them.
+        if refused > SLACK + row.lost && row.advised.is_none() {
+            problems.push(format!("{rollout}: clients were refused, and no sleep was advised"));
+        }
+    }
+    for server in SERVERS {
+        let is_its = |row: &&Row| row.rollout.server == server;
+        let advised = experiment.iter().filter(is_its).any(|row| row.advised.is_some());
+        let mut cures = cures.iter().filter(is_its).peekable();
+        if advised && cures.peek().is_none() {
+            problems.push(format!("{server}: the advised sleep was not tried"));
+        }
+        for row in cures.filter(|row| row.clients.iter().sum::<u64>() > 0) {
+            problems.push(format!(
+                "{}: clients lost something in spite of the advised sleep",
+                row.rollout
+            ));
+        }
+    }
+    problems
 }
 
 /// So many at a time.
@@ -351,4 +395,74 @@ fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
             "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(server: &'static str, sleep: Sleep, clients: [u64; 3], advised: Option<u64>) -> Row {
+        Row {
+            rollout: Rollout {
+                server,
+                sleep,
+                late_proxy: false,
+            },
+            clients,
+            answered: 1_000,
+            agent: clients,
+            verdicts: Vec::new(),
+            lost: 0,
+            advised,
+        }
+    }
+
+    /// As measured with a prompt proxy.
+    fn prompt() -> Vec<Row> {
+        let mut rows: Vec<Row> = SERVERS
+            .iter()
+            .flat_map(|server| SLEEPS.map(|sleep| row(server, sleep, [0; 3], None)))
+            .collect();
+        rows[0] = row("abrupt", Sleep::None, [25, 0, 0], Some(3));
+        rows.push(row("abrupt", Sleep::Seconds(3), [0; 3], None));
+        rows
+    }
+
+    fn broken(break_it: impl FnOnce(&mut Vec<Row>)) -> Vec<String> {
+        let mut rows = prompt();
+        break_it(&mut rows);
+        unproven(&rows)
+    }
+
+    #[test]
+    fn rows_that_prove_nothing_do_not_pass() {
+        assert_eq!(broken(|_| {}), [""; 0]);
+        assert_eq!(
+            broken(|rows| {
+                rows[0].advised = None;
+                rows.truncate(9);
+            }),
+            ["abrupt-no-sleep-prompt: clients were refused, and no sleep was advised"]
+        );
+        assert_eq!(
+            broken(|rows| {
+                rows[0] = row("abrupt", Sleep::None, [0; 3], None);
+                rows.truncate(9);
+            }),
+            ["abrupt-no-sleep-prompt: no client lost anything"]
+        );
+        assert_eq!(
+            broken(|rows| rows[4].answered = 0),
+            ["close-and-drain-sleep-8-prompt: the server answered nobody"]
+        );
+        assert_eq!(broken(|rows| rows.truncate(9)), ["abrupt: the advised sleep was not tried"]);
+        assert_eq!(
+            broken(|rows| rows[9] = row("abrupt", Sleep::Seconds(3), [4, 0, 0], None)),
+            ["abrupt-sleep-3-prompt: clients lost something in spite of the advised sleep"]
+        );
+        assert_eq!(
+            broken(|rows| rows[0].agent = [0; 3]),
+            ["abrupt-no-sleep-prompt: the agent does not count as the clients do"]
+        );
+    }
 }

@@ -86,12 +86,11 @@ impl Shared {
         let table: Vec<String> = rows.iter().map(Row::to_string).collect();
         let table = table.join("\n");
         println!("{table}");
-        // The first nine are the experiment; those after them had the sleep that was advised.
-        let cured = rows.iter().skip(9).all(|row| row.clients.iter().sum::<u64>() == 0);
-        if rows.iter().all(Row::agrees) && cured {
+        let unproven = rollouts::unproven(&rows);
+        if unproven.is_empty() {
             return Ok(());
         }
-        Err(table.into())
+        Err(format!("{table}\n{}", unproven.join("\n")).into())
     }
 
     fn stage(&self) -> Result<&Stage, Failed> {

@@ -19,7 +19,14 @@ pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
         skip("jaeger-has-each-death-once", reason);
         return Ok(());
     };
-    let deaths = terminations(&ran.report.lines)?;
+    let mut deaths = terminations(&ran.report.lines)?;
+    // A stranger's that went on when the agent ended is shown, and is the next one's to tell.
+    let goes_on = |d: &Value| {
+        d["sentence"]
+            .as_str()
+            .is_some_and(|s| s.contains("the observation ended before it did"))
+    };
+    deaths.retain(|d| !goes_on(d));
     if deaths.len() < ran.report.cases.len() {
         return Err(format!("{} deaths of {} stories", deaths.len(), ran.report.cases.len()).into());
     }

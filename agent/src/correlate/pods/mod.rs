@@ -24,7 +24,6 @@ use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodsState, Workload};
 use crate::termination::{DropReason, Output, StopSignalIgnored, Termination};
 
 use super::Limits;
-use crate::verdict::judge::Open;
 use context::{Api, Death};
 use pod::{CONTAINERS, Container, Held, Pod};
 use settle::Step;
@@ -418,13 +417,21 @@ impl Pods {
             self.drop_sandboxes(&key);
             let Some(pod) = self.pods.get(&key) else { continue };
             let runs = |of: &Container| !of.is_sandbox && of.is_alive(&self.limits, now);
-            let open = |held: &Held| held.termination.exit.is_none() && held.termination.basis.open == Open::ObservationEnded;
+            let open = |held: &Held| held.termination.is_still_ending();
             // Where its end is still to be seen, the pod's own trace is left to whoever sees it.
             let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();
             let is_over = is_over && pod.is_ending() && pod.told.is_none();
             if is_over && !pod.containers.iter().any(runs) && !pod.held.iter().any(open) {
                 self.finish(&key, boot_id, now, out);
                 continue;
+            }
+            // One that the API does not show any more nobody else can tell of.
+            let is_left = pod.is_ending() && pod.told.is_none() && pod.gone.is_none();
+            if let Some(pod) = self.pods.get_mut(&key).filter(|_| is_left) {
+                let earlier: Vec<bool> = pod.held.iter().map(|held| pod.was_succeeded(&held.id)).collect();
+                for (held, earlier) in pod.held.iter_mut().zip(earlier) {
+                    held.termination.of_ending_pod = !earlier;
+                }
             }
             while self.pods.get(&key).is_some_and(|pod| !pod.held.is_empty()) {
                 let missing = "the observation ended before more was known of its pod".to_owned();

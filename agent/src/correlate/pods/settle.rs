@@ -8,7 +8,7 @@ use crate::event::{Boot, CgroupId};
 use crate::kubernetes::{PodTermination, Reported};
 use crate::pod::{ContainerKind, ContainerState};
 use crate::termination::{Actor, Output, Role, Termination};
-use crate::verdict::{self, judge, judge::Open};
+use crate::verdict::{self, judge};
 
 use super::context::{Api, Death};
 use super::pod::{Container, Held, Pod, kind};
@@ -224,8 +224,8 @@ impl Pod {
 
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let mut termination = held.termination;
-        let ended_here = termination.basis.open != Open::ObservationEnded || termination.exit.is_some();
-        let missing = missing.or_else(|| (!ended_here).then(|| "the observation ended before it did".to_owned()));
+        let is_still_ending = termination.is_still_ending();
+        let missing = missing.or_else(|| is_still_ending.then(|| "the observation ended before it did".to_owned()));
         let death = Death::of(&termination, &held.id);
         let mut context = self.context(api, &death, missing, now);
         if let Some(context) = &mut context

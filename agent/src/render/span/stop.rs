@@ -36,7 +36,8 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     subject(t, &mut a);
     if let Some(context) = &t.kubernetes {
         pod::container(context, at, &mut a);
-        if parent == SpanId::INVALID {
+        // Else the pod's span says it.
+        if parent == SpanId::INVALID || t.of_ending_pod {
             pod::request(context.request.as_ref(), at, &mut a);
         }
     }

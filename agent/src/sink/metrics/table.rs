@@ -192,7 +192,10 @@ pub const WORKLOAD_TERMINATIONS: Row = Row {
         NAMESPACE,
         WORKLOAD_KIND,
         WORKLOAD_NAME,
-        ("what", "pod; container: one that ended while its pod went on"),
+        (
+            "what",
+            "pod; container: one told by itself, for its pod went on or the agent ended",
+        ),
         ("unclean", "true, false"),
     ],
     about: "Ends of a workload's pods on this node. All at 0 as soon as one of its pods runs here: alert on this one",

@@ -30,7 +30,7 @@ const OUTCOMES: [&str; 4] = ["refused", "reset", "cut", "rejected"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Pod,
-    /// One that ended while its pod went on.
+    /// One told by itself: its pod went on, or the agent ended before it.
     Container,
 }
 

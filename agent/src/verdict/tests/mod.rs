@@ -86,6 +86,7 @@ pub fn death() -> Death {
             gaps: Gaps::default(),
             basis: Basis::default(),
             kubernetes: None,
+            of_ending_pod: false,
             verdict: Verdict::pending(),
         },
         k: PodContext {

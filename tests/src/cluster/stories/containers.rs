@@ -85,7 +85,10 @@ pub const STORIES: &[Story] = &[
             });
             vec![pod(name, spec)]
         },
-        CLEAN,
+        Expected {
+            earlier: &["first"],
+            ..CLEAN
+        },
     ),
     deleted(
         "host-network",

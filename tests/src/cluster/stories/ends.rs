@@ -199,6 +199,22 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "agent-replaced",
+        what: "the agent is rolled out between the stop signal and the end: the one that goes leaves the end to the one that comes",
+        manifest: |name| vec![victim(name, 90, &["handle-for", "60", "0"])],
+        from: From::Ready,
+        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::ReplaceAgent],
+        alone: true,
+        kubelet: None,
+        expected: Expected {
+            verdict: "clean-exit",
+            containers: &[("app", "clean-exit")],
+            spans: &[],
+            sentence: &["code 0", "no stop signal"],
+            ..CLEAN
+        },
+    },
+    Story {
         name: "api-server-stopped",
         what: "the API server is away from just after the request until after the end",
         manifest: |name| vec![victim(name, 20, &["handle-for", "8", "0"])],

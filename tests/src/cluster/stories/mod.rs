@@ -80,6 +80,8 @@ pub enum Act {
     OnNode(&'static str),
     /// The agent's process is killed, and its DaemonSet starts it again.
     KillAgent,
+    /// The agent's pod is deleted, as in a rollout of the DaemonSet, which makes the next.
+    ReplaceAgent,
     /// Nobody can reach the API server for so long.
     StopApiServer(Duration),
 }
@@ -93,6 +95,8 @@ pub struct Expected {
     pub cause: &'static str,
     /// Of each `container.stop`, by the container's name.
     pub containers: &'static [(&'static str, &'static str)],
+    /// Containers that may end before the pod's end, each once and with a trace of its own.
+    pub earlier: &'static [&'static str],
     /// Spans that must be there besides.
     pub spans: &'static [&'static str],
     /// Words of the root's sentence.
@@ -107,6 +111,7 @@ pub(crate) const CLEAN: Expected = Expected {
     verdict: "clean",
     cause: "deleted",
     containers: &[("app", "clean")],
+    earlier: &[],
     spans: &["SIGTERM → exit"],
     sentence: &["SIGTERM"],
     remedy: &[],

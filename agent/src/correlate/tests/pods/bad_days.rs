@@ -201,10 +201,10 @@ fn the_observation_ends_in_the_middle() {
         "),
         expect![[r#"
             +1.320 early: SIGTERM reached PID 1 `slow`, which has no handler, so the kernel dropped it, 29.7 s left
-            +4.000 web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+            +4.000 web/app +1.300…+1.500 clean: Deleted/Clean/Quiet, in its pod's trace
               Deleted: deletionTimestamp, grace 30 s
               incomplete: the observation ended before more was known of its pod
-            +4.000 web/slow +1.320…+4.000 unknown: Deleted/Unknown/Unknown
+            +4.000 web/slow +1.320…+4.000 unknown: Deleted/Unknown/Unknown, in its pod's trace, still ending
               Deleted: deletionTimestamp, grace 30 s
               incomplete: the observation ended before more was known of its pod
         "#]],
@@ -222,8 +222,63 @@ fn the_observation_ends_before_the_api_says_that_the_pod_is_over() {
         +1.6 end
         "),
         expect![[r#"
-            +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
+            +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown, in its pod's trace
               Deleted: deletionTimestamp, grace 30 s
+              incomplete: the observation ended before more was known of its pod
+        "#]],
+    );
+}
+
+/// Nobody tells that one again: not as an end of the pod's.
+#[test]
+fn the_observation_ends_after_a_restart_in_a_pod_that_is_ending() {
+    check(
+        &web("
+        +0 exit main 3
+        +0.1 mkdir web:app:2
+        proc again in=web:app:2 pid=120 ns=1 start=+0.1 parent=shim comm=app
+        +0.1 exec again
+        +0.2 pod web app=running app.id=web:app:2 app.restarts=1 app.last=web:app:3:Error
+        +0.25 pod web deleted=+0:30
+        +0.5 TERM runc -> again handler
+        +0.51 enter again TERM
+        +0.7 end
+        "),
+        expect![[r#"
+            +0.700 web/app +0.000…+0.000 nonzero-exit: Crash/NonzeroExit/Unknown
+              reported 3 Error
+              incomplete: the observation ended before more was known of its pod
+            +0.700 web/app +0.500…+0.700 unknown: Deleted/Unknown/Unknown, in its pod's trace, still ending
+              Deleted: deletionTimestamp, grace 30 s, restarts 1
+              incomplete: the observation ended before more was known of its pod
+        "#]],
+    );
+}
+
+/// The next to observe does not hear of that pod.
+#[test]
+fn the_observation_ends_when_the_pod_is_gone_and_one_of_it_runs() {
+    check(
+        &web("
+        pod web app slow
+        -59 mkdir web:slow
+        proc slow in=web:slow pid=110 ns=1 start=-59 parent=shim comm=slow
+        -59 exec slow
+        -58 pod web app=running slow=running
+        +1.05 pod web deleted=+1:0
+        +1.1 gone web
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.32 TERM runc -> slow handler
+        +1.5 exit main 0
+        +1.6 end
+        "),
+        expect![[r#"
+            +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
+              Deleted: deletionTimestamp, grace 0 s
+              incomplete: the observation ended before more was known of its pod
+            +1.600 web/slow +1.320…+1.600 unknown: Deleted/Unknown/Unknown, still ending
+              Deleted: deletionTimestamp, grace 0 s
               incomplete: the observation ended before more was known of its pod
         "#]],
     );

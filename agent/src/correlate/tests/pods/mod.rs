@@ -128,7 +128,9 @@ fn container(text: &mut String, lead: &str, of: &Termination) {
         None => "?".to_owned(),
     };
     let axes = format!("{}: {:?}/{:?}/{:?}", v.headline, v.cause, v.exit, v.traffic);
-    writeln!(text, "{lead}{name} {}…{} {axes}", at(of.begin), at(of.end)).expect("a string");
+    let left = if of.of_ending_pod { ", in its pod's trace" } else { "" };
+    let seen = if of.is_still_ending() { ", still ending" } else { "" };
+    writeln!(text, "{lead}{name} {}…{} {axes}{left}{seen}", at(of.begin), at(of.end)).expect("a string");
     let Some(context) = of.kubernetes.as_deref() else { return };
     let indent = if lead == "  " { "    " } else { "  " };
     let mut said = Vec::new();

@@ -2,13 +2,14 @@ use std::fmt::Write as _;
 
 use expect_test::expect;
 use opentelemetry::trace::SpanId;
+use opentelemetry_sdk::trace::SpanData;
 
 use super::told;
 use crate::pod::PreStop;
 use crate::render::attributes::key;
 use crate::render::fixtures::{clean, ms, observation, pods};
-use crate::render::id;
 use crate::render::span::{Options, pod_trace, trace};
+use crate::render::{id, json};
 
 #[test]
 fn a_pod_whose_main_container_ended_badly() {
@@ -196,6 +197,25 @@ fn a_restart_has_one_trace_whatever_the_api_said() {
     assert_eq!(trace.spans[0].parent_span_id, SpanId::INVALID);
     let instance = trace.resource.get(&key::SERVICE_INSTANCE_ID.into());
     assert_eq!(instance, Some("shop.cart-7d9f8b6c5-x2x4z.app".into()));
+}
+
+/// As the one that sees the pod to its end would have told it.
+#[test]
+fn a_container_told_before_its_pods_end_is_in_the_pods_trace() {
+    let pod = pods::pod(8);
+    let ids = |spans: &[SpanData]| -> Vec<_> {
+        let ids = spans.iter().map(|span| (span.span_context.clone(), span.parent_span_id));
+        ids.collect()
+    };
+    let whole = pod_trace(&pod, &observation(), &Options::default()).spans;
+    let mut left = pod.containers[0].clone();
+    left.of_ending_pod = true;
+    let told = trace(&left, &observation(), &Options::default()).spans;
+    assert_eq!(ids(&told), ids(&whole[1..=told.len()]));
+    // Its pod's span may never come.
+    assert!(told[0].attributes.iter().any(|a| a.key.as_str() == key::REQUEST_EARLIEST));
+    let line = serde_json::to_value(json::termination(&left, &observation())).expect("an object");
+    assert_eq!(line["trace_id"], whole[0].span_context.trace_id().to_string());
 }
 
 #[test]
