@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId};
-use crate::kubernetes::{PodTermination, Reported};
+use crate::kubernetes::{PodTermination, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState};
 use crate::termination::{Actor, Output, Role, Termination};
 use crate::verdict::{self, judge, judge::Open};
@@ -27,6 +27,8 @@ const TERMINAL: Duration = Duration::from_secs(2);
 const ALIVE: Duration = Duration::from_secs(60);
 /// The record of an end that the API tells, and nothing here has shown, is lost for good by then.
 const LOST: Duration = Duration::from_secs(10);
+/// A watch that works tells of a deletion within this, on a busy node too.
+const HEARD: Duration = Duration::from_secs(1);
 /// The kubelet's own default, where the spec is not known.
 const GRACE: Duration = Duration::from_secs(30);
 /// A pod that is over answers for its late events this long.
@@ -229,20 +231,16 @@ impl Pod {
         let death = Death::of(&termination, &held.id);
         let mut context = self.context(api, &death, missing, now);
         if let Some(context) = &mut context
-            && let Some(request) = &context.request
-            && request.earliest < api.since
-            && death.start < api.since
+            && let Some(unseen) = context
+                .request
+                .as_ref()
+                .and_then(|request| unseen_since(request, &death, termination.traffic.since, api))
         {
-            // A restart of ours in the middle: what the stop signal and the clients met before it is not known.
-            let begun = verdict::seconds(api.since.since(request.earliest));
-            let late = format!("the observation began {begun} after the deletion was asked for");
             let context = Arc::make_mut(context);
-            context.incomplete = Some(
-                context
-                    .incomplete
-                    .take()
-                    .map_or(late.clone(), |known| format!("{known}; {late}")),
-            );
+            context.incomplete = Some(match context.incomplete.take() {
+                Some(known) => format!("{known}; {unseen}"),
+                None => unseen,
+            });
             termination.traffic.observed = false;
         }
         termination.kubernetes = context;
@@ -291,6 +289,21 @@ impl Pod {
         });
         over.collect()
     }
+}
+
+/// Why what its clients met between the request and `since`, from where on they count, is not known; None where it is.
+fn unseen_since(request: &Request, death: &Death, since: Boot, api: &Api) -> Option<String> {
+    // A restart of ours in the middle: what the stop signal met is not known either.
+    if request.earliest < api.since && death.start < api.since {
+        let begun = verdict::seconds(api.since.since(request.earliest));
+        return Some(format!("the observation began {begun} after the deletion was asked for"));
+    }
+    // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
+    let asked = request.latest.max(death.start);
+    (asked.plus(HEARD) < since).then(|| {
+        let late = verdict::seconds(since.since(asked));
+        format!("its clients were watched only from {late} after the deletion was asked for")
+    })
 }
 
 fn was_stopped(termination: &Termination) -> bool {
