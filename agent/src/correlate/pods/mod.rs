@@ -118,8 +118,8 @@ impl Pods {
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Output>) -> Vec<CgroupId> {
         let key = fact.pod.cgroup_uid.clone();
         self.make_room(&key, now, out);
-        if !fact.spec.options.ignore && self.workloads.len() < self.limits.pods && !self.workloads.contains(&fact.pod.workload)
-        {
+        // Of one that pods have: no more than there are pods.
+        if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
             self.workloads.insert(fact.pod.workload.clone());
             out.push(Output::Workload(fact.pod.workload.clone()));
         }
@@ -133,6 +133,8 @@ impl Pods {
         self.uids.insert(fact.pod.uid.clone(), key.clone());
         let was_requested = pod.is_requested();
         let before: Vec<ContainerId> = pod.names.keys().cloned().collect();
+        let other_workload = |known: &Arc<PodFact>| known.pod.workload != fact.pod.workload;
+        let known = pod.fact.clone().filter(other_workload);
         pod.learn(fact);
         let is_requested = pod.is_requested() && !was_requested;
         for id in before {
@@ -141,6 +143,10 @@ impl Pods {
             }
         }
         let named: Vec<ContainerId> = pod.names.keys().cloned().collect();
+        // An owner that the API did not name in time has another name by now.
+        if let Some(known) = known {
+            self.let_go(&known.pod.workload, out);
+        }
         for id in named {
             if self.ids.insert(id.clone(), key.clone()).as_ref() != Some(&key) {
                 self.bring_home(&id, &key, now);

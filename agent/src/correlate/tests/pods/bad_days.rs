@@ -3,6 +3,8 @@
 use expect_test::expect;
 
 use super::{check, run, show, web};
+use crate::pod::Workload;
+use crate::termination::Output;
 
 #[test]
 fn a_relist_hid_the_deletion() {
@@ -357,6 +359,38 @@ fn a_container_that_begins_after_the_request_was_watched_all_its_life() {
               gone +8.000
         "#]],
     );
+}
+
+/// Nor counts for ever.
+#[test]
+fn an_owner_that_the_api_names_late_is_no_second_one() {
+    let script = web("
+        pod other app
+        -58 pod other app=running
+        pod web owner=u app
+        -50 pod web app=running
+        -49 pod web app=running
+        pod other owner=u app
+        -40 pod other app=running
+        +1 gone web
+        +2 gone other
+        ");
+    let workload = |of: &Workload| format!("{} {:?}", of.name, of.uid);
+    let lines = run(&script).into_iter().filter_map(|(now, output)| match output {
+        Output::Workload(of) => Some(format!("{} {}\n", super::at(now), workload(&of))),
+        Output::WorkloadGone(of) => Some(format!("{} gone {}\n", super::at(now), workload(&of))),
+        _ => None,
+    });
+    expect![[r#"
+        -58.000 web None
+        -58.000 other None
+        -50.000 web Some("u")
+        -50.000 gone web None
+        -40.000 other Some("u")
+        -40.000 gone other None
+        +152.000 gone other Some("u")
+    "#]]
+    .assert_eq(&lines.collect::<String>());
 }
 
 #[test]
