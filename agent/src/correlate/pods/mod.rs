@@ -25,6 +25,7 @@ use crate::termination::{DropReason, Output, StopSignalIgnored, Termination};
 
 use super::Limits;
 use crate::verdict::judge::Open;
+use crate::verdict::{Exit, judge};
 use context::{Api, Death};
 use pod::{CONTAINERS, Container, Held, Pod};
 use settle::Step;
@@ -52,6 +53,8 @@ pub(super) struct Pods {
     homes: Map<CgroupId, PodUid>,
     workloads: HashSet<Workload>,
     due: BTreeSet<(Boot, PodUid)>,
+    /// See [`Pods::take_overdue`].
+    overdue: Vec<CgroupId>,
     /// Ends that wait.
     held: usize,
     dropped: u64,
@@ -71,6 +74,7 @@ impl Pods {
             homes: Map::default(),
             workloads: HashSet::new(),
             due: BTreeSet::new(),
+            overdue: Vec::new(),
             held: 0,
             dropped: 0,
             forged: 0,
@@ -218,6 +222,7 @@ impl Pods {
             removed: None,
             counted_until: None,
             stopped: None,
+            was_overdue: false,
             is_sandbox: false,
             runs: prestop::Runs::default(),
         });
@@ -245,10 +250,12 @@ impl Pods {
     }
 
     /// The runtime asked its main process to stop.
-    pub fn stopped(&mut self, at: Boot, own: CgroupId) {
+    pub fn stopped(&mut self, at: Boot, own: CgroupId, now: Boot) {
+        let Some(key) = self.homes.get(&own).cloned() else { return };
         if let Some(container) = self.of_home(own) {
             container.stopped = Some(container.stopped.map_or(at, |known| known.min(at)));
         }
+        self.schedule(&key, now);
     }
 
     /// Its cgroup is gone: nothing runs in it.
@@ -402,6 +409,12 @@ impl Pods {
             let Some(pod) = self.pods.get(&key) else { continue };
             match pod.step(&self.api, &self.limits, now) {
                 Step::Wait(_) => {}
+                Step::Overdue(own) => {
+                    if let Some(container) = self.pods.get_mut(&key).and_then(|pod| pod.container(own)) {
+                        container.was_overdue = true;
+                    }
+                    self.overdue.push(own);
+                }
                 Step::Release(i, missing) => self.release(&key, i, missing, now, out),
                 Step::Finish => self.finish(&key, boot_id, now, out),
                 Step::Forget => {
@@ -411,6 +424,29 @@ impl Pods {
             }
             self.schedule(&key, now);
         }
+    }
+
+    /// Containers that have run long over their graces since this was last asked.
+    pub fn take_overdue(&mut self) -> Vec<CgroupId> {
+        std::mem::take(&mut self.overdue)
+    }
+
+    /// What is known of one of them, with the API's side; None where that does not make it stuck.
+    pub fn stuck(&mut self, now: Boot, mut termination: Termination) -> Option<Output> {
+        let Subject::Container { id, .. } = &termination.subject else {
+            return None;
+        };
+        let pod = self.pods.get(self.homes.get(&termination.key.cgroup)?)?;
+        termination.kubernetes = pod.context(&self.api, &Death::of(&termination, id), None, now);
+        termination.verdict = judge(&termination.case());
+        if termination.verdict.exit != Exit::Stuck {
+            return None;
+        }
+        if pod.is_ignored() {
+            self.opted_out += 1;
+            return None;
+        }
+        Some(Output::Stuck(Box::new(termination)))
     }
 
     /// No more input: what is over is told; of what is not, the ends that were seen.

@@ -83,6 +83,8 @@ pub(super) struct Container {
     pub counted_until: Option<Boot>,
     /// The runtime's first stop signal to it.
     pub stopped: Option<Boot>,
+    /// It was said that it still runs long after its grace.
+    pub was_overdue: bool,
     /// Decided once: it is the pod's sandbox.
     pub is_sandbox: bool,
     pub runs: Runs,

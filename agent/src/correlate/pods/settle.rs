@@ -29,6 +29,9 @@ const ALIVE: Duration = Duration::from_secs(60);
 const LOST: Duration = Duration::from_secs(10);
 /// A watch that works tells of a deletion within this, on a busy node too.
 const HEARD: Duration = Duration::from_secs(1);
+/// The verdict calls a container stuck 12 s after its grace; this leaves room for a grace of 0, of which the kubelet makes a
+/// second, and for a kubelet that was late.
+const OVERDUE: Duration = Duration::from_secs(15);
 /// The kubelet's own default, where the spec is not known.
 const GRACE: Duration = Duration::from_secs(30);
 /// A pod that is over answers for its late events this long.
@@ -41,6 +44,8 @@ pub(super) enum Step {
     Wait(Option<Boot>),
     /// Tell one of the held by itself, and why it may be incomplete.
     Release(usize, Option<String>),
+    /// Say that a container still runs.
+    Overdue(CgroupId),
     /// Tell the pod's end.
     Finish,
     /// Nothing of it is of use any more.
@@ -50,6 +55,11 @@ pub(super) enum Step {
 impl Pod {
     pub fn step(&self, api: &Api, limits: &Limits, now: Boot) -> Step {
         let mut next = Next { now, at: None };
+        for of in &self.containers {
+            if next.is_due_if(self.overdue_at(of)) {
+                return Step::Overdue(of.cgroup);
+            }
+        }
         if !self.is_ending() || self.told.is_some() {
             for (i, held) in self.held.iter().enumerate() {
                 let (until, missing) = self.release_at(held, api);
@@ -79,6 +89,18 @@ impl Pod {
             return Step::Forget;
         }
         Step::Wait(next.at)
+    }
+
+    /// When it is to be said that a container still runs, which was asked to stop with its pod. From its stop signal on: before
+    /// Kubernetes 1.28 the kubelet gives it the whole grace after its hook, too.
+    fn overdue_at(&self, of: &Container) -> Option<Boot> {
+        let (deletion, seen) = self.deletion?;
+        let (seen, grace) = self.shortened.last().copied().unwrap_or((seen, deletion.grace));
+        // Where the API says that it is over, the record of its end was lost.
+        let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
+        let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
+        let stopped = of.stopped.filter(|_| runs)?.max(seen);
+        Some(stopped.plus(grace).plus(OVERDUE))
     }
 
     /// When a held end of a pod that goes on is told by itself, whatever is missing then.

@@ -49,7 +49,7 @@ impl Pods {
         pod.place();
         let due = match pod.step(&self.api, &self.limits, now) {
             Step::Wait(at) => at,
-            Step::Release(..) | Step::Finish | Step::Forget => Some(now),
+            Step::Release(..) | Step::Overdue(_) | Step::Finish | Step::Forget => Some(now),
         };
         if pod.due == due {
             return;
