@@ -271,6 +271,9 @@ pub enum Output {
     },
     /// A container or unit ended. One of a pod that goes on (a restart), or of a pod nobody can name, has its own trace.
     Terminated(Box<Termination>),
+    /// A container of a pod that is being deleted still runs long after its grace: said once, with what is known by then. Its end
+    /// is told as any other's, if it comes.
+    Stuck(Box<Termination>),
     /// A pod is over, with all its containers that ended with it; they are not told as [`Output::Terminated`].
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.

@@ -133,7 +133,10 @@ impl Case {
     fn check_words(&self, judged: &Value, differs: &mut Vec<String>) {
         let expected = &self.story().expected;
         let (sentence, remedy): (&[&str], &[&str]) = match (self.role.tells_sockets, expected.exit, self.story().stop) {
-            (false, "clean", Stop::Signal { .. }) => (&["its sockets were not observed, for the kernel knows a socket by its cgroup v2"], &[]),
+            (false, "clean", Stop::Signal { .. }) => (
+                &["its sockets were not observed, for the kernel knows a socket by its cgroup v2"],
+                &[],
+            ),
             (false, ..) if expected.traffic != "quiet" => (&[], &[]),
             _ => (expected.sentence, expected.remedy),
         };

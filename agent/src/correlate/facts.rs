@@ -177,7 +177,7 @@ impl Correlator {
         self.seen_in(own, target.start);
         let is_mains = main.is_none_or(|main| main.id.is(target));
         if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
-            self.pods.stopped(at, own);
+            self.pods.stopped(at, own, self.now);
         }
         self.warn(own, &fact, out);
         let cap = self.limits.facts;

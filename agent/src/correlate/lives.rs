@@ -87,14 +87,7 @@ impl Correlator {
         if state.is_step(self.limits.linger) {
             return self.step(own, state, out);
         }
-        let context = Context {
-            boot_id: &self.boot_id,
-            index: &self.index,
-            sight: &self.sight,
-            clients: &self.clients,
-            kubelet_known: !self.kubelets.is_empty(),
-            linger: self.limits.linger,
-        };
+        let context = self.context();
         if let Some(termination) = finish::termination(&context, own, &state, open, self.now) {
             out.push(Output::Terminated(Box::new(termination)));
             out.extend(state.cgroups.iter().copied().map(Output::Forget));
@@ -111,6 +104,17 @@ impl Correlator {
                 state.timeline = None;
                 self.relist(own, state);
             }
+        }
+    }
+
+    pub(super) fn context(&self) -> Context<'_> {
+        Context {
+            boot_id: &self.boot_id,
+            index: &self.index,
+            sight: &self.sight,
+            clients: &self.clients,
+            kubelet_known: !self.kubelets.is_empty(),
+            linger: self.limits.linger,
         }
     }
 

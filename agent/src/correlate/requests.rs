@@ -6,8 +6,9 @@ use crate::attribute::Subject;
 use crate::event::{Boot, CgroupId};
 use crate::pod::{PodFact, PodGone, PodsState};
 use crate::termination::Output;
+use crate::verdict::judge::Open;
 
-use super::Correlator;
+use super::{Correlator, finish};
 
 impl Correlator {
     /// What the first layer said, with what the second one makes of it; `until` as for the timers.
@@ -19,7 +20,17 @@ impl Correlator {
         }
         out.extend(self.pods.take(self.now, outputs));
         self.pods.run_timers(until, &self.boot_id, &mut out);
+        for own in self.pods.take_overdue() {
+            out.extend(self.overdue(own));
+        }
         out
+    }
+
+    /// Its grace is long over: judged as if nothing were seen of it any more, and told again when it ends.
+    fn overdue(&mut self, own: CgroupId) -> Option<Output> {
+        let state = self.subjects.get(&own)?;
+        let known = finish::termination(&self.context(), own, state, Open::ObservationEnded, self.now)?;
+        self.pods.stuck(self.now, known)
     }
 
     pub(super) fn pods_state(&mut self, state: PodsState) {

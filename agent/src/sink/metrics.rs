@@ -188,6 +188,11 @@ impl Metrics {
                     self.workloads.ignored(&context.pod.workload);
                 }
             }
+            Output::Stuck(t) => {
+                if let Some(context) = &t.kubernetes {
+                    self.workloads.stuck(&context.pod.workload);
+                }
+            }
             Output::ChildOomKilled { subject: of, .. } => {
                 self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0)]);
             }

@@ -37,7 +37,7 @@ pub enum Cause {
     EvictedTaint,
     /// The scheduler, or the kubelet for a critical pod, made room for a pod of higher priority.
     EvictedPreempted,
-    /// The pod's or its Job's `activeDeadlineSeconds` was over.
+    /// The pod's own `activeDeadlineSeconds` was over; over its Job's it is [`Cause::Deleted`].
     Deadline,
     Liveness,
     Startup,

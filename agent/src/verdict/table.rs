@@ -51,7 +51,10 @@ pub const CAUSES: [(Cause, &str); 16] = [
         "A NoExecute taint that the pod does not tolerate, or not any longer.",
     ),
     (Cause::EvictedPreempted, "Room was made for a pod of higher priority."),
-    (Cause::Deadline, "`activeDeadlineSeconds` of the pod or its Job was over."),
+    (
+        Cause::Deadline,
+        "The pod's own `activeDeadlineSeconds` was over; over a Job's its pods are told `deleted`.",
+    ),
     (Cause::Liveness, "The kubelet, because the liveness probe failed."),
     (
         Cause::Startup,

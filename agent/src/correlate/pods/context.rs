@@ -129,7 +129,9 @@ impl Pod {
         let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, death));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
-        doubts.extend(api.was_away(death.stop.unwrap_or(death.end.unwrap_or(now)), now));
+        let stopped = death.stop.or(death.end).unwrap_or(now);
+        let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
+        doubts.extend(api.was_away(asked_at, now));
         doubts.extend(apart);
         if name.is_none() {
             doubts.push("no status of the pod named this container".to_owned());

@@ -24,6 +24,7 @@ use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodsState, Workload};
 use crate::termination::{DropReason, Output, StopSignalIgnored, Termination};
 
 use super::Limits;
+use crate::verdict::{Exit, judge};
 use context::{Api, Death};
 use pod::{CONTAINERS, Container, Held, Pod};
 use settle::Step;
@@ -51,6 +52,8 @@ pub(super) struct Pods {
     homes: Map<CgroupId, PodUid>,
     workloads: HashSet<Workload>,
     due: BTreeSet<(Boot, PodUid)>,
+    /// See [`Pods::take_overdue`].
+    overdue: Vec<CgroupId>,
     /// Ends that wait.
     held: usize,
     dropped: u64,
@@ -70,6 +73,7 @@ impl Pods {
             homes: Map::default(),
             workloads: HashSet::new(),
             due: BTreeSet::new(),
+            overdue: Vec::new(),
             held: 0,
             dropped: 0,
             forged: 0,
@@ -117,8 +121,8 @@ impl Pods {
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Output>) -> Vec<CgroupId> {
         let key = fact.pod.cgroup_uid.clone();
         self.make_room(&key, now, out);
-        if !fact.spec.options.ignore && self.workloads.len() < self.limits.pods && !self.workloads.contains(&fact.pod.workload)
-        {
+        // Of one that pods have: no more than there are pods.
+        if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
             self.workloads.insert(fact.pod.workload.clone());
             out.push(Output::Workload(fact.pod.workload.clone()));
         }
@@ -132,6 +136,8 @@ impl Pods {
         self.uids.insert(fact.pod.uid.clone(), key.clone());
         let was_requested = pod.is_requested();
         let before: Vec<ContainerId> = pod.names.keys().cloned().collect();
+        let other_workload = |known: &Arc<PodFact>| known.pod.workload != fact.pod.workload;
+        let known = pod.fact.clone().filter(other_workload);
         pod.learn(fact);
         let is_requested = pod.is_requested() && !was_requested;
         for id in before {
@@ -140,6 +146,10 @@ impl Pods {
             }
         }
         let named: Vec<ContainerId> = pod.names.keys().cloned().collect();
+        // An owner that the API did not name in time has another name by now.
+        if let Some(known) = known {
+            self.let_go(&known.pod.workload, out);
+        }
         for id in named {
             if self.ids.insert(id.clone(), key.clone()).as_ref() != Some(&key) {
                 self.bring_home(&id, &key, now);
@@ -211,6 +221,7 @@ impl Pods {
             removed: None,
             counted_until: None,
             stopped: None,
+            was_overdue: false,
             is_sandbox: false,
             runs: prestop::Runs::default(),
         });
@@ -238,10 +249,12 @@ impl Pods {
     }
 
     /// The runtime asked its main process to stop.
-    pub fn stopped(&mut self, at: Boot, own: CgroupId) {
+    pub fn stopped(&mut self, at: Boot, own: CgroupId, now: Boot) {
+        let Some(key) = self.homes.get(&own).cloned() else { return };
         if let Some(container) = self.of_home(own) {
             container.stopped = Some(container.stopped.map_or(at, |known| known.min(at)));
         }
+        self.schedule(&key, now);
     }
 
     /// Its cgroup is gone: nothing runs in it.
@@ -395,6 +408,12 @@ impl Pods {
             let Some(pod) = self.pods.get(&key) else { continue };
             match pod.step(&self.api, &self.limits, now) {
                 Step::Wait(_) => {}
+                Step::Overdue(own) => {
+                    if let Some(container) = self.pods.get_mut(&key).and_then(|pod| pod.container(own)) {
+                        container.was_overdue = true;
+                    }
+                    self.overdue.push(own);
+                }
                 Step::Release(i, missing) => self.release(&key, i, missing, now, out),
                 Step::Finish => self.finish(&key, boot_id, now, out),
                 Step::Forget => {
@@ -404,6 +423,29 @@ impl Pods {
             }
             self.schedule(&key, now);
         }
+    }
+
+    /// Containers that have run long over their graces since this was last asked.
+    pub fn take_overdue(&mut self) -> Vec<CgroupId> {
+        std::mem::take(&mut self.overdue)
+    }
+
+    /// What is known of one of them, with the API's side; None where that does not make it stuck.
+    pub fn stuck(&mut self, now: Boot, mut termination: Termination) -> Option<Output> {
+        let Subject::Container { id, .. } = &termination.subject else {
+            return None;
+        };
+        let pod = self.pods.get(self.homes.get(&termination.key.cgroup)?)?;
+        termination.kubernetes = pod.context(&self.api, &Death::of(&termination, id), None, now);
+        termination.verdict = judge(&termination.case());
+        if termination.verdict.exit != Exit::Stuck {
+            return None;
+        }
+        if pod.is_ignored() {
+            self.opted_out += 1;
+            return None;
+        }
+        Some(Output::Stuck(Box::new(termination)))
     }
 
     /// No more input: what is over is told; of what is not, the ends that were seen.

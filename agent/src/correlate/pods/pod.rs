@@ -83,6 +83,8 @@ pub(super) struct Container {
     pub counted_until: Option<Boot>,
     /// The runtime's first stop signal to it.
     pub stopped: Option<Boot>,
+    /// It was said that it still runs long after its grace.
+    pub was_overdue: bool,
     /// Decided once: it is the pod's sandbox.
     pub is_sandbox: bool,
     pub runs: Runs,
@@ -121,13 +123,20 @@ impl Pod {
 
     /// Takes a version of the pod; they come in the order in which they were made.
     pub fn learn(&mut self, fact: Arc<PodFact>) {
-        // A mirror pod that is back: the static pod itself was never gone.
-        if self.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid) {
+        // A mirror pod that is back: the static pod itself was never gone, or its manifest was put back.
+        let is_back = self.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid);
+        if is_back {
             self.gone = None;
             self.deletion = None;
             self.shortened.clear();
+            // What was said of the pod as a whole was said of the life before.
+            self.hints.retain(|(_, hint)| hint.container.is_some());
+            self.disruption = None;
+            self.reason = None;
+            self.over_by_itself = false;
+            self.told = None;
         }
-        let (is_first, seen) = (self.fact.is_none(), fact.seen);
+        let (is_first, seen) = (is_back || self.fact.is_none(), fact.seen);
         self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
         // Deleting a mirror pod is nobody's request.
         let is_request = !self.over_by_itself && !fact.pod.is_static;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId};
-use crate::kubernetes::{PodTermination, Reported};
+use crate::kubernetes::{PodTermination, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState};
 use crate::termination::{Actor, Output, Role, Termination};
 use crate::verdict::{self, judge};
@@ -27,6 +27,11 @@ const TERMINAL: Duration = Duration::from_secs(2);
 const ALIVE: Duration = Duration::from_secs(60);
 /// The record of an end that the API tells, and nothing here has shown, is lost for good by then.
 const LOST: Duration = Duration::from_secs(10);
+/// A watch that works tells of a deletion within this, on a busy node too.
+const HEARD: Duration = Duration::from_secs(1);
+/// The verdict calls a container stuck 12 s after its grace; this leaves room for a grace of 0, of which the kubelet makes a
+/// second, and for a kubelet that was late.
+const OVERDUE: Duration = Duration::from_secs(15);
 /// The kubelet's own default, where the spec is not known.
 const GRACE: Duration = Duration::from_secs(30);
 /// A pod that is over answers for its late events this long.
@@ -39,6 +44,8 @@ pub(super) enum Step {
     Wait(Option<Boot>),
     /// Tell one of the held by itself, and why it may be incomplete.
     Release(usize, Option<String>),
+    /// Say that a container still runs.
+    Overdue(CgroupId),
     /// Tell the pod's end.
     Finish,
     /// Nothing of it is of use any more.
@@ -48,6 +55,11 @@ pub(super) enum Step {
 impl Pod {
     pub fn step(&self, api: &Api, limits: &Limits, now: Boot) -> Step {
         let mut next = Next { now, at: None };
+        for of in &self.containers {
+            if next.is_due_if(self.overdue_at(of)) {
+                return Step::Overdue(of.cgroup);
+            }
+        }
         if !self.is_ending() || self.told.is_some() {
             for (i, held) in self.held.iter().enumerate() {
                 let (until, missing) = self.release_at(held, api);
@@ -77,6 +89,18 @@ impl Pod {
             return Step::Forget;
         }
         Step::Wait(next.at)
+    }
+
+    /// When it is to be said that a container still runs, which was asked to stop with its pod. From its stop signal on: before
+    /// Kubernetes 1.28 the kubelet gives it the whole grace after its hook, too.
+    fn overdue_at(&self, of: &Container) -> Option<Boot> {
+        let (deletion, seen) = self.deletion?;
+        let (seen, grace) = self.shortened.last().copied().unwrap_or((seen, deletion.grace));
+        // Where the API says that it is over, the record of its end was lost.
+        let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
+        let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
+        let stopped = of.stopped.filter(|_| runs)?.max(seen);
+        Some(stopped.plus(grace).plus(OVERDUE))
     }
 
     /// When a held end of a pod that goes on is told by itself, whatever is missing then.
@@ -229,20 +253,16 @@ impl Pod {
         let death = Death::of(&termination, &held.id);
         let mut context = self.context(api, &death, missing, now);
         if let Some(context) = &mut context
-            && let Some(request) = &context.request
-            && request.earliest < api.since
-            && death.start < api.since
+            && let Some(unseen) = context
+                .request
+                .as_ref()
+                .and_then(|request| unseen_since(request, &death, termination.traffic.since, api))
         {
-            // A restart of ours in the middle: what the stop signal and the clients met before it is not known.
-            let begun = verdict::seconds(api.since.since(request.earliest));
-            let late = format!("the observation began {begun} after the deletion was asked for");
             let context = Arc::make_mut(context);
-            context.incomplete = Some(
-                context
-                    .incomplete
-                    .take()
-                    .map_or(late.clone(), |known| format!("{known}; {late}")),
-            );
+            context.incomplete = Some(match context.incomplete.take() {
+                Some(known) => format!("{known}; {unseen}"),
+                None => unseen,
+            });
             termination.traffic.observed = false;
         }
         termination.kubernetes = context;
@@ -291,6 +311,21 @@ impl Pod {
         });
         over.collect()
     }
+}
+
+/// Why what its clients met between the request and `since`, from where on they count, is not known; None where it is.
+fn unseen_since(request: &Request, death: &Death, since: Boot, api: &Api) -> Option<String> {
+    // A restart of ours in the middle: what the stop signal met is not known either.
+    if request.earliest < api.since && death.start < api.since {
+        let begun = verdict::seconds(api.since.since(request.earliest));
+        return Some(format!("the observation began {begun} after the deletion was asked for"));
+    }
+    // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
+    let asked = request.latest.max(death.start);
+    (asked.plus(HEARD) < since).then(|| {
+        let late = verdict::seconds(since.since(asked));
+        format!("its clients were watched only from {late} after the deletion was asked for")
+    })
 }
 
 fn was_stopped(termination: &Termination) -> bool {

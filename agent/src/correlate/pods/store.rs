@@ -2,6 +2,7 @@
 
 use crate::attribute::{ContainerId, PodUid};
 use crate::event::{Boot, CgroupId};
+use crate::pod::Workload;
 use crate::termination::Output;
 
 use super::Pods;
@@ -48,7 +49,7 @@ impl Pods {
         pod.place();
         let due = match pod.step(&self.api, &self.limits, now) {
             Step::Wait(at) => at,
-            Step::Release(..) | Step::Finish | Step::Forget => Some(now),
+            Step::Release(..) | Step::Overdue(_) | Step::Finish | Step::Forget => Some(now),
         };
         if pod.due == due {
             return;
@@ -93,11 +94,16 @@ impl Pods {
         }
         if let Some(fact) = &pod.fact {
             self.uids.remove(&fact.pod.uid);
-            let used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
-            if !used.into_iter().any(|other| other.pod.workload == fact.pod.workload) {
-                let told = self.workloads.take(&fact.pod.workload);
-                out.extend(told.map(Output::WorkloadGone));
-            }
+            self.let_go(&fact.pod.workload, out);
+        }
+    }
+
+    /// A pod has that workload no more: nor has any other?
+    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut Vec<Output>) {
+        let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
+        if !used.any(|other| other.pod.workload == *workload) {
+            let told = self.workloads.take(workload);
+            out.extend(told.map(Output::WorkloadGone));
         }
     }
 

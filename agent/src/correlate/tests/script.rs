@@ -444,6 +444,7 @@ pub(super) fn show(outputs: &[Output], evidence: bool) -> String {
             }
             Output::Forget(_)
             | Output::OptedOut { .. }
+            | Output::Stuck(_)
             | Output::Watch(_)
             | Output::Workload(_)
             | Output::WorkloadGone(_)

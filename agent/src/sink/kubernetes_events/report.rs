@@ -35,6 +35,7 @@ pub(super) struct Object {
 pub(super) enum Reason {
     UncleanTermination,
     StopSignalIgnored,
+    TerminationStuck,
 }
 
 impl Reason {
@@ -42,13 +43,14 @@ impl Reason {
         match self {
             Reason::UncleanTermination => "UncleanTermination",
             Reason::StopSignalIgnored => "StopSignalIgnored",
+            Reason::TerminationStuck => "TerminationStuck",
         }
     }
 
     /// What was being done to the object.
     pub const fn action(self) -> &'static str {
         match self {
-            Reason::UncleanTermination => "Terminate",
+            Reason::UncleanTermination | Reason::TerminationStuck => "Terminate",
             Reason::StopSignalIgnored => "Stop",
         }
     }
@@ -67,7 +69,8 @@ pub(super) struct Report {
 pub(super) fn of(output: &Output, observation: &Observation) -> Vec<Report> {
     match output {
         Output::PodTerminated(pod) => of_pod(pod, observation),
-        Output::Terminated(termination) => of_container(termination, observation),
+        Output::Terminated(termination) => of_container(termination, Reason::UncleanTermination, observation),
+        Output::Stuck(termination) => of_container(termination, Reason::TerminationStuck, observation),
         Output::Early(early) => of_early(early, observation),
         Output::ChildOomKilled { .. }
         | Output::Workload(_)
@@ -98,7 +101,7 @@ fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Report
     about.reports(termination.end, observation)
 }
 
-fn of_container(termination: &Termination, observation: &Observation) -> Vec<Report> {
+fn of_container(termination: &Termination, reason: Reason, observation: &Observation) -> Vec<Report> {
     let Some(context) = termination.kubernetes.as_deref() else {
         return Vec::new();
     };
@@ -107,7 +110,7 @@ fn of_container(termination: &Termination, observation: &Observation) -> Vec<Rep
     }
     let about = About {
         pod: &context.pod,
-        reason: Reason::UncleanTermination,
+        reason,
         headline: termination.verdict.headline,
         container: context.container.clone(),
         sentence: &termination.verdict.sentence,

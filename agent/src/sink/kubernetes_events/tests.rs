@@ -115,6 +115,19 @@ fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
 }
 
 #[test]
+fn what_still_runs_is_told_before_its_end() {
+    let stuck = || death().term(0.3).open(60.0).judged();
+    let reports = report::of(&Output::Stuck(Box::new(stuck())), &observation());
+    expect![[r#"
+        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` still runs 60 s after it was to end (grace 10 s) [cart.e655c80a95e98e4d]
+        TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` still runs 60 s after it was to end (grace 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
+    "#]].assert_eq(&text(&reports));
+    // Its end is another Event.
+    let ended = report::of(&Output::Terminated(Box::new(stuck())), &observation());
+    assert!(reports.iter().zip(&ended).all(|(stuck, ended)| stuck.key != ended.key));
+}
+
+#[test]
 fn a_workload_that_is_a_node_or_the_pod_itself() {
     let of = |kind: &str| {
         let mut output = unclean("cart-1");

@@ -231,6 +231,13 @@ pub const WORKLOAD_IGNORED: Row = Row {
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
     about: "Stop signals that the kernel dropped, counted before the kill; at 0 as the terminations are",
 };
+pub const WORKLOAD_STUCK: Row = Row {
+    name: "epitaph.workload.stuck",
+    shape: Shape::Counter,
+    unit: "{container}",
+    labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
+    about: "Containers that still ran 15 s after the grace of their pod's deletion, counted then, before their ends; at 0 as the terminations are",
+};
 pub const WORKLOAD_ADVICE: Row = Row {
     name: "epitaph.workload.advice",
     shape: Shape::Gauge,
@@ -272,6 +279,7 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_VERDICTS,
     WORKLOAD_CONNECTIONS,
     WORKLOAD_IGNORED,
+    WORKLOAD_STUCK,
     WORKLOAD_ADVICE,
     KUBERNETES_STATE,
     KUBERNETES_CLOCK,

@@ -8,7 +8,9 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
-use super::table::{Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_TERMINATIONS, WORKLOAD_VERDICTS};
+use super::table::{
+    Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_VERDICTS,
+};
 use crate::event::Boot;
 use crate::pod;
 use crate::render::attributes::key;
@@ -80,6 +82,7 @@ struct Counts {
     /// By [`OUTCOMES`].
     connections: [u64; 4],
     ignored: u64,
+    stuck: u64,
     /// Seconds, and when they were asked for.
     advice: BTreeMap<AdviceKind, (u64, Boot)>,
 }
@@ -114,6 +117,7 @@ impl Workloads {
             }
         });
         known.counter(&WORKLOAD_IGNORED, meter, |counts, tell| tell(counts.ignored, &[]));
+        known.counter(&WORKLOAD_STUCK, meter, |counts, tell| tell(counts.stuck, &[]));
         let advised = known.0.clone();
         // The SDK keeps what an observable gauge once said for ever; an up-down counter's silence it takes for an end.
         meter
@@ -195,6 +199,10 @@ impl Workloads {
 
     pub(super) fn ignored(&self, workload: &pod::Workload) {
         lock(&self.0).counts(workload).0.ignored += 1;
+    }
+
+    pub(super) fn stuck(&self, workload: &pod::Workload) {
+        lock(&self.0).counts(workload).0.stuck += 1;
     }
 
     pub(super) fn alive(&self, now: Boot) {

@@ -133,6 +133,7 @@ impl<W: Write> Sink<W> {
             | Output::WorkloadGone(_)
             | Output::Watch(_)
             | Output::OptedOut { .. }
+            | Output::Stuck(_)
             | Output::Early(_)
             | Output::ChildOomKilled { .. }
             | Output::Forget(_) => {

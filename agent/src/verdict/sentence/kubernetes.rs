@@ -133,7 +133,7 @@ fn why(cause: Cause) -> Option<&'static str> {
         Cause::EvictedNodePressure => Some("the kubelet evicted its pod: the node or the pod ran out of a resource"),
         Cause::EvictedTaint => Some("its pod was evicted because of a taint"),
         Cause::EvictedPreempted => Some("its pod was preempted by one of higher priority"),
-        Cause::Deadline => Some("the activeDeadlineSeconds of its pod or Job were over"),
+        Cause::Deadline => Some("the activeDeadlineSeconds of its pod were over"),
         Cause::Liveness => Some("the kubelet stopped it because its liveness probe failed"),
         Cause::Startup => Some("the kubelet stopped it because its startup probe failed"),
         Cause::Restart => Some("the kubelet stopped it, and no evidence names why"),

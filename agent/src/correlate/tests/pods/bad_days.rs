@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
-use super::{check, web};
+use super::{check, run, show, web};
+use crate::pod::Workload;
+use crate::termination::Output;
 
 #[test]
 fn a_relist_hid_the_deletion() {
@@ -349,6 +351,101 @@ fn an_early_loss_of_the_api_is_no_doubt_later() {
               gone +3.000
         "#]],
     );
+}
+
+/// Its preStop drains, and the kubelet heard of the deletion before this did: what clients met till then nobody saw.
+#[test]
+fn the_deletion_is_heard_of_late() {
+    for outage in ["-2 api away refused\n +10.9 api synced", ""] {
+        let heard = web(&format!(
+            "
+            {outage}
+            +11 skew 0 0
+            +11 pod web deleted=+1:30
+            +16 TERM runc -> main handler
+            +16.01 enter main TERM
+            +16.5 exit main 0
+            +18 gone web
+            "
+        ));
+        let told = show(&run(&heard));
+        let why = if outage.is_empty() {
+            ""
+        } else {
+            "the Kubernetes API did not answer meanwhile: refused; "
+        };
+        let incomplete =
+            format!("incomplete: {why}its clients were watched only from 9.0 s after the deletion was asked for\n");
+        assert!(
+            told.contains("clean-exit: Deleted/Clean/Unknown") && !told.contains("Quiet"),
+            "{told}"
+        );
+        assert!(told.contains(&incomplete), "{told}");
+    }
+}
+
+/// Its sockets are watched from its begin.
+#[test]
+fn a_container_that_begins_after_the_request_was_watched_all_its_life() {
+    check(
+        &web("
+        pod web app late
+        -58 pod web app=running
+        +1.05 pod web deleted=+1:30
+        +4 mkdir web:late
+        proc late in=web:late pid=120 ns=2 start=+4 parent=shim comm=late
+        +4 exec late
+        +4.1 pod web late=running
+        +6 TERM runc -> main handler
+        +6 TERM runc -> late handler
+        +6.01 enter main TERM
+        +6.01 enter late TERM
+        +6.5 exit main 0
+        +6.5 exit late 0
+        +8 gone web
+        "),
+        expect![[r#"
+            +8.800 pod web +1.000…+6.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +6.000…+6.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              web/late +6.000…+6.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s
+              gone +8.000
+        "#]],
+    );
+}
+
+/// Nor counts for ever.
+#[test]
+fn an_owner_that_the_api_names_late_is_no_second_one() {
+    let script = web("
+        pod other app
+        -58 pod other app=running
+        pod web owner=u app
+        -50 pod web app=running
+        -49 pod web app=running
+        pod other owner=u app
+        -40 pod other app=running
+        +1 gone web
+        +2 gone other
+        ");
+    let workload = |of: &Workload| format!("{} {:?}", of.name, of.uid);
+    let lines = run(&script).into_iter().filter_map(|(now, output)| match output {
+        Output::Workload(of) => Some(format!("{} {}\n", super::at(now), workload(&of))),
+        Output::WorkloadGone(of) => Some(format!("{} gone {}\n", super::at(now), workload(&of))),
+        _ => None,
+    });
+    expect![[r#"
+        -58.000 web None
+        -58.000 other None
+        -50.000 web Some("u")
+        -50.000 gone web None
+        -40.000 other Some("u")
+        -40.000 gone other None
+        +152.000 gone other Some("u")
+    "#]]
+    .assert_eq(&lines.collect::<String>());
 }
 
 #[test]

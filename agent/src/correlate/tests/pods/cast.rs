@@ -1,6 +1,6 @@
 //! What the Kubernetes API says, in text: pods and their versions.
 //!
-//! `pod NAME [uid=TEXT] [hash=TEXT] [grace=S] [policy=never|on-failure] [hostpid] [sharepid] [ignore] CONTAINER…`, where a
+//! `pod NAME [uid=TEXT] [hash=TEXT] [owner=UID] [grace=S] [policy=never|on-failure] [hostpid] [sharepid] [ignore] CONTAINER…`, where a
 //! container is `app`, `side:sidecar`, `setup:init`, `debug:ephemeral`, and `app.prestop=exec:/bin/hook|sleep:5|http`,
 //! `app.liveness=exec:/bin/x` and `app.liveness-grace=5` add to it. Its cgroup is `NAME:CONTAINER`, of a later life
 //! `NAME:CONTAINER:2`; `NAME:pause` is the sandbox's.
@@ -34,6 +34,7 @@ impl Cast {
         // Declared again, it is the same pod with another spec.
         let mut uid = self.pods.get(name).map_or_else(new, |fact| fact.pod.uid.0.to_string());
         let mut hash = None;
+        let mut owner = None;
         let mut spec = PodSpec {
             grace: Some(Duration::from_secs(30)),
             ..PodSpec::default()
@@ -42,6 +43,7 @@ impl Cast {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             match key {
                 "uid" => uid = value.to_owned(),
+                "owner" => owner = Some(value.to_owned()),
                 "hash" => hash = Some(format!("{value:0>32}")),
                 "grace" => spec.grace = Some(seconds(value)),
                 "policy" if value == "never" => spec.restart_policy = RestartPolicy::Never,
@@ -74,7 +76,7 @@ impl Cast {
                     kind: "Deployment".to_owned(),
                     namespace: "shop".to_owned(),
                     name: name.to_owned(),
-                    uid: None,
+                    uid: owner,
                     api_version: None,
                     through: None,
                 },

@@ -88,6 +88,45 @@ fn a_force_delete_of_what_never_ends_is_told_in_time() {
     );
 }
 
+/// Nothing ends it; then it ends all the same.
+#[test]
+fn a_process_that_no_kill_ends_is_told_while_it_runs() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +20 pod web deleted=+1:5
+        +31.4 KILL runc -> main
+        +200 exit main KILL
+        +203 gone web
+        "),
+        expect![[r#"
+            +40.000 stuck: container `app`: PID 1 `app` still runs 39.0 s after it was to end (grace 5 s), 8.6 s after SIGKILL; a later delete, 18.9 s after the first, shortened the grace of 30 s to 5 s
+            +203.200 pod web +1.000…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s, +20.000 to 5 s
+              web/app +1.300…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet
+                Deleted: deletionTimestamp, grace 5 s
+              gone +203.000
+        "#]],
+    );
+    // The record of its end was lost: the API knows better, and a finalizer keeps the pod.
+    check(
+        &web("
+        +1.05 pod web deleted=+1:5
+        +1.3 TERM runc -> main handler
+        +6.4 KILL runc -> main
+        +8 pod web app=137:Error
+        +60 gone web
+        "),
+        expect![[r#"
+            +38.000 pod web +1.000…+8.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request +1.000…+1.050 grace 5 s
+              unseen app Some(Reported { exit_code: 137, reason: Some("Error") })
+        "#]],
+    );
+}
+
 #[test]
 fn a_second_delete_shortens_the_grace() {
     check(

@@ -103,6 +103,7 @@ fn show(outputs: &[(Boot, Output)]) -> String {
                 }
             }
             Output::Terminated(of) => container(&mut text, &format!("{now} "), of),
+            Output::Stuck(of) => writeln!(text, "{now} {}: {}", of.verdict.headline, of.verdict.sentence).expect("a string"),
             Output::Early(early) => {
                 let left = early.grace_left.map(|left| format!(", {:.1} s left", left.as_secs_f64()));
                 writeln!(text, "{now} early: {}{}", early.sentence, left.unwrap_or_default()).expect("a string");

@@ -259,6 +259,66 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
     );
 }
 
+/// Its first end was told; the second life has the same cgroups' name, and its ends are told as the first one's.
+#[test]
+fn a_manifest_that_is_put_back() {
+    check(
+        "
+        -60 api synced
+        pod web hash=abc app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        -58 pod web app=running
+        +1 TERM runc -> main handler
+        +1.1 enter main TERM
+        +1.2 exit main 0
+        +1.3 KILL runc -> pause
+        +1.4 exit pause KILL
+        +1 hint web - Evicted The node was low on resource: memory
+        +1.5 pod web app=0:Completed phase=failed reason=Evicted
+        +2 gone web
+        pod web hash=abc uid=00000000-0000-4000-8000-00000000beef app
+        +20 mkdir web:pause:2
+        proc pause2 in=web:pause:2 pid=190 ns=2 start=+20 parent=shim comm=pause
+        +20 exec pause2
+        +21 mkdir web:app:2
+        proc main2 in=web:app:2 pid=200 ns=2 start=+21 parent=shim comm=app
+        +21 exec main2
+        +22 pod web app.id=web:app:2 app=running
+        +40 TERM runc -> main2 handler
+        +40.1 enter main2 TERM
+        +40.2 exit main2 0
+        +44 mkdir web:app:3
+        proc main3 in=web:app:3 pid=300 ns=2 start=+44 parent=shim comm=app
+        +44 exec main3
+        +44.5 pod web app.id=web:app:3 app.restarts=1 app=running app.last=web:app:2:0:Completed
+        +45 hint web app Killing at=+40 Container app failed liveness probe, will be restarted
+        +60 TERM runc -> main3 handler
+        +60.1 enter main3 TERM
+        +60.2 exit main3 0
+        +60.3 KILL runc -> pause2
+        +60.4 exit pause2 KILL
+        +61 gone web
+        ",
+        expect![[r#"
+            +3.600 pod web +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet (status.reason=Evicted)
+              web/app +1.000…+1.200 clean: EvictedNodePressure/Clean/Quiet
+                EvictedNodePressure: status.reason=Evicted, reported 0 Completed
+              gone +2.000
+            +45.600 web/app +40.000…+40.200 clean: Liveness/Clean/Quiet
+              Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
+            +62.600 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
+              web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
+                Deleted: the mirror pod is gone and did not come back, restarts 1
+              gone +61.000
+        "#]],
+    );
+}
+
 #[test]
 fn an_ignored_pod_is_counted_and_not_told() {
     check(

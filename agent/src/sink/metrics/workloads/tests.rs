@@ -58,6 +58,7 @@ fn a_workload_stands_at_zero_as_soon_as_it_runs() {
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="rejected"} 0
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="reset"} 0
         stop_signals_ignored_total{kind="Deployment",name="cart",ns_name="shop"} 0
+        stuck_total{kind="Deployment",name="cart",ns_name="shop"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="container"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="pod"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 0
@@ -73,6 +74,7 @@ fn pods_and_restarts_are_counted_apart() {
     let before = series(&metrics).lines().count();
     let restarted = pods::restarted(3);
     metrics.output(&Output::Early(Box::new(pods::early(&restarted))));
+    metrics.output(&Output::Stuck(Box::new(restarted.clone())));
     metrics.output(&Output::Terminated(Box::new(restarted)));
     metrics.output(&ended(of("Deployment", "cart")));
     let after = series(&metrics);
@@ -84,6 +86,7 @@ fn pods_and_restarts_are_counted_apart() {
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="rejected"} 2
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="reset"} 2
         stop_signals_ignored_total{kind="Deployment",name="cart",ns_name="shop"} 1
+        stuck_total{kind="Deployment",name="cart",ns_name="shop"} 1
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 1
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="pod"} 1
         verdicts_total{kind="Deployment",name="cart",ns_name="shop",verdict="ignored-stop-signal"} 2
