@@ -100,6 +100,7 @@ impl Pod {
             hint.reason == "FailedPreStopHook" && is_its && in_time
         });
         let failed = failed.map(|(_, hint)| hint.message.clone());
+        let hintless = self.hintless(death).filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), death.stop);
         Some(match run {
             Some(run) => PreStopRun {
@@ -109,6 +110,7 @@ impl Pod {
                 status: run.end.map(|(_, status)| status),
                 seen: true,
                 failed,
+                hintless,
             },
             None => PreStopRun {
                 hook,
@@ -117,6 +119,7 @@ impl Pod {
                 status: None,
                 seen: false,
                 failed,
+                hintless,
             },
         })
     }

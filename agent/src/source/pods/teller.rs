@@ -14,7 +14,7 @@ use super::owners::Owners;
 use super::stats::{DropReason, Stats};
 use crate::clock;
 use crate::event::{Boot, Input};
-use crate::pod::{PodFact, PodGone, PodIdentity, PodsState};
+use crate::pod::{HintsState, PodFact, PodGone, PodHints, PodIdentity, PodsState};
 
 /// Bad annotations that were said once.
 const SAID: usize = 1024;
@@ -102,7 +102,7 @@ impl Teller {
                 let pod = fact.pod.clone();
                 self.send(Input::Pod(fact)).await?;
                 if explain {
-                    self.explain(pod);
+                    self.explain(pod).await?;
                 }
             }
             Err(_) => self.stats.count_drop(DropReason::PodCap),
@@ -146,10 +146,21 @@ impl Teller {
         Some((fact(pod, identity, own.over(&namespace), seen), is_resolved))
     }
 
-    fn explain(&self, pod: Arc<PodIdentity>) {
+    /// That there is a question is told before the next fact of the pod: an end that follows waits for the answer.
+    async fn explain(&self, pod: Arc<PodIdentity>) -> Result<(), Closed> {
+        let asked = PodHints {
+            uid: pod.uid.clone(),
+            seen: clock::now(),
+            state: HintsState::Asked,
+        };
+        self.send(Input::PodHints(asked.clone())).await?;
         if let Err(mpsc::error::TrySendError::Full(_)) = self.hints.try_send(pod) {
             self.stats.count_drop(DropReason::HintQueueFull);
+            let why = "more pods ended at once than are asked for".to_owned();
+            let state = HintsState::Unknown { why };
+            self.send(Input::PodHints(PodHints { state, ..asked })).await?;
         }
+        Ok(())
     }
 
     /// Waits for room: no pod is lost because the loop is busy.

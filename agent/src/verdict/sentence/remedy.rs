@@ -54,6 +54,10 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 actor(&fatal.sender)
             )
         }),
+        // Its end is known, what became of its hook is not.
+        (why, Exit::Unknown) if !matches!(why, Why::Unknown(_)) => {
+            Some("see why its Events were not told: `epitaph_kubernetes_requests_total` and the agent's log say".to_owned())
+        }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
 }

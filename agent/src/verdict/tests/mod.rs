@@ -250,6 +250,7 @@ impl Death {
                 status: Some(status),
                 seen: true,
                 failed: None,
+                hintless: None,
             });
         })
     }
@@ -264,6 +265,7 @@ impl Death {
                 status: None,
                 seen: false,
                 failed: failed.map(str::to_owned),
+                hintless: None,
             });
         })
     }
