@@ -56,7 +56,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         }),
         // Its end is known, what became of its hook is not.
         (why, Exit::Unknown) if !matches!(why, Why::Unknown(_)) => {
-            Some("see why its Events were not told: `epitaph_kubernetes_requests_total` and the agent's log say".to_owned())
+            Some("see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour".to_owned())
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }

@@ -136,7 +136,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
         death().wait(hook(), 0.3, None).with(hintless).term(0.3).exit(0.4, 0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; whether its preStop httpGet, which took 0.3 s of the grace of 10 s, failed is not known: the API server did not answer within 2s
-              remedy: see why its Events were not told: `epitaph_kubernetes_requests_total` and the agent's log say
+              remedy: see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour
         "#]],
     );
     let mut refused = death().wait(hook(), 0.3, None).with(hintless).term(0.3).exit(0.4, 0);
@@ -147,7 +147,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
         death().wait(hook(), 10.2, None).with(hintless).term(10.2).exit(10.3, 0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; whether its preStop httpGet, which took 10.2 s of the grace of 10 s, failed is not known: the API server did not answer within 2s
-              remedy: see why its Events were not told: `epitaph_kubernetes_requests_total` and the agent's log say
+              remedy: see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour
         "#]],
     );
     check(

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check, web};
+use super::{check, run, show, web};
 
 #[test]
 fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
@@ -176,10 +176,10 @@ fn a_restart_whose_events_are_not_known_has_no_known_cause() {
 fn an_answer_is_no_answer_to_a_later_question() {
     check(
         &web(&format!(
-            "{RESTARTED}\n+2.1 hints web known as-of=+1.2\n+4 hints web no answer within 2s"
+            "{RESTARTED}\n+2.1 hints web known as-of=+1.2\n+8 hints web no answer within 2s"
         )),
         expect![[r#"
-            +4.400 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
+            +8.000 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
               grace 30 s, reported 0 Completed
               incomplete: its Kubernetes Events are not known: no answer within 2s
         "#]],
@@ -260,4 +260,25 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
               gone +2.100
         "#]],
     );
+}
+
+#[test]
+fn a_hook_whose_end_no_status_told_was_not_asked_about() {
+    for gone in ["+3 gone web", "+1.4 gone web", "+3 gone web unwatched"] {
+        let told = show(&run(&web(&format!(
+            "
+        pod web app app.prestop=http
+        -58 pod web app=running
+        +1.05 pod web deleted=+1:30
+        +1.2 TERM runc -> main handler
+        +1.21 enter main TERM
+        +1.5 exit main 0
+        {gone}
+        "
+        ))));
+        assert!(
+            told.contains("web/app +1.200…+1.500 unknown: Deleted/Unknown/Quiet"),
+            "{told}"
+        );
+    }
 }
