@@ -206,7 +206,8 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::pod::{Service, Workload};
+    use crate::source::pods::convert::identity;
+    use crate::source::pods::owners;
 
     /// Asks an API server that always answers so; with how often it was asked.
     struct Conversation {
@@ -256,25 +257,9 @@ mod tests {
 
     impl Conversation {
         async fn explain(&self, name: &str) {
-            let uid = PodUid(name.into());
-            let pod = PodIdentity {
-                uid: uid.clone(),
-                cgroup_uid: uid,
-                namespace: "shop".to_owned(),
-                name: name.to_owned(),
-                node: "node-1".to_owned(),
-                workload: Workload {
-                    kind: "Pod".to_owned(),
-                    namespace: "shop".to_owned(),
-                    name: name.to_owned(),
-                    uid: None,
-                    api_version: None,
-                    through: None,
-                },
-                is_static: false,
-                service: Service::default(),
-                created: None,
-            };
+            let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": name, "uid": name}});
+            let pod = serde_json::from_value(pod).expect("a pod");
+            let pod = identity(&pod, "node-1", owners::unasked(&pod)).expect("an identity");
             self.pods.send(Arc::new(pod)).await.expect("somebody asks");
         }
 

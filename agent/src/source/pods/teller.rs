@@ -182,3 +182,42 @@ fn warn(said: &mut HashSet<(String, BadAnnotation)>, stats: &Stats, whose: &str,
     }
     said.insert(key);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::pods::owners;
+
+    #[tokio::test]
+    async fn a_question_that_finds_no_room_is_told_as_one_without_an_answer() {
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+        let client = kube::Client::try_from(nowhere).expect("a client");
+        let stats = Arc::new(Stats::default());
+        let (inputs, mut told) = mpsc::channel(8);
+        let (hints, _nobody_takes_them) = mpsc::channel(1);
+        let teller = Teller {
+            inputs,
+            hints,
+            owners: Owners::new(client.clone(), stats.clone()),
+            namespaces: Namespaces::new(client, stats.clone()),
+            node: "node-1".to_owned(),
+            stats: stats.clone(),
+            known: Known::default(),
+            state: None,
+            said: HashSet::new(),
+        };
+        let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let pod = Arc::new(identity(&pod, "node-1", owners::unasked(&pod)).expect("an identity"));
+        for _ in 0..2 {
+            teller.explain(pod.clone()).await.expect("somebody listens");
+        }
+        let mut states = Vec::new();
+        while let Ok(Input::PodHints(hints)) = told.try_recv() {
+            states.push(hints.state);
+        }
+        let why = "more pods ended at once than are asked for".to_owned();
+        assert_eq!(states, [HintsState::Asked, HintsState::Asked, HintsState::Unknown { why }]);
+        assert_eq!(stats.dropped(DropReason::HintQueueFull), 1);
+    }
+}
