@@ -74,6 +74,8 @@ pub struct PreStopRun {
     pub seen: bool,
     /// `FailedPreStopHook`, where such an Event came.
     pub failed: Option<String>,
+    /// Why there may be such an Event although none came.
+    pub hintless: Option<String>,
 }
 
 /// `state.terminated`, as a hint.

@@ -246,6 +246,27 @@ pub struct PodHint {
     pub message: String,
 }
 
+/// How far the Kubernetes Events on a pod of this node are known. Said when an end leaves a question to them, and again with the
+/// answer: before the first of these there was no question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodHints {
+    pub uid: PodUid,
+    /// When the question came up, of an answer when it was put: it holds for ends before that.
+    pub seen: Boot,
+    pub state: HintsState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HintsState {
+    /// No answer yet.
+    Asked,
+    /// Each that the API had was told, as a [`PodHint`].
+    Known,
+    /// There may be more, and nobody asks again: no answer, or no question. `why` is bounded to 1 KiB.
+    Unknown { why: String },
+}
+
 /// How far the API is with us. Said whenever it changes; the first one says that pods are to be expected at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

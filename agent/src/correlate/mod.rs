@@ -202,6 +202,7 @@ impl Correlator {
             Input::Pod(fact) => self.pod(fact),
             Input::PodGone(gone) => self.pod_gone(gone),
             Input::PodHint(hint) => self.pods.hint(self.now, hint),
+            Input::PodHints(hints) => self.pods.hints(self.now, hints),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Tick => self.report_drops(&mut out),
             Input::End => {

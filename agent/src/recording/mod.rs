@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodsState};
+use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;
@@ -93,6 +93,7 @@ enum Stored {
     },
     PodGone(PodGone),
     PodHint(PodHint),
+    PodHints(PodHints),
     ApiClock(ApiClock),
     Lost {
         /// [`Kind::name`].
@@ -122,6 +123,7 @@ impl Stored {
             },
             Input::PodGone(gone) => Stored::PodGone(gone),
             Input::PodHint(hint) => Stored::PodHint(hint),
+            Input::PodHints(hints) => Stored::PodHints(hints),
             Input::ApiClock(clock) => Stored::ApiClock(clock),
             Input::Lost { kind, since, count } => Stored::Lost {
                 kind: kind.name().to_owned(),
@@ -145,6 +147,7 @@ impl Stored {
             Stored::Pod { pod } => Input::Pod(Arc::new(pod)),
             Stored::PodGone(gone) => Input::PodGone(gone),
             Stored::PodHint(hint) => Input::PodHint(hint),
+            Stored::PodHints(hints) => Input::PodHints(hints),
             Stored::ApiClock(clock) => Input::ApiClock(clock),
             Stored::Lost { kind, since, count } => Input::Lost {
                 kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,

@@ -2,7 +2,9 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
+use crate::attribute::PodUid;
 use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
+use crate::pod::HintsState;
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
@@ -377,4 +379,19 @@ fn an_observation_written_before_v1_was_told_apart_is_read() {
     assert_eq!(read(r#""hybrid":true"#), CgroupMode::Hybrid);
     assert_eq!(read(r#""cgroups":"hybrid""#), CgroupMode::Hybrid);
     assert_eq!(read(r#""cgroups":{"v1":4}"#), CgroupMode::V1(4));
+}
+
+#[test]
+fn what_is_known_of_a_pods_events_is_given_back() {
+    let why = "no answer".to_owned();
+    let inputs = [HintsState::Asked, HintsState::Known, HintsState::Unknown { why }].map(|state| {
+        let hints = PodHints {
+            uid: PodUid("uid".into()),
+            seen: Boot(1_950),
+            state,
+        };
+        (Boot(2_000), Input::PodHints(hints))
+    });
+    let (file, _) = record(&inputs);
+    assert_eq!(read(&file).0, inputs);
 }

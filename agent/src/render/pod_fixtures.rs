@@ -131,6 +131,7 @@ pub fn pod(cgroup: u64) -> PodTermination {
             status: Some(ExitStatus::Exited(7)),
             seen: true,
             failed: Some("command '/bin/drain' exited with 7".into()),
+            hintless: None,
         }),
         reported: Some(Reported {
             exit_code: 137,
@@ -230,6 +231,7 @@ pub fn evicted(cgroup: u64, hook: PreStop) -> PodTermination {
             status: None,
             seen: false,
             failed: None,
+            hintless: None,
         }),
         shares_pid_namespace: true,
         ..context("app", ContainerKind::Main)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, Wall, WallOffset};
 use crate::kubernetes::{PodContext, Request};
-use crate::pod::{ApiClock, ContainerKind, Deletion, PodHint};
+use crate::pod::{ApiClock, ContainerKind, Deletion, HintsState, PodHint};
 use crate::termination::{Role, Termination};
 use crate::verdict;
 
@@ -133,6 +133,8 @@ impl Pod {
         let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
         doubts.extend(api.was_away(asked_at, now));
         doubts.extend(apart);
+        let hintless = self.hintless(death);
+        doubts.extend(hintless.map(|why| format!("its Kubernetes Events are not known: {why}")));
         if name.is_none() {
             doubts.push("no status of the pod named this container".to_owned());
         }
@@ -159,6 +161,17 @@ impl Pod {
             reported: named.and_then(|named| named.reported.clone()),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
+    }
+
+    /// Why Events that would explain this death may not have been told.
+    pub fn hintless(&self, death: &Death) -> Option<String> {
+        let (seen, state) = self.hints_state.as_ref()?;
+        let is_its = death.end.is_some_and(|end| *seen >= end);
+        match state {
+            HintsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
+            HintsState::Unknown { why } if is_its => Some(why.clone()),
+            _ => None,
+        }
     }
 
     /// When the last of the main containers ended; None while one of them lives, or where none was seen.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::attribute::{ContainerId, Map, PodUid, Subject};
 use crate::event::{Boot, CgroupId, ProcessExec, ProcessExit, WallOffset};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodsState, Workload};
+use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState, Workload};
 use crate::termination::{DropReason, Output, StopSignalIgnored, Termination};
 
 use super::Limits;
@@ -183,6 +183,19 @@ impl Pods {
             pod.hint(at, hint);
             self.schedule(&key, now);
         }
+    }
+
+    /// How far the Events of a pod are known.
+    pub fn hints(&mut self, now: Boot, hints: PodHints) {
+        let key = self.uids.get(&hints.uid).unwrap_or(&hints.uid).clone();
+        let Some(pod) = self.pods.get_mut(&key) else { return };
+        // An answer that a newer question overtook says nothing of what that one is about.
+        if pod.hints_state.as_ref().is_some_and(|(seen, _)| *seen > hints.seen) {
+            return;
+        }
+        pod.touched = now;
+        pod.hints_state = Some((hints.seen, hints.state));
+        self.schedule(&key, now);
     }
 
     /// A container that the kernel shows. True where its pod is being deleted already.

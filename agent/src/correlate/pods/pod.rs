@@ -8,7 +8,8 @@ use crate::attribute::{ContainerId, PodUid};
 use crate::event::{Boot, CgroupId};
 use crate::kubernetes::Reported;
 use crate::pod::{
-    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodFact, PodGone, PodHint,
+    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, HintsState, PodFact, PodGone,
+    PodHint,
 };
 use crate::termination::Termination;
 
@@ -37,6 +38,8 @@ pub(super) struct Pod {
     pub reason: Option<String>,
     /// Those that explain an end, with when it happened at the latest by what they say of it.
     pub hints: VecDeque<(Boot, PodHint)>,
+    /// How far all of them are known, and for ends before when that holds.
+    pub hints_state: Option<(Boot, HintsState)>,
     pub gone: Option<PodGone>,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
@@ -108,6 +111,7 @@ impl Pod {
             disruption: None,
             reason: None,
             hints: VecDeque::new(),
+            hints_state: None,
             gone: None,
             names: HashMap::new(),
             containers: Vec::new(),

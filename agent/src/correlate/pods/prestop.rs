@@ -100,6 +100,10 @@ impl Pod {
             hint.reason == "FailedPreStopHook" && is_its && in_time
         });
         let failed = failed.map(|(_, hint)| hint.message.clone());
+        let hintless = self
+            .hintless(death)
+            .or_else(|| self.unasked(death))
+            .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), death.stop);
         Some(match run {
             Some(run) => PreStopRun {
@@ -109,6 +113,7 @@ impl Pod {
                 status: run.end.map(|(_, status)| status),
                 seen: true,
                 failed,
+                hintless,
             },
             None => PreStopRun {
                 hook,
@@ -117,8 +122,17 @@ impl Pod {
                 status: None,
                 seen: false,
                 failed,
+                hintless,
             },
         })
+    }
+
+    /// Why nobody asked for its Events: a status that tells of the end is what they are asked for at.
+    fn unasked(&self, death: &Death) -> Option<String> {
+        let was_told = self.names.get(&death.id).is_some_and(|named| named.reported.is_some());
+        let was_asked = |end: Boot| self.hints_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
+        let is_lost = self.gone.is_some() && !was_told && !death.end.is_some_and(was_asked);
+        is_lost.then(|| "its pod was gone before a status told of its end, so nobody asked for its Events".to_owned())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId};
 use crate::kubernetes::{PodTermination, Reported, Request};
-use crate::pod::{ContainerKind, ContainerState};
+use crate::pod::{ContainerKind, ContainerState, HintsState};
 use crate::termination::{Actor, Output, Role, Termination};
 use crate::verdict::{self, judge};
 
@@ -63,16 +63,16 @@ impl Pod {
         if !self.is_ending() || self.told.is_some() {
             for (i, held) in self.held.iter().enumerate() {
                 let (until, missing) = self.release_at(held, api);
-                if next.is_due(until) {
+                if next.is_due(self.answered(until)) {
                     return Step::Release(i, missing);
                 }
             }
         } else {
             // That was no end of the pod's, whatever was asked after it.
             let earlier = self.held.iter().position(|held| self.was_succeeded(&held.id));
-            let is_over = next.is_due_if(self.finish_at(api, limits));
+            let is_over = next.is_due_if(self.finish_at(api, limits).map(|at| self.answered(at)));
             if let Some(i) = earlier
-                && (is_over || next.is_due(self.release_at(&self.held[i], api).0))
+                && (is_over || next.is_due(self.answered(self.release_at(&self.held[i], api).0)))
             {
                 return Step::Release(i, None);
             }
@@ -101,6 +101,14 @@ impl Pod {
         let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
         let stopped = of.stopped.filter(|_| runs)?.max(seen);
         Some(stopped.plus(grace).plus(OVERDUE))
+    }
+
+    /// As late as the question for its Events allows, while that is open: they name what nothing else does.
+    fn answered(&self, until: Boot) -> Boot {
+        match &self.hints_state {
+            Some((asked, HintsState::Asked)) => until.max(asked.plus(HOLD)),
+            _ => until,
+        }
     }
 
     /// When a held end of a pod that goes on is told by itself, whatever is missing then.

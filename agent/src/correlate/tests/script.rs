@@ -161,6 +161,7 @@ impl Parser {
             }
             "gone" => return self.inputs.push((at, self.api.gone(at, rest))),
             "hint" => return self.inputs.push((at, self.api.hint(at, rest))),
+            "hints" => return self.inputs.push((at, self.api.hints(at, rest))),
             // The API server's clock minus ours, milliseconds, at least and at most.
             "skew" => {
                 let nanos = |word: &str| word.parse::<i64>().expect("milliseconds") * 1_000_000;

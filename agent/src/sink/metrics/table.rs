@@ -98,7 +98,7 @@ pub const DROPPED: Row = Row {
     labels: &[(
         "reason",
         "timeline_cap, fact_cap, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full; with Kubernetes \
-         pod_unreadable, pod_cap, hint_queue_full, bad_annotation",
+         pod_unreadable, pod_cap, hint_queue_full, hint_rate, bad_annotation",
     )],
     about: "What the agent itself did not keep",
 };
@@ -154,9 +154,9 @@ pub const KUBERNETES_REQUESTS: Row = Row {
     unit: "{request}",
     labels: &[
         ("resource", "pods, replicaset, job, namespace, events, clock"),
-        ("outcome", "ok, forbidden, failed"),
+        ("outcome", "ok, forbidden, failed, skipped"),
     ],
-    about: "What the API server was asked for; a watch counts once, when it begins. Not there without Kubernetes",
+    about: "What the API server was asked for; a watch counts once, when it begins. Skipped: not asked, for one like it had failed within 30 s. Not there without Kubernetes",
 };
 pub const KUBERNETES_EVENTS: Row = Row {
     name: "epitaph.kubernetes.events",

@@ -18,25 +18,26 @@ const REST: Duration = Duration::from_secs(30);
 
 pub(super) struct Asker {
     stats: Arc<Stats>,
-    rest_until: Option<Instant>,
+    /// Until when, and why.
+    rest: Option<(Instant, String)>,
     /// Said once each: a log line per pod would say no more.
     said: HashSet<String>,
 }
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// 404.
     NotFound,
-    /// Not now: a later question may have one.
-    Failed,
+    /// Not now: a later question may have one. With why: one line, bounded.
+    Failed(String),
 }
 
 impl Asker {
     pub fn new(stats: Arc<Stats>) -> Self {
         Asker {
             stats,
-            rest_until: None,
+            rest: None,
             said: HashSet::new(),
         }
     }
@@ -48,8 +49,9 @@ impl Asker {
         instead: &str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, NoAnswer> {
-        if self.rest_until.is_some_and(|until| Instant::now() < until) {
-            return Err(NoAnswer::Failed);
+        if let Some((_, why)) = self.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
+            self.stats.request(action, Outcome::Skipped);
+            return Err(NoAnswer::Failed(format!("not asked within {REST:?} of a failure: {why}")));
         }
         let why = match timeout(LIMIT, request).await {
             Ok(Ok(answer)) => {
@@ -69,11 +71,11 @@ impl Asker {
                 format!("the API server did not answer within {LIMIT:?}")
             }
         };
-        self.rest_until = Some(Instant::now() + REST);
+        self.rest = Some((Instant::now() + REST, why.clone()));
         if self.said.len() < 64 && self.said.insert(why.clone()) {
             tracing::warn!("{why}; {instead}");
         }
-        Err(NoAnswer::Failed)
+        Err(NoAnswer::Failed(why))
     }
 }
 

@@ -2,33 +2,38 @@
 //!
 //! No field of an Event selects one node's (there are `involvedObject.*`, `reason`, `source`, `reportingComponent`, `type`; not
 //! `source.host`), so a watch would bring the whole cluster's. Instead they are listed per pod, when there is something to
-//! explain: the cost follows the deaths on this node, not the size of the cluster.
+//! explain: the number of questions follows the deaths on this node. What one costs does not: the API server has no index of
+//! them by pod, and reads all Events of the namespace from etcd. So each end is asked about once, and no more than so often.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectList};
 use kube::{Api, Client};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::{Instant, sleep_until};
 
-use super::asking::Asker;
+use super::asking::{Asker, NoAnswer};
 use super::cache::Cache;
 use super::convert::{MAX_MESSAGE, bounded};
 use super::error::Action;
-use super::stats::Stats;
+use super::stats::{DropReason, Stats};
 use crate::attribute::PodUid;
 use crate::clock;
 use crate::event::{Boot, Input, Wall};
-use crate::pod::{PodHint, PodIdentity};
+use crate::pod::{HintsState, PodHint, PodHints, PodIdentity};
 
 /// Pods that wait for their turn.
 pub(super) const QUEUE: usize = 256;
 
-/// The kubelet hands its Events to a queue of its own: asked once at the end, and once more a little later.
-const AGAIN: Duration = Duration::from_secs(2);
+/// The kubelet hands its Events to a queue of its own. What else of the pod ends meanwhile is asked about together.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// Questions for one namespace: as many as a node has pods, by the kubelet's default of 110, may end at once.
+const PER_MINUTE: u32 = 120;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Newer ones are not worth more: Events of one pod are folded by reason.
 const MAX_EVENTS: u32 = 100;
@@ -42,53 +47,55 @@ pub(super) struct Hints {
     inputs: Sender<Input>,
     /// UID of the Event and how often it had happened.
     told: Cache<(String, i32), ()>,
+    /// Since when, and how many questions of each namespace.
+    asked: (Instant, HashMap<String, u32>),
+    stats: Arc<Stats>,
 }
 
 impl Hints {
     pub fn new(client: Client, stats: Arc<Stats>, inputs: Sender<Input>) -> Self {
         Hints {
             client,
-            asker: Asker::new(stats),
+            asker: Asker::new(stats.clone()),
             inputs,
             told: Cache::new(TOLD),
+            asked: (Instant::now(), HashMap::new()),
+            stats,
         }
     }
 
     /// Asks about each pod that comes, until nobody listens.
     pub async fn run(mut self, mut pods: Receiver<Arc<PodIdentity>>) {
-        let mut later: VecDeque<(Instant, Arc<PodIdentity>)> = VecDeque::new();
+        let mut waiting: VecDeque<(Instant, Arc<PodIdentity>)> = VecDeque::new();
         loop {
-            let due = later.front().map(|(at, _)| *at);
-            let pod = tokio::select! {
-                pod = pods.recv() => {
+            let due = waiting.front().map(|(at, _)| *at);
+            tokio::select! {
+                pod = pods.recv(), if waiting.len() < QUEUE => {
                     let Some(pod) = pod else { return };
-                    if later.len() < QUEUE {
-                        later.push_back((Instant::now() + AGAIN, pod.clone()));
+                    if !waiting.iter().any(|(_, of)| of.uid == pod.uid) {
+                        waiting.push_back((Instant::now() + SETTLED, pod));
                     }
-                    pod
                 }
                 () = async { sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => {
-                    let Some((_, pod)) = later.pop_front() else { continue };
-                    pod
+                    if let Some((_, pod)) = waiting.pop_front()
+                        && !self.tell(&pod).await
+                    {
+                        return;
+                    }
                 }
-            };
-            if !self.tell(&pod).await {
-                return;
             }
         }
     }
 
     /// False where nobody listens any more.
     async fn tell(&mut self, pod: &PodIdentity) -> bool {
-        // By name: the kubelet's Events on a static pod have the UID of its file, not of its mirror.
-        let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name);
-        let params = ListParams::default().fields(&of_pod).limit(MAX_EVENTS);
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let instead = "causes are then known by the API's other words alone";
-        let Ok(events) = self.asker.ask(Action::Events, instead, api.list(&params)).await else {
-            return true;
+        let asked = clock::now();
+        let events = match self.ask(pod).await {
+            Ok(events) => events,
+            Err(why) => return self.answer(pod, asked, HintsState::Unknown { why }).await,
         };
         let seen = clock::now();
+        let is_cut = events.metadata.continue_.is_some_and(|next| !next.is_empty());
         for event in events.items {
             let Some(hint) = hint(&event, pod, seen) else { continue };
             let id = (event.metadata.uid.clone().unwrap_or_default(), happened(&event));
@@ -100,7 +107,47 @@ impl Hints {
                 return false;
             }
         }
-        true
+        let state = if is_cut {
+            let why = format!("it has more than the {MAX_EVENTS} that are read");
+            HintsState::Unknown { why }
+        } else {
+            HintsState::Known
+        };
+        self.answer(pod, asked, state).await
+    }
+
+    /// Else why not.
+    async fn ask(&mut self, pod: &PodIdentity) -> Result<ObjectList<Event>, String> {
+        if !self.may_ask(&pod.namespace) {
+            self.stats.count_drop(DropReason::HintRate);
+            return Err(format!("{PER_MINUTE} pods of its namespace were asked about in a minute"));
+        }
+        // By name: the kubelet's Events on a static pod have the UID of its file, not of its mirror.
+        let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name);
+        let params = ListParams::default().fields(&of_pod).limit(MAX_EVENTS);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let instead =
+            "why a container had to end, or whether its preStop hook failed, is then not known where only they say it";
+        let answer = self.asker.ask(Action::Events, instead, api.list(&params)).await;
+        answer.map_err(|none| match none {
+            NoAnswer::NotFound => "the API server has none (404)".to_owned(),
+            NoAnswer::Failed(why) => why,
+        })
+    }
+
+    fn may_ask(&mut self, namespace: &str) -> bool {
+        if self.asked.0.elapsed() >= MINUTE {
+            self.asked = (Instant::now(), HashMap::new());
+        }
+        let count = self.asked.1.entry(namespace.to_owned()).or_default();
+        *count += 1;
+        *count <= PER_MINUTE
+    }
+
+    async fn answer(&self, pod: &PodIdentity, asked: Boot, state: HintsState) -> bool {
+        let uid = pod.uid.clone();
+        let answer = PodHints { uid, seen: asked, state };
+        self.inputs.send(Input::PodHints(answer)).await.is_ok()
     }
 }
 
@@ -147,7 +194,144 @@ fn container(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use http::{Response, StatusCode};
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use hyper_util::server::conn::auto;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
     use super::*;
+    use crate::source::pods::convert::identity;
+    use crate::source::pods::owners;
+
+    /// Asks an API server that always answers so; with how often it was asked.
+    struct Conversation {
+        pods: Sender<Arc<PodIdentity>>,
+        inputs: Receiver<Input>,
+        stats: Arc<Stats>,
+        requests: Arc<AtomicU32>,
+    }
+
+    async fn conversation(status: StatusCode, answer: &'static str) -> Conversation {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let requests = Arc::new(AtomicU32::new(0));
+        let counted = requests.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let counted = counted.clone();
+                let service = hyper::service::service_fn(move |_| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    let mut response = Response::new(Full::new(Bytes::from_static(answer.as_bytes())));
+                    *response.status_mut() = status;
+                    async move { Ok::<_, Infallible>(response) }
+                });
+                tokio::spawn(async move {
+                    drop(
+                        auto::Builder::new(TokioExecutor::new())
+                            .serve_connection(TokioIo::new(stream), service)
+                            .await,
+                    );
+                });
+            }
+        });
+        let mut config = kube::Config::new(url.parse().expect("a URL"));
+        config.default_retry = false;
+        let client = Client::try_from(config).expect("a client");
+        let stats = Arc::new(Stats::default());
+        let (pods, to_explain) = mpsc::channel(QUEUE);
+        let (sender, inputs) = mpsc::channel(1024);
+        tokio::spawn(Hints::new(client, stats.clone(), sender).run(to_explain));
+        Conversation {
+            pods,
+            inputs,
+            stats,
+            requests,
+        }
+    }
+
+    impl Conversation {
+        async fn explain(&self, name: &str) {
+            let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": name, "uid": name}});
+            let pod = serde_json::from_value(pod).expect("a pod");
+            let pod = identity(&pod, "node-1", owners::unasked(&pod)).expect("an identity");
+            self.pods.send(Arc::new(pod)).await.expect("somebody asks");
+        }
+
+        /// As `POD REASON` or `POD: state`.
+        async fn next(&mut self) -> String {
+            let input = tokio::time::timeout(Duration::from_secs(10), self.inputs.recv()).await;
+            match input.expect("an input in time") {
+                Some(Input::PodHint(hint)) => format!("{} {}", hint.uid.0, hint.reason),
+                Some(Input::PodHints(hints)) => match hints.state {
+                    HintsState::Unknown { why } => format!("{}: {why}", hints.uid.0),
+                    state => format!("{}: {state:?}", hints.uid.0),
+                },
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn requests(&self, outcome: &str) -> u64 {
+            let of = |(resource, of, count)| (resource == "events" && of == outcome).then_some(count);
+            self.stats.requests().find_map(of).expect("a count")
+        }
+    }
+
+    const NONE: &str = r#"{"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": []}"#;
+
+    #[tokio::test]
+    async fn ends_of_one_pod_are_asked_about_once_and_told_as_known_after_its_events() {
+        let answer = r#"{"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [
+            {"metadata": {"name": "a", "uid": "e"}, "involvedObject": {"uid": "web"}, "reason": "Killing"}]}"#;
+        let mut of = conversation(StatusCode::OK, answer).await;
+        of.explain("web").await;
+        of.explain("web").await;
+        assert_eq!([of.next().await, of.next().await], ["web Killing", "web: Known"]);
+        // No second question follows by itself.
+        tokio::time::sleep(2 * SETTLED).await;
+        assert_eq!((of.requests.load(Ordering::Relaxed), of.inputs.len()), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_cut_answer_is_none() {
+        let answer = r#"{"kind": "EventList", "apiVersion": "v1", "metadata": {"continue": "x"}, "items": []}"#;
+        let mut of = conversation(StatusCode::OK, answer).await;
+        of.explain("web").await;
+        assert_eq!(of.next().await, "web: it has more than the 100 that are read");
+    }
+
+    #[tokio::test]
+    async fn without_the_right_to_ask_each_pod_is_told_why() {
+        let answer = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "events is forbidden",
+            "reason": "Forbidden", "code": 403}"#;
+        let mut of = conversation(StatusCode::FORBIDDEN, answer).await;
+        for pod in ["a", "b", "c"] {
+            of.explain(pod).await;
+            let why = of.next().await;
+            let rule = r#"{apiGroups: [""], resources: [events], verbs: [list]}"#;
+            assert!(why.starts_with(&format!("{pod}: ")) && why.contains(rule), "{why}");
+        }
+        assert_eq!((of.requests("forbidden"), of.requests("skipped")), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn a_namespace_is_read_so_often_and_no_more() {
+        let mut of = conversation(StatusCode::OK, NONE).await;
+        for n in 0..=PER_MINUTE {
+            of.explain(&n.to_string()).await;
+        }
+        for n in 0..PER_MINUTE {
+            assert_eq!(of.next().await, format!("{n}: Known"));
+        }
+        assert_eq!(of.next().await, "120: 120 pods of its namespace were asked about in a minute");
+        assert_eq!(of.stats.dropped(DropReason::HintRate), 1);
+        assert_eq!(of.requests.load(Ordering::Relaxed), PER_MINUTE);
+    }
 
     #[test]
     fn a_folded_event_has_its_last_time() {

@@ -12,6 +12,8 @@ pub enum Outcome {
     Forbidden,
     /// Anything else, no answer in time included.
     Failed,
+    /// Not sent: one like it had failed shortly before.
+    Skipped,
 }
 
 /// Why something of the API did not reach the core.
@@ -23,14 +25,17 @@ pub enum DropReason {
     PodCap,
     /// More pods ended at once than Events are asked for.
     HintQueueFull,
+    /// More of one namespace ended within a minute than Events are asked for.
+    HintRate,
     BadAnnotation,
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 4] = [
+    pub const ALL: [DropReason; 5] = [
         DropReason::Unreadable,
         DropReason::PodCap,
         DropReason::HintQueueFull,
+        DropReason::HintRate,
         DropReason::BadAnnotation,
     ];
 
@@ -40,6 +45,7 @@ impl DropReason {
             DropReason::Unreadable => "pod_unreadable",
             DropReason::PodCap => "pod_cap",
             DropReason::HintQueueFull => "hint_queue_full",
+            DropReason::HintRate => "hint_rate",
             DropReason::BadAnnotation => "bad_annotation",
         }
     }
@@ -53,10 +59,11 @@ const ACTIONS: [(Action, &str); 6] = [
     (Action::Events, "events"),
     (Action::Clock, "clock"),
 ];
-const OUTCOMES: [(Outcome, &str); 3] = [
+const OUTCOMES: [(Outcome, &str); 4] = [
     (Outcome::Ok, "ok"),
     (Outcome::Forbidden, "forbidden"),
     (Outcome::Failed, "failed"),
+    (Outcome::Skipped, "skipped"),
 ];
 
 /// Totals since the start.

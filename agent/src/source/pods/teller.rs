@@ -14,7 +14,7 @@ use super::owners::Owners;
 use super::stats::{DropReason, Stats};
 use crate::clock;
 use crate::event::{Boot, Input};
-use crate::pod::{PodFact, PodGone, PodIdentity, PodsState};
+use crate::pod::{HintsState, PodFact, PodGone, PodHints, PodIdentity, PodsState};
 
 /// Bad annotations that were said once.
 const SAID: usize = 1024;
@@ -102,7 +102,7 @@ impl Teller {
                 let pod = fact.pod.clone();
                 self.send(Input::Pod(fact)).await?;
                 if explain {
-                    self.explain(pod);
+                    self.explain(pod).await?;
                 }
             }
             Err(_) => self.stats.count_drop(DropReason::PodCap),
@@ -146,10 +146,21 @@ impl Teller {
         Some((fact(pod, identity, own.over(&namespace), seen), is_resolved))
     }
 
-    fn explain(&self, pod: Arc<PodIdentity>) {
+    /// That there is a question is told before the next fact of the pod: an end that follows waits for the answer.
+    async fn explain(&self, pod: Arc<PodIdentity>) -> Result<(), Closed> {
+        let asked = PodHints {
+            uid: pod.uid.clone(),
+            seen: clock::now(),
+            state: HintsState::Asked,
+        };
+        self.send(Input::PodHints(asked.clone())).await?;
         if let Err(mpsc::error::TrySendError::Full(_)) = self.hints.try_send(pod) {
             self.stats.count_drop(DropReason::HintQueueFull);
+            let why = "more pods ended at once than are asked for".to_owned();
+            let state = HintsState::Unknown { why };
+            self.send(Input::PodHints(PodHints { state, ..asked })).await?;
         }
+        Ok(())
     }
 
     /// Waits for room: no pod is lost because the loop is busy.
@@ -170,4 +181,43 @@ fn warn(said: &mut HashSet<(String, BadAnnotation)>, stats: &Stats, whose: &str,
         said.clear();
     }
     said.insert(key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::pods::owners;
+
+    #[tokio::test]
+    async fn a_question_that_finds_no_room_is_told_as_one_without_an_answer() {
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+        let client = kube::Client::try_from(nowhere).expect("a client");
+        let stats = Arc::new(Stats::default());
+        let (inputs, mut told) = mpsc::channel(8);
+        let (hints, _nobody_takes_them) = mpsc::channel(1);
+        let teller = Teller {
+            inputs,
+            hints,
+            owners: Owners::new(client.clone(), stats.clone()),
+            namespaces: Namespaces::new(client, stats.clone()),
+            node: "node-1".to_owned(),
+            stats: stats.clone(),
+            known: Known::default(),
+            state: None,
+            said: HashSet::new(),
+        };
+        let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let pod = Arc::new(identity(&pod, "node-1", owners::unasked(&pod)).expect("an identity"));
+        for _ in 0..2 {
+            teller.explain(pod.clone()).await.expect("somebody listens");
+        }
+        let mut states = Vec::new();
+        while let Ok(Input::PodHints(hints)) = told.try_recv() {
+            states.push(hints.state);
+        }
+        let why = "more pods ended at once than are asked for".to_owned();
+        assert_eq!(states, [HintsState::Asked, HintsState::Asked, HintsState::Unknown { why }]);
+        assert_eq!(stats.dropped(DropReason::HintQueueFull), 1);
+    }
 }

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use super::kernel::finding;
-use super::{Case, Finding, Hook, HookEnd, Missing, Open, Why};
+use super::{Case, Finding, Hook, HookEnd, Missing, Open, Why, traffic};
 use crate::event::{Boot, ExitStatus, Kind, Signal};
 use crate::kubernetes::PodContext;
 use crate::pod::ContainerKind;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
-use crate::verdict::{Cause, Exit};
+use crate::verdict::{Cause, Exit, TrafficAxis};
 
 /// The kubelet's minimum, with what a slow runtime adds to it.
 const MINIMUM_AT_MOST: Duration = Duration::from_secs(3);
@@ -145,7 +145,11 @@ fn clean_but_for_its_hook(case: &Case<'_>, found: Finding) -> Finding {
     let exit = match Hook::of(case).map(|hook| hook.end) {
         Some(HookEnd::Cut) => Exit::PrestopOverran,
         Some(HookEnd::Failed(_)) => Exit::PrestopFailed,
-        Some(HookEnd::Done | HookEnd::Late | HookEnd::WithMain) | None => return found,
+        // What clients are known to have met goes before what is not known.
+        Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
+            Exit::Unknown
+        }
+        Some(HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_)) | None => return found,
     };
     Finding { exit, ..found }
 }

@@ -66,6 +66,12 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
             Some(took) => format!("it ended while its {name} ran, {took} after that began"),
             None => format!("it ended while its {name} ran"),
         },
+        HookEnd::Unknown(why) => {
+            let took = took.map_or(String::new(), |took| {
+                format!(", which took {took}{}{left_it},", of_the(&grace))
+            });
+            format!("whether its {name}{took} failed is not known: {}", why.escape_debug())
+        }
         HookEnd::Done => {
             let much = hook.took.zip(context.grace).is_some_and(|(took, grace)| took * 2 >= grace);
             if !much && left.is_none() {
@@ -213,7 +219,7 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     };
     match &hook.end {
         HookEnd::Cut => Some(longer()),
-        HookEnd::Late | HookEnd::Done if finding.exit == Exit::PrestopOverran => Some(longer()),
+        HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) if finding.exit == Exit::PrestopOverran => Some(longer()),
         HookEnd::Failed(how) => Some(match (&hook.run.hook, hook.run.status) {
             (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: it {how}"),
             (PreStop::Exec { .. }, None) => {
@@ -221,6 +227,6 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
             }
             _ => format!("find out why the {name} fails: its port may be closed, or its path wrong"),
         }),
-        HookEnd::Late | HookEnd::Done | HookEnd::WithMain => None,
+        HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) | HookEnd::WithMain => None,
     }
 }

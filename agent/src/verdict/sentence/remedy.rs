@@ -54,6 +54,10 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
                 actor(&fatal.sender)
             )
         }),
+        // Its end is known, what became of its hook is not.
+        (why, Exit::Unknown) if !matches!(why, Why::Unknown(_)) => {
+            Some("see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour".to_owned())
+        }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
 }

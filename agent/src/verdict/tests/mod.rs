@@ -251,6 +251,7 @@ impl Death {
                 status: Some(status),
                 seen: true,
                 failed: None,
+                hintless: None,
             });
         })
     }
@@ -265,6 +266,7 @@ impl Death {
                 status: None,
                 seen: false,
                 failed: failed.map(str::to_owned),
+                hintless: None,
             });
         })
     }

@@ -185,6 +185,25 @@ impl Cast {
             message: text.join(" "),
         })
     }
+
+    /// `POD asked|known|WHY… [as-of=+S]`, in place of the time at which it reaches us.
+    pub fn hints(&self, at: Boot, words: &[&str]) -> Input {
+        let (as_of, words) = match words.split_last() {
+            Some((last, words)) if last.starts_with("as-of=") => (last.strip_prefix("as-of=").map(time), words),
+            _ => (None, words),
+        };
+        Input::PodHints(PodHints {
+            uid: self.pods[words[0]].pod.uid.clone(),
+            seen: as_of.unwrap_or(at),
+            state: match words[1..] {
+                ["asked"] => HintsState::Asked,
+                ["known"] => HintsState::Known,
+                _ => HintsState::Unknown {
+                    why: words[1..].join(" "),
+                },
+            },
+        })
+    }
 }
 
 fn add(spec: &mut PodSpec, name: &str, what: &str, value: &str) {

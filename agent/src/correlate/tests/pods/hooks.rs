@@ -73,13 +73,14 @@ fn a_probe_of_the_same_name_makes_it_unknown() {
         +3.2 TERM runc -> main handler
         +3.21 enter main TERM
         +3.5 exit main 0
+        +5 pod web app=0:Completed
         +6 gone web
         "),
         expect![[r#"
             +6.200 pod web +1.000…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
-                Deleted: deletionTimestamp, grace 30 s
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 preStop +1.050…+3.200 not seen
               gone +6.000
         "#]],
@@ -102,13 +103,14 @@ fn two_of_its_name_make_it_unknown() {
         +3.2 TERM runc -> main handler
         +3.21 enter main TERM
         +3.5 exit main 0
+        +5 pod web app=0:Completed
         +6 gone web
         "),
         expect![[r#"
             +6.200 pod web +1.000…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
-                Deleted: deletionTimestamp, grace 30 s
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 preStop +1.050…+3.200 not seen
               gone +6.000
         "#]],
@@ -129,13 +131,14 @@ fn a_child_of_the_container_is_no_hook() {
         +3.2 TERM runc -> main handler
         +3.21 enter main TERM
         +3.5 exit main 0
+        +5 pod web app=0:Completed
         +6 gone web
         "),
         expect![[r#"
             +6.200 pod web +1.000…+3.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +3.200…+3.500 clean: Deleted/Clean/Quiet
-                Deleted: deletionTimestamp, grace 30 s
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 preStop +1.050…+3.200 not seen
               gone +6.000
         "#]],

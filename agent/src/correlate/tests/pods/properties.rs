@@ -137,6 +137,15 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
             reason: "Killing".to_owned(),
             message: "failed liveness probe".to_owned(),
         }),
+        4 => Input::PodHints(PodHints {
+            uid,
+            seen: Boot(now.0.saturating_sub(u64::from(c) << 30)),
+            state: match b % 3 {
+                0 => HintsState::Asked,
+                1 => HintsState::Known,
+                _ => HintsState::Unknown { why: String::new() },
+            },
+        }),
         3 => Input::ApiClock(ApiClock {
             earliest: i64::from(b) * -30_000_000_000_000_000,
             latest: i64::from(c) * 1_000_000_000_000_000,
