@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::ContainerId;
-use crate::event::{Boot, CgroupId};
+use crate::event::{Boot, CgroupId, ExitStatus};
 use crate::kubernetes::{PodTermination, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState, HintsState};
 use crate::termination::{Actor, Output, Role, Termination};
@@ -63,7 +63,7 @@ impl Pod {
         if !self.is_ending() || self.told.is_some() {
             for (i, held) in self.held.iter().enumerate() {
                 let (until, missing) = self.release_at(held, api);
-                if next.is_due(self.answered(until)) {
+                if next.is_due(self.answered_for(held, until)) {
                     return Step::Release(i, missing);
                 }
             }
@@ -72,7 +72,7 @@ impl Pod {
             let earlier = self.held.iter().position(|held| self.was_succeeded(&held.id));
             let is_over = next.is_due_if(self.finish_at(api, limits).map(|at| self.answered(at)));
             if let Some(i) = earlier
-                && (is_over || next.is_due(self.answered(self.release_at(&self.held[i], api).0)))
+                && (is_over || next.is_due(self.answered_for(&self.held[i], self.release_at(&self.held[i], api).0)))
             {
                 return Step::Release(i, None);
             }
@@ -108,6 +108,15 @@ impl Pod {
         match &self.hints_state {
             Some((asked, HintsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
+        }
+    }
+
+    /// The same for one end: what ended well by itself leaves nothing to explain.
+    fn answered_for(&self, held: &Held, until: Boot) -> Boot {
+        let exit = held.termination.exit.as_ref().map(|exit| exit.status);
+        match (&held.termination.stop, exit) {
+            (None, Some(ExitStatus::Exited(0))) => until,
+            _ => self.answered(until),
         }
     }
 

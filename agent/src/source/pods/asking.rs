@@ -10,16 +10,24 @@ use tokio::time::{Instant, timeout};
 use super::error::{Action, explain};
 use super::stats::{Outcome, Stats};
 
-/// A pod's fact waits for these answers.
-const LIMIT: Duration = Duration::from_secs(2);
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    pub limit: Duration,
+    /// After a failure nobody is asked for so long.
+    pub rest: Duration,
+}
 
-/// After a failure nobody is asked for so long.
-const REST: Duration = Duration::from_secs(30);
+/// A pod's fact waits for these answers.
+const SHORT: Patience = Patience {
+    limit: Duration::from_secs(2),
+    rest: Duration::from_secs(30),
+};
 
 pub(super) struct Asker {
     stats: Arc<Stats>,
+    patience: Patience,
     /// Until when, and why.
-    rest: Option<(Instant, String)>,
+    rest: Option<(Instant, NoAnswer)>,
     /// Said once each: a log line per pod would say no more.
     said: HashSet<String>,
 }
@@ -29,14 +37,21 @@ pub(super) struct Asker {
 pub(super) enum NoAnswer {
     /// 404.
     NotFound,
-    /// Not now: a later question may have one. With why: one line, bounded.
+    /// Not before somebody grants it. With why: one line, bounded.
+    Refused(String),
+    /// Not now: a later question may have one. With why, as above.
     Failed(String),
 }
 
 impl Asker {
     pub fn new(stats: Arc<Stats>) -> Self {
+        Asker::with(SHORT, stats)
+    }
+
+    pub fn with(patience: Patience, stats: Arc<Stats>) -> Self {
         Asker {
             stats,
+            patience,
             rest: None,
             said: HashSet::new(),
         }
@@ -49,11 +64,12 @@ impl Asker {
         instead: &str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, NoAnswer> {
-        if let Some((_, why)) = self.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
+        let Patience { limit, rest } = self.patience;
+        if let Some((_, none)) = self.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
             self.stats.request(action, Outcome::Skipped);
-            return Err(NoAnswer::Failed(format!("not asked within {REST:?} of a failure: {why}")));
+            return Err(none.clone());
         }
-        let why = match timeout(LIMIT, request).await {
+        let none = match timeout(limit, request).await {
             Ok(Ok(answer)) => {
                 self.stats.request(action, Outcome::Ok);
                 return Ok(answer);
@@ -63,19 +79,26 @@ impl Asker {
                 return Err(NoAnswer::NotFound);
             }
             Ok(Err(error)) => {
-                self.stats.request(action, outcome(&error));
-                explain(action, &error)
+                let outcome = outcome(&error);
+                self.stats.request(action, outcome);
+                match outcome {
+                    Outcome::Forbidden => NoAnswer::Refused(explain(action, &error)),
+                    _ => NoAnswer::Failed(explain(action, &error)),
+                }
             }
             Err(_) => {
                 self.stats.request(action, Outcome::Failed);
-                format!("the API server did not answer within {LIMIT:?}")
+                NoAnswer::Failed(format!("the API server did not answer within {limit:?}"))
             }
         };
-        self.rest = Some((Instant::now() + REST, why.clone()));
-        if self.said.len() < 64 && self.said.insert(why.clone()) {
+        self.rest = Some((Instant::now() + rest, none.clone()));
+        if let NoAnswer::Refused(why) | NoAnswer::Failed(why) = &none
+            && self.said.len() < 64
+            && self.said.insert(why.clone())
+        {
             tracing::warn!("{why}; {instead}");
         }
-        Err(NoAnswer::Failed(why))
+        Err(none)
     }
 }
 

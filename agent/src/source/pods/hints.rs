@@ -5,7 +5,7 @@
 //! explain: the number of questions follows the deaths on this node. What one costs does not: the API server has no index of
 //! them by pod, and reads all Events of the namespace from etcd. So each end is asked about once, and no more than so often.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::{Instant, sleep_until};
 
-use super::asking::{Asker, NoAnswer};
+use super::asking::{Asker, NoAnswer, Patience};
 use super::cache::Cache;
 use super::convert::{MAX_MESSAGE, bounded};
 use super::error::Action;
@@ -30,6 +30,15 @@ pub(super) const QUEUE: usize = 256;
 
 /// The kubelet hands its Events to a queue of its own. What else of the pod ends meanwhile is asked about together.
 const SETTLED: Duration = Duration::from_millis(500);
+
+/// An end waits for its answer, and no watch does.
+const PATIENCE: Patience = Patience {
+    limit: Duration::from_secs(5),
+    rest: Duration::from_secs(5),
+};
+/// Questions that failed are put again, until an end waits no longer: see `correlate::pods::HOLD`.
+const AGAIN: Duration = Duration::from_secs(6);
+const LAST: Duration = Duration::from_secs(20);
 
 /// Questions for one namespace: as many as a node has pods, by the kubelet's default of 110, may end at once.
 const PER_MINUTE: u32 = 120;
@@ -56,7 +65,7 @@ impl Hints {
     pub fn new(client: Client, stats: Arc<Stats>, inputs: Sender<Input>) -> Self {
         Hints {
             client,
-            asker: Asker::new(stats.clone()),
+            asker: Asker::with(PATIENCE, stats.clone()),
             inputs,
             told: Cache::new(TOLD),
             asked: (Instant::now(), HashMap::new()),
@@ -66,33 +75,47 @@ impl Hints {
 
     /// Asks about each pod that comes, until nobody listens.
     pub async fn run(mut self, mut pods: Receiver<Arc<PodIdentity>>) {
-        let mut waiting: VecDeque<(Instant, Arc<PodIdentity>)> = VecDeque::new();
+        let mut waiting: Vec<Waiting> = Vec::new();
         loop {
-            let due = waiting.front().map(|(at, _)| *at);
+            let next = waiting.iter().enumerate().min_by_key(|(_, of)| of.turn);
+            let next = next.map(|(i, of)| (i, of.turn));
+            let turn = next.map_or_else(Instant::now, |(_, turn)| turn);
             tokio::select! {
                 pod = pods.recv(), if waiting.len() < QUEUE => {
                     let Some(pod) = pod else { return };
-                    if !waiting.iter().any(|(_, of)| of.uid == pod.uid) {
-                        waiting.push_back((Instant::now() + SETTLED, pod));
+                    if !waiting.iter().any(|of| of.pod.uid == pod.uid) {
+                        let since = Instant::now();
+                        waiting.push(Waiting { pod, since, turn: since + SETTLED });
                     }
                 }
-                () = async { sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => {
-                    if let Some((_, pod)) = waiting.pop_front()
-                        && !self.tell(&pod).await
-                    {
-                        return;
+                () = sleep_until(turn), if next.is_some() => {
+                    let Some((i, _)) = next else { continue };
+                    let mut of = waiting.swap_remove(i);
+                    match self.tell(&of.pod, of.since.elapsed() >= LAST).await {
+                        Told::All => {}
+                        Told::Nothing => {
+                            of.turn = Instant::now() + AGAIN;
+                            waiting.push(of);
+                        }
+                        Told::ToNobody => return,
                     }
                 }
             }
         }
     }
 
-    /// False where nobody listens any more.
-    async fn tell(&mut self, pod: &PodIdentity) -> bool {
+    async fn tell(&mut self, pod: &PodIdentity, is_last: bool) -> Told {
         let asked = clock::now();
         let events = match self.ask(pod).await {
             Ok(events) => events,
-            Err(why) => return self.answer(pod, asked, HintsState::Unknown { why }).await,
+            Err(NoAnswer::Failed(_)) if !is_last => return Told::Nothing,
+            Err(NoAnswer::Refused(why) | NoAnswer::Failed(why)) => {
+                return self.answer(pod, asked, HintsState::Unknown { why }).await;
+            }
+            Err(NoAnswer::NotFound) => {
+                let why = "the API server has none (404)".to_owned();
+                return self.answer(pod, asked, HintsState::Unknown { why }).await;
+            }
         };
         let seen = clock::now();
         let is_cut = events.metadata.continue_.is_some_and(|next| !next.is_empty());
@@ -104,7 +127,7 @@ impl Hints {
             }
             self.told.insert(id, ());
             if self.inputs.send(Input::PodHint(hint)).await.is_err() {
-                return false;
+                return Told::ToNobody;
             }
         }
         let state = if is_cut {
@@ -116,11 +139,11 @@ impl Hints {
         self.answer(pod, asked, state).await
     }
 
-    /// Else why not.
-    async fn ask(&mut self, pod: &PodIdentity) -> Result<ObjectList<Event>, String> {
+    async fn ask(&mut self, pod: &PodIdentity) -> Result<ObjectList<Event>, NoAnswer> {
         if !self.may_ask(&pod.namespace) {
             self.stats.count_drop(DropReason::HintRate);
-            return Err(format!("{PER_MINUTE} pods of its namespace were asked about in a minute"));
+            let why = format!("{PER_MINUTE} pods of its namespace were asked about in a minute");
+            return Err(NoAnswer::Refused(why));
         }
         // By name: the kubelet's Events on a static pod have the UID of its file, not of its mirror.
         let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name);
@@ -128,11 +151,7 @@ impl Hints {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
         let instead =
             "why a container had to end, or whether its preStop hook failed, is then not known where only they say it";
-        let answer = self.asker.ask(Action::Events, instead, api.list(&params)).await;
-        answer.map_err(|none| match none {
-            NoAnswer::NotFound => "the API server has none (404)".to_owned(),
-            NoAnswer::Failed(why) => why,
-        })
+        self.asker.ask(Action::Events, instead, api.list(&params)).await
     }
 
     fn may_ask(&mut self, namespace: &str) -> bool {
@@ -144,11 +163,28 @@ impl Hints {
         *count <= PER_MINUTE
     }
 
-    async fn answer(&self, pod: &PodIdentity, asked: Boot, state: HintsState) -> bool {
+    async fn answer(&self, pod: &PodIdentity, asked: Boot, state: HintsState) -> Told {
         let uid = pod.uid.clone();
         let answer = PodHints { uid, seen: asked, state };
-        self.inputs.send(Input::PodHints(answer)).await.is_ok()
+        match self.inputs.send(Input::PodHints(answer)).await {
+            Ok(()) => Told::All,
+            Err(_) => Told::ToNobody,
+        }
     }
+}
+
+struct Waiting {
+    pod: Arc<PodIdentity>,
+    since: Instant,
+    turn: Instant,
+}
+
+enum Told {
+    All,
+    /// There is no answer yet.
+    Nothing,
+    /// Nobody listens any more.
+    ToNobody,
 }
 
 fn happened(event: &Event) -> i32 {
@@ -209,7 +245,7 @@ mod tests {
     use crate::source::pods::convert::identity;
     use crate::source::pods::owners;
 
-    /// Asks an API server that always answers so; with how often it was asked.
+    /// Asks an API server that fails so often and then always answers so; with how often it was asked.
     struct Conversation {
         pods: Sender<Arc<PodIdentity>>,
         inputs: Receiver<Input>,
@@ -217,7 +253,7 @@ mod tests {
         requests: Arc<AtomicU32>,
     }
 
-    async fn conversation(status: StatusCode, answer: &'static str) -> Conversation {
+    async fn conversation(failures: u32, status: StatusCode, answer: &'static str) -> Conversation {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let requests = Arc::new(AtomicU32::new(0));
@@ -226,9 +262,9 @@ mod tests {
             while let Ok((stream, _)) = listener.accept().await {
                 let counted = counted.clone();
                 let service = hyper::service::service_fn(move |_| {
-                    counted.fetch_add(1, Ordering::Relaxed);
+                    let fails = counted.fetch_add(1, Ordering::Relaxed) < failures;
                     let mut response = Response::new(Full::new(Bytes::from_static(answer.as_bytes())));
-                    *response.status_mut() = status;
+                    *response.status_mut() = if fails { StatusCode::INTERNAL_SERVER_ERROR } else { status };
                     async move { Ok::<_, Infallible>(response) }
                 });
                 tokio::spawn(async move {
@@ -288,7 +324,7 @@ mod tests {
     async fn ends_of_one_pod_are_asked_about_once_and_told_as_known_after_its_events() {
         let answer = r#"{"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [
             {"metadata": {"name": "a", "uid": "e"}, "involvedObject": {"uid": "web"}, "reason": "Killing"}]}"#;
-        let mut of = conversation(StatusCode::OK, answer).await;
+        let mut of = conversation(0, StatusCode::OK, answer).await;
         of.explain("web").await;
         of.explain("web").await;
         assert_eq!([of.next().await, of.next().await], ["web Killing", "web: Known"]);
@@ -298,9 +334,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_question_that_failed_is_put_again_while_an_end_waits() {
+        let mut of = conversation(1, StatusCode::OK, NONE).await;
+        of.explain("web").await;
+        assert_eq!(of.next().await, "web: Known");
+        assert_eq!((of.requests("failed"), of.requests("ok")), (1, 1));
+    }
+
+    #[tokio::test]
     async fn a_cut_answer_is_none() {
         let answer = r#"{"kind": "EventList", "apiVersion": "v1", "metadata": {"continue": "x"}, "items": []}"#;
-        let mut of = conversation(StatusCode::OK, answer).await;
+        let mut of = conversation(0, StatusCode::OK, answer).await;
         of.explain("web").await;
         assert_eq!(of.next().await, "web: it has more than the 100 that are read");
     }
@@ -309,7 +353,7 @@ mod tests {
     async fn without_the_right_to_ask_each_pod_is_told_why() {
         let answer = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "events is forbidden",
             "reason": "Forbidden", "code": 403}"#;
-        let mut of = conversation(StatusCode::FORBIDDEN, answer).await;
+        let mut of = conversation(0, StatusCode::FORBIDDEN, answer).await;
         for pod in ["a", "b", "c"] {
             of.explain(pod).await;
             let why = of.next().await;
@@ -321,7 +365,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_is_read_so_often_and_no_more() {
-        let mut of = conversation(StatusCode::OK, NONE).await;
+        let mut of = conversation(0, StatusCode::OK, NONE).await;
         for n in 0..=PER_MINUTE {
             of.explain(&n.to_string()).await;
         }

@@ -47,7 +47,7 @@ impl Namespaces {
             Ok(found) => Annotated::parse(found.metadata.annotations.as_ref(), bad),
             // Deleted, and its pods not yet.
             Err(NoAnswer::NotFound) => before,
-            Err(NoAnswer::Failed(_)) => return before,
+            Err(NoAnswer::Refused(_) | NoAnswer::Failed(_)) => return before,
         };
         self.known.insert(name.to_owned(), (Instant::now(), annotated.clone()));
         annotated

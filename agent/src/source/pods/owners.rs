@@ -77,7 +77,7 @@ impl Owners {
                 let above = match self.controller(action, namespace, owner).await {
                     Ok(above) => Above::Is(above),
                     Err(NoAnswer::NotFound) => Above::Gone,
-                    Err(NoAnswer::Failed(_)) => return (fallback(pod, owner), false),
+                    Err(NoAnswer::Refused(_) | NoAnswer::Failed(_)) => return (fallback(pod, owner), false),
                 };
                 self.known.insert(owner.uid.clone(), above.clone());
                 above
