@@ -97,7 +97,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     let mut traffic = timeline.sockets.told(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
-        refusing_on: state.is_refusing_on(end),
+        refusing_on: state.is_refusing_on(end, context.linger),
         observed,
         clients: context.clients,
         kubelet_known: context.kubelet_known,

@@ -19,6 +19,8 @@ const EXITS: usize = 32;
 /// that had no CPU time for some seconds goes on afterwards.
 const REFUSED_ON: Duration = Duration::from_secs(30);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// Of other subjects only what comes soon counts: refusals so late are taken for clients that still come.
+const REFUSED_LATE: Duration = Duration::from_millis(500);
 /// Cgroups below a subject's own whose sockets were seen.
 const CGROUPS: usize = 16;
 
@@ -283,22 +285,26 @@ impl State {
     pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
         let paused = self
             .last_refused()
+            .filter(|_| self.is_of_pod())
             .map(|last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)));
         end.plus(linger).max(paused.unwrap_or(end))
     }
 
     /// Whether clients were refused up to the last moment that counts, and so longer.
-    pub fn is_refusing_on(&self, end: Boot) -> bool {
-        self.last_refused()
-            .is_some_and(|last| last.plus(REFUSED_PAUSE) > end.plus(REFUSED_ON))
+    pub fn is_refusing_on(&self, end: Boot, linger: Duration) -> bool {
+        let (pause, over) = match self.is_of_pod() {
+            true => (REFUSED_PAUSE, REFUSED_ON),
+            false => (REFUSED_LATE, linger),
+        };
+        self.last_refused().is_some_and(|last| last.plus(pause) > end.plus(over))
     }
 
-    /// Of a pod's clients.
     fn last_refused(&self) -> Option<Boot> {
-        match &self.subject {
-            Subject::Container { pod: Some(_), .. } => self.timeline.as_deref()?.sockets.last_refused(),
-            Subject::Container { .. } | Subject::Unit { .. } => None,
-        }
+        self.timeline.as_deref()?.sockets.last_refused()
+    }
+
+    fn is_of_pod(&self) -> bool {
+        matches!(self.subject, Subject::Container { pod: Some(_), .. })
     }
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a

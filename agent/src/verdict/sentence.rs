@@ -317,7 +317,12 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             RefusedSource::ClientError => " (known from clients on this machine only)",
             RefusedSource::ServerReset | RefusedSource::None => "",
         };
-        clauses.push(format!("{} refused{window}{source}", were(traffic.refused.count)));
+        let on = if traffic.refusing_on {
+            ", and clients still came when counting ended"
+        } else {
+            ""
+        };
+        clauses.push(format!("{} refused{window}{source}{on}", were(traffic.refused.count)));
     }
     if traffic.rejected.count > 0 {
         clauses.push(format!("{} rejected on the way to it", were(traffic.rejected.count)));

@@ -23,8 +23,8 @@ fn refused_after_the_listener_closed() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed
-              fix: 3 connections were refused in the 3.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients still came when counting ended
+              fix: 3 connections were refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them elsewhere before it
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
               +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
               +1.100 tcp: listener 10.0.0.1:80 closed by close
@@ -332,7 +332,7 @@ fn cut_goes_before_refused() {
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
               SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
-              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time; for the 1 refused: go on accepting after the stop signal until clients stop coming
         "#]],
     );
 }

@@ -72,6 +72,11 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
              probe that fails soon",
             were(traffic.refused.count)
         )),
+        TrafficAxis::Refused if traffic.refusing_on => Some(format!(
+            "{} refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them \
+             elsewhere before it",
+            were(traffic.refused.count)
+        )),
         TrafficAxis::Refused => Some(match refusal_window(case) {
             Some(window) => format!(
                 "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided them",
@@ -81,6 +86,12 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             ),
             None => lower(row(Exit::Clean, axis).remedy),
         }),
+        // A pod's advice has the refused ones.
+        TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused.count > 0 => Some(format!(
+            "{}; for the {} refused: go on accepting after the stop signal until clients stop coming",
+            lower(row(Exit::Clean, axis).remedy),
+            traffic.refused.count
+        )),
         TrafficAxis::ProxyRejected | TrafficAxis::Reset | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
     }
 }

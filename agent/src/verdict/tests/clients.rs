@@ -72,8 +72,8 @@ fn clients_who_had_not_stopped_coming() {
     check(
         death,
         expect![[r#"
-            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed
-              remedy: 14 connections were refused in the 2.7 s after the listener closed: a preStop sleep of 4 s would have avoided them
+            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients still came when counting ended
+              remedy: 14 connections were refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them elsewhere before it
               pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after its listener closed: a preStop sleep of 4 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10 s; clients had not stopped coming when counting ended, so it may take more
               accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 2.7 s): it must go on accepting after the stop signal until they stop
         "#]],
