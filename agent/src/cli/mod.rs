@@ -245,7 +245,7 @@ pub struct OtlpArgs {
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
-    /// service.name of the traces of terminations; without it `epitaph`
+    /// service.name of all traces of terminations; without it a pod's stand under its application, the others under `epitaph`
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
 }
