@@ -49,7 +49,7 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
     Doctor(DoctorArgs),
-    /// What a verdict means, what proves it, and how to fix it
+    /// What a verdict means, what proves it, and how to fix it; what a cause or a traffic means
     Explain(ExplainArgs),
 }
 
@@ -156,7 +156,7 @@ pub struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal; without it, all of them with a line each
+    /// Such as ignored-stop-signal, evicted-taint or quiet; without it, all of them with a line each
     pub verdict: Option<String>,
 }
 
