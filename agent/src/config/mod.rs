@@ -8,6 +8,7 @@ mod secret;
 mod sections;
 pub mod settings;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -145,9 +146,15 @@ impl Config {
         Ok(config)
     }
 
-    /// The effective configuration as a file that would give it, secrets redacted.
+    /// The effective configuration as a file that would give it, secrets redacted. Keys without a value are comments at its
+    /// end: no text in a value can be taken for the section that they belong to.
     pub fn to_toml(&self) -> String {
-        toml::to_string_pretty(self).expect("every setting has a form in TOML")
+        let mut text = toml::to_string_pretty(self).expect("every setting has a form in TOML");
+        text += "\n# Without a value:\n";
+        for key in settings::unset(self) {
+            let _ = writeln!(text, "# {key}");
+        }
+        text
     }
 
     fn parse(text: &str, file: &Path) -> Result<Config, ConfigError> {

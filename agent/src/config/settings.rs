@@ -229,6 +229,12 @@ fn at(table: &toml::Table, key: &str) -> Option<toml::Value> {
     key.split('.').try_fold(table, |value, part| value.get(part).cloned())
 }
 
+/// The settings that have no value.
+pub(super) fn unset(config: &Config) -> impl Iterator<Item = &'static str> {
+    let table = toml::Table::try_from(config).expect("every setting has a form in TOML");
+    ALL.iter().map(|s| s.key).filter(move |key| at(&table, key).is_none())
+}
+
 /// The first setting whose value in a file is none, which the error of the typed parse does not name.
 pub(super) fn first_wrong(table: &toml::Table) -> Option<&'static str> {
     let is_wrong = |key: &str| {

@@ -141,6 +141,25 @@ fn what_is_printed_is_a_file_that_gives_the_same() {
 }
 
 #[test]
+fn what_is_printed_names_every_setting_once() {
+    let set = load("", &vars([("EPITAPH_BTF", "vmlinux.btf")]), &flags([])).unwrap();
+    for config in [Config::default(), set] {
+        let printed = config.to_toml();
+        let table: toml::Table = toml::from_str(&printed).unwrap();
+        for setting in settings::ALL {
+            let has_value = setting
+                .key
+                .split('.')
+                .try_fold(toml::Value::Table(table.clone()), |value, part| value.get(part).cloned())
+                .is_some();
+            let comment = format!("# {}", setting.key);
+            let is_comment = printed.lines().any(|line| line == comment);
+            assert!(has_value != is_comment, "{}:\n{printed}", setting.key);
+        }
+    }
+}
+
+#[test]
 fn every_setting_can_be_set_and_is_seen_in_the_file() {
     for setting in settings::ALL {
         let value = match setting.key {
@@ -342,7 +361,8 @@ fn the_documentation_lists_what_the_code_has() {
          Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
          A TOML file (`--config FILE` or `EPITAPH_CONFIG`), the environment over it, flags over both; every key can be given as\n\
          `--set KEY=VALUE`. An unknown key is an error. `epitaph agent --print-config` shows the effective configuration with\n\
-         secrets redacted. Durations are `10s`, `500ms`, `1m 30s`; a bare number is milliseconds.\n\n{}",
+         secrets redacted, and keys without a value as comments at its end. Durations are `10s`, `500ms`, `1m 30s`; a bare\n\
+         number is milliseconds.\n\n{}",
         settings::markdown()
     );
     expect_file!["../../../docs/config.md"].assert_eq(&doc);
