@@ -6,50 +6,74 @@ use crate::config::settings::nearest_of;
 use crate::verdict::Severity;
 use crate::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
-/// There is no such verdict. Ends with [`super::SysExit::Usage`].
+/// There is no such word. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no verdict `{}`{} `epitaph explain` lists them all", name.escape_debug(), did_you_mean(*nearest))]
-pub struct UnknownVerdict {
+#[error("there is no {what} `{}`{} `epitaph explain` lists them all", name.escape_debug(), did_you_mean(nearest.as_deref()))]
+pub struct UnknownWord {
+    /// What was asked for.
+    pub what: &'static str,
     pub name: String,
-    pub nearest: Option<&'static str>,
+    pub nearest: Option<String>,
+}
+
+impl UnknownWord {
+    fn new<'a>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> UnknownWord {
+        // What is typed differs in case and separators as often as in letters.
+        let normal = name.to_lowercase().replace(['_', ' '], "-");
+        UnknownWord {
+            what,
+            name: name.to_owned(),
+            nearest: nearest_of(&normal, known).map(str::to_owned),
+        }
+    }
 }
 
 fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(";".to_owned(), |n| format!("; did you mean `{n}`?"))
 }
 
-/// One verdict in full, or all with a line each.
-pub fn explain(verdict: Option<&str>) -> Result<String, UnknownVerdict> {
-    let Some(name) = verdict else { return Ok(list()) };
-    let Some(row) = by_headline(name) else {
-        if let Some((axis, name, words)) = axes().find(|(_, value, _)| value == name) {
-            return Ok(format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
-        }
-        // What is typed differs in case and separators as often as in letters.
-        let normal = name.to_lowercase().replace(['_', ' '], "-");
-        return Err(UnknownVerdict {
-            name: name.to_owned(),
-            nearest: nearest_of(&normal, TABLE.iter().map(|row| row.headline)),
-        });
-    };
-    let Row {
-        headline,
-        meaning,
-        proof,
-        remedy,
-        ..
-    } = row;
-    let mut out = format!("{headline} ({}, severity {})\n", cleanliness(row), severity(row.severity));
+/// Whatever has this name in full (a verdict, a cause, a traffic), or all with a line each.
+pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
+    let Some(name) = name else { return Ok(list()) };
+    let row = by_headline(name).map(in_full);
+    let values = axes()
+        .filter(|(_, value, _)| value == name)
+        .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
+    let found: Vec<String> = row.into_iter().chain(values).collect();
+    if found.is_empty() {
+        let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
+        let known = headlines().chain(values.iter().map(String::as_str));
+        return Err(UnknownWord::new("verdict, cause or traffic", name, known));
+    }
+    Ok(found.join("\n"))
+}
+
+/// The verdict of this name, and no cause or traffic.
+pub fn verdict(name: &str) -> Result<&'static Row, UnknownWord> {
+    by_headline(name).ok_or_else(|| UnknownWord::new("verdict", name, headlines()))
+}
+
+fn headlines<'a>() -> impl Iterator<Item = &'a str> {
+    TABLE.iter().map(|row| row.headline)
+}
+
+fn in_full(row: &Row) -> String {
+    let mut out = format!(
+        "{} ({}, severity {})\n",
+        row.headline,
+        cleanliness(row),
+        severity(row.severity)
+    );
     for (title, text) in [
-        ("What it means", meaning),
-        ("What proves it", proof),
-        ("How to fix it", remedy),
+        ("What it means", row.meaning),
+        ("What proves it", row.proof),
+        ("How to fix it", row.remedy),
     ] {
         if !text.is_empty() {
             let _ = write!(out, "\n{title}\n{}", wrap(text, 78, "  "));
         }
     }
-    Ok(out)
+    out
 }
 
 /// Axis, value, words.
@@ -70,6 +94,11 @@ fn list() -> String {
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
     out.push_str("\n! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.\n");
+    let width = axes().map(|(_, value, _)| value.len()).max().unwrap_or(0);
+    out.push_str("\nBeside it stand a cause (why it had to end) and a traffic (what clients saw):\n\n");
+    for (axis, value, words) in axes() {
+        let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
+    }
     out
 }
 
@@ -175,6 +204,31 @@ mod tests {
                   unknown              The evidence does not suffice: something was lost, not observed, or came before the agent.
 
                 ! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.
+
+                Beside it stand a cause (why it had to end) and a traffic (what clients saw):
+
+                cause    deleted                Its pod was deleted: a rollout, a scale-down, `kubectl delete`.
+                cause    evicted-api            The Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.
+                cause    evicted-node-pressure  The kubelet: the node ran out of memory, disk or process ids, or the pod over its own ephemeral storage.
+                cause    evicted-taint          A NoExecute taint that the pod does not tolerate, or not any longer.
+                cause    evicted-preempted      Room was made for a pod of higher priority.
+                cause    deadline               The pod's own `activeDeadlineSeconds` was over; over a Job's its pods are told `deleted`.
+                cause    liveness               The kubelet, because the liveness probe failed.
+                cause    startup                The kubelet, because the startup probe did not succeed in time.
+                cause    restart                The kubelet restarted or ended the container alone, and no evidence names why.
+                cause    node-shutdown          The node was shutting down.
+                cause    oom                    Memory ran out: its own limit's, or the node's.
+                cause    crash                  Its own fault: a signal of its own, or an exit code other than 0 that nobody asked for.
+                cause    external               A signal from someone who is neither its runtime nor itself.
+                cause    stopped                Its runtime or systemd asked it to stop; without Kubernetes nobody says why.
+                cause    completed              It ended of its own accord with exit code 0.
+                cause    unknown                The evidence does not say.
+                traffic  cut                    Connections in use were open at its end and closed by it.
+                traffic  reset                  Clients had their connections reset.
+                traffic  refused                Clients connected after its listener was closed, and were refused.
+                traffic  proxy-rejected         Clients on this node were rejected on the way to it (ICMP), and not by itself.
+                traffic  quiet                  Its sockets were observed, and no client was seen to be cut off, reset, refused or rejected.
+                traffic  unknown                Its sockets were not observed, or not all the time.
             "#]],
         );
     }
@@ -228,8 +282,58 @@ mod tests {
         check(
             Some("quiet"),
             expect![[r#"
-            traffic quiet
-              Its sockets were observed, and none of the above was seen.
+                traffic quiet
+                  Its sockets were observed, and no client was seen to be cut off, reset,
+                  refused or rejected.
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_name_of_several_is_told_for_each() {
+        check(
+            Some("unknown"),
+            expect![[r#"
+            unknown (not unclean, severity warning)
+
+            What it means
+              The evidence does not suffice: something was lost, not observed, or came
+              before the agent.
+
+            What proves it
+              Nothing: the sentence says what is missing.
+
+            How to fix it
+              See what is missing: a probe that this kernel cannot have, a ring buffer too
+              small, an agent started late.
+
+            cause unknown
+              The evidence does not say.
+
+            traffic unknown
+              Its sockets were not observed, or not all the time.
+        "#]],
+        );
+        check(
+            Some("proxy-rejected"),
+            expect![[r#"
+            proxy-rejected (unclean, severity warning)
+
+            What it means
+              It ended cleanly, but clients on this node were rejected on the way to it,
+              and not by itself.
+
+            What proves it
+              Connects of this node's processes to its address ended with an ICMP error
+              and without an RST.
+
+            How to fix it
+              Look for the network policy, proxy rule or missing route that rejected them
+              before it was gone.
+
+            traffic proxy-rejected
+              Clients on this node were rejected on the way to it (ICMP), and not by
+              itself.
         "#]],
         );
     }
@@ -237,22 +341,34 @@ mod tests {
     #[test]
     fn an_unknown_one_names_the_nearest() {
         check(
+            Some("evicted-tain"),
+            expect![[r#"
+            error: there is no verdict, cause or traffic `evicted-tain`; did you mean `evicted-taint`? `epitaph explain` lists them all
+        "#]],
+        );
+        check(
+            Some("quite"),
+            expect![[r#"
+            error: there is no verdict, cause or traffic `quite`; did you mean `quiet`? `epitaph explain` lists them all
+        "#]],
+        );
+        check(
             Some("ignored-signal"),
             expect![[r#"
-                error: there is no verdict `ignored-signal`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+                error: there is no verdict, cause or traffic `ignored-signal`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
             "#]],
         );
         check(
             Some("IGNORED_STOP_SIGNAL"),
             expect![[r#"
-                error: there is no verdict `IGNORED_STOP_SIGNAL`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+                error: there is no verdict, cause or traffic `IGNORED_STOP_SIGNAL`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
             "#]],
         );
         check(
             Some("\u{1b}[2Jx"),
             expect![[r#"
-            error: there is no verdict `\u{1b}[2Jx`; `epitaph explain` lists them all
-        "#]],
+                error: there is no verdict, cause or traffic `\u{1b}[2Jx`; `epitaph explain` lists them all
+            "#]],
         );
     }
 

@@ -92,7 +92,7 @@ impl Filter {
 
 /// A verdict that does not exist would show nothing for ever.
 fn verdict(name: &str) -> Result<String, String> {
-    explain::explain(Some(name))
+    explain::verdict(name)
         .map(|_| name.to_owned())
         .map_err(|unknown| unknown.to_string())
 }
@@ -308,6 +308,15 @@ mod tests {
             })
             .matches(&bad)
         );
+    }
+
+    #[test]
+    fn a_cause_or_a_traffic_is_no_verdict() {
+        assert!(verdict("clean").is_ok() && verdict("unknown").is_ok());
+        for name in ["quiet", "evicted-taint"] {
+            let refused = verdict(name).unwrap_err();
+            assert!(refused.starts_with(&format!("there is no verdict `{name}`")), "{refused}");
+        }
     }
 
     #[test]

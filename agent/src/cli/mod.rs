@@ -49,7 +49,7 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
     Doctor(DoctorArgs),
-    /// What a verdict means, what proves it, and how to fix it
+    /// What a verdict means, what proves it, and how to fix it; what a cause or a traffic means
     Explain(ExplainArgs),
 }
 
@@ -156,7 +156,7 @@ pub struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal; without it, all of them with a line each
+    /// Such as ignored-stop-signal, evicted-taint or quiet; without it, all of them with a line each
     pub verdict: Option<String>,
 }
 
@@ -245,7 +245,7 @@ pub struct OtlpArgs {
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
-    /// service.name of the traces of terminations; without it `epitaph`
+    /// service.name of all traces of terminations; without it a pod's stand under its application, the others under `epitaph`
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
 }

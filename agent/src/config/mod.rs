@@ -8,6 +8,7 @@ mod secret;
 mod sections;
 pub mod settings;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,8 +69,14 @@ pub enum ConfigError {
     #[error("cannot read the configuration {}: {error}; name another one with --config FILE", file.display())]
     Read { file: PathBuf, error: std::io::Error },
     // Not the whole of toml's error: that quotes the line, which may hold a secret.
-    #[error("cannot parse the configuration {}, line {line}: {problem}", file.display())]
-    Parse { file: PathBuf, line: usize, problem: String },
+    #[error("cannot parse the configuration {}, line {line}{}: {problem}", file.display(), of_setting(*key))]
+    Parse {
+        file: PathBuf,
+        line: usize,
+        /// None where it is no TOML, or no setting's own value is wrong.
+        key: Option<&'static str>,
+        problem: String,
+    },
     #[error("unknown key `{key}` in {}{}", file.display(), did_you_mean(*nearest))]
     UnknownKey {
         file: PathBuf,
@@ -90,6 +97,10 @@ pub enum ConfigError {
     },
     #[error("bad setting `{key}`: {problem}")]
     Invalid { key: &'static str, problem: String },
+}
+
+fn of_setting(key: Option<&str>) -> String {
+    key.map_or(String::new(), |key| format!(" (setting `{key}`)"))
 }
 
 fn did_you_mean(nearest: Option<&'static str>) -> String {
@@ -135,22 +146,29 @@ impl Config {
         Ok(config)
     }
 
-    /// The effective configuration as a file that would give it, secrets redacted.
+    /// The effective configuration as a file that would give it, secrets redacted. Keys without a value are comments at its
+    /// end: no text in a value can be taken for the section that they belong to.
     pub fn to_toml(&self) -> String {
-        toml::to_string_pretty(self).expect("every setting has a form in TOML")
+        let mut text = toml::to_string_pretty(self).expect("every setting has a form in TOML");
+        text += "\n# Without a value:\n";
+        for key in settings::unset(self) {
+            let _ = writeln!(text, "# {key}");
+        }
+        text
     }
 
     fn parse(text: &str, file: &Path) -> Result<Config, ConfigError> {
-        let parse = |error: toml::de::Error| {
+        let parse = |error: toml::de::Error, key| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             ConfigError::Parse {
                 file: file.to_owned(),
                 line,
+                key,
                 problem: error.message().to_owned(),
             }
         };
-        let table: toml::Table = toml::from_str(text).map_err(parse)?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| parse(error, None))?;
         if let Some(key) = settings::first_unknown(&table) {
             let nearest = nearest(&key);
             return Err(ConfigError::UnknownKey {
@@ -159,7 +177,7 @@ impl Config {
                 nearest,
             });
         }
-        toml::from_str(text).map_err(parse)
+        toml::from_str(text).map_err(|error| parse(error, settings::first_wrong(&table)))
     }
 
     fn apply_env(&mut self, env: &dyn Env) -> Result<(), ConfigError> {

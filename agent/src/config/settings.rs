@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 
 use super::{Config, KubernetesMode, Secret, parse_duration};
@@ -85,7 +86,7 @@ pub const ALL: &[Setting] = &[
         set: |c, v| put_some(&mut c.kernel.btf, v) },
     Setting { key: "kernel.ring_bytes", env: &["EPITAPH_RING_BYTES"], flag: Some("--ring-bytes"),
         about: "ring buffer between the probes and the agent, bytes; rounded up to a power of two",
-        set: |c, v| put(&mut c.kernel.ring_bytes, v) },
+        set: |c, v| put_number(&mut c.kernel.ring_bytes, v) },
     Setting { key: "host.proc", env: &["EPITAPH_PROC"], flag: Some("--proc"),
         about: "the host's /proc, as seen from here",
         set: |c, v| put(&mut c.host.proc, v) },
@@ -127,37 +128,37 @@ pub const ALL: &[Setting] = &[
         set: |c, v| { c.observer.retry_period = parse_duration(v)?; Ok(()) } },
     Setting { key: "observer.pods", env: &["EPITAPH_OBSERVER_PODS"], flag: None,
         about: "pods of the cluster known to an observer, a kilobyte each",
-        set: |c, v| put(&mut c.observer.pods, v) },
+        set: |c, v| put_number(&mut c.observer.pods, v) },
     Setting { key: "observer.endpoints", env: &["EPITAPH_OBSERVER_ENDPOINTS"], flag: None,
         about: "endpoints known to an observer, one per Service and pod",
-        set: |c, v| put(&mut c.observer.endpoints, v) },
+        set: |c, v| put_number(&mut c.observer.endpoints, v) },
     Setting { key: "limits.subjects", env: &["EPITAPH_LIMITS_SUBJECTS"], flag: None,
         about: "containers and units known at once",
-        set: |c, v| put(&mut c.limits.subjects, v) },
+        set: |c, v| put_number(&mut c.limits.subjects, v) },
     Setting { key: "limits.timelines", env: &["EPITAPH_LIMITS_TIMELINES"], flag: None,
         about: "terminations in progress",
-        set: |c, v| put(&mut c.limits.timelines, v) },
+        set: |c, v| put_number(&mut c.limits.timelines, v) },
     Setting { key: "limits.facts", env: &["EPITAPH_LIMITS_FACTS"], flag: None,
         about: "facts of each sort kept of one termination; the rest are counted",
-        set: |c, v| put(&mut c.limits.facts, v) },
+        set: |c, v| put_number(&mut c.limits.facts, v) },
     Setting { key: "limits.connections", env: &["EPITAPH_LIMITS_CONNECTIONS"], flag: None,
         about: "connections kept of one termination",
-        set: |c, v| put(&mut c.limits.connections, v) },
+        set: |c, v| put_number(&mut c.limits.connections, v) },
     Setting { key: "limits.pending", env: &["EPITAPH_LIMITS_PENDING"], flag: None,
         about: "events that wait for their cgroup's name",
-        set: |c, v| put(&mut c.limits.pending, v) },
+        set: |c, v| put_number(&mut c.limits.pending, v) },
     Setting { key: "limits.pods", env: &["EPITAPH_LIMITS_PODS"], flag: None,
         about: "pods of this node known at once",
-        set: |c, v| put(&mut c.limits.pods, v) },
+        set: |c, v| put_number(&mut c.limits.pods, v) },
     Setting { key: "limits.held", env: &["EPITAPH_LIMITS_HELD"], flag: None,
         about: "ends of pods' containers that wait for the Kubernetes API's word",
-        set: |c, v| put(&mut c.limits.held, v) },
+        set: |c, v| put_number(&mut c.limits.held, v) },
     Setting { key: "limits.index_live", env: &["EPITAPH_LIMITS_INDEX_LIVE"], flag: None,
         about: "living cgroups, and living processes, known",
-        set: |c, v| put(&mut c.limits.index_live, v) },
+        set: |c, v| put_number(&mut c.limits.index_live, v) },
     Setting { key: "limits.index_dead", env: &["EPITAPH_LIMITS_INDEX_DEAD"], flag: None,
         about: "dead cgroups still known",
-        set: |c, v| put(&mut c.limits.index_dead, v) },
+        set: |c, v| put_number(&mut c.limits.index_dead, v) },
     Setting { key: "limits.reorder", env: &["EPITAPH_LIMITS_REORDER"], flag: None,
         about: "how late an event may arrive behind a later one",
         set: |c, v| { c.limits.reorder = parse_duration(v)?; Ok(()) } },
@@ -169,10 +170,10 @@ pub const ALL: &[Setting] = &[
         set: |c, v| { c.limits.idle = parse_duration(v)?; Ok(()) } },
     Setting { key: "limits.export_queue", env: &["EPITAPH_LIMITS_EXPORT_QUEUE"], flag: None,
         about: "terminations waiting for the collector; the oldest is counted out",
-        set: |c, v| put(&mut c.limits.export_queue, v) },
+        set: |c, v| put_number(&mut c.limits.export_queue, v) },
     Setting { key: "limits.workloads", env: &["EPITAPH_LIMITS_WORKLOADS"], flag: None,
         about: "workloads with series of their own on /metrics; a new one beyond that is counted as `other`",
-        set: |c, v| put(&mut c.limits.workloads, v) },
+        set: |c, v| put_number(&mut c.limits.workloads, v) },
     Setting { key: "log.filter", env: &["EPITAPH_LOG", "RUST_LOG"], flag: Some("--log"),
         about: "which messages are logged, such as `info,epitaph::source=debug`",
         set: |c, v| put(&mut c.log.filter, v) },
@@ -222,21 +223,39 @@ pub(super) fn first_unknown(table: &toml::Table) -> Option<String> {
     walk("", table)
 }
 
+/// The value of a dotted path.
+fn at(table: &toml::Table, key: &str) -> Option<toml::Value> {
+    let table = toml::Value::Table(table.clone());
+    key.split('.').try_fold(table, |value, part| value.get(part).cloned())
+}
+
+/// The settings that have no value.
+pub(super) fn unset(config: &Config) -> impl Iterator<Item = &'static str> {
+    let table = toml::Table::try_from(config).expect("every setting has a form in TOML");
+    ALL.iter().map(|s| s.key).filter(move |key| at(&table, key).is_none())
+}
+
+/// The first setting whose value in a file is none, which the error of the typed parse does not name.
+pub(super) fn first_wrong(table: &toml::Table) -> Option<&'static str> {
+    let is_wrong = |key: &str| {
+        at(table, key).is_some_and(|value| {
+            let alone = key.rsplit('.').fold(value, |value, part| {
+                toml::Value::Table(toml::Table::from_iter([(part.to_owned(), value)]))
+            });
+            alone.try_into::<Config>().is_err()
+        })
+    };
+    ALL.iter().map(|s| s.key).find(|key| is_wrong(key))
+}
+
 /// The table of `docs/config.md`.
 pub fn markdown() -> String {
     let defaults = toml::Table::try_from(Config::default()).expect("every setting has a form in TOML");
     let mut out = String::from("| key | default | environment | flag | meaning |\n|---|---|---|---|---|\n");
     for setting in ALL {
-        let mut value = toml::Value::Table(defaults.clone());
-        let default = setting
-            .key
-            .split('.')
-            .try_for_each(|part| {
-                value = value.get(part)?.clone();
-                Some(())
-            })
-            .filter(|()| value.as_table().is_none_or(|t| !t.is_empty()))
-            .map_or("none".to_owned(), |()| format!("`{value}`"));
+        let default = at(&defaults, setting.key)
+            .filter(|value| value.as_table().is_none_or(|t| !t.is_empty()))
+            .map_or("none".to_owned(), |value| format!("`{value}`"));
         let env = setting.env.iter().map(|e| format!("`{e}`")).collect::<Vec<_>>().join(", ");
         let flag = setting.flag.map_or(String::new(), |f| format!("`{f}`"));
         let _ = writeln!(out, "| `{}` | {default} | {env} | {flag} | {} |", setting.key, setting.about);
@@ -246,6 +265,14 @@ pub fn markdown() -> String {
 
 fn put<T: FromStr<Err: ToString>>(to: &mut T, text: &str) -> Result<(), String> {
     *to = text.parse().map_err(|e: T::Err| e.to_string())?;
+    Ok(())
+}
+
+fn put_number<T: FromStr<Err = ParseIntError>>(to: &mut T, text: &str) -> Result<(), String> {
+    *to = text.parse().map_err(|e: ParseIntError| match e.kind() {
+        IntErrorKind::PosOverflow => "too large".to_owned(),
+        _ => "not a whole number: write for example 2000".to_owned(),
+    })?;
     Ok(())
 }
 

@@ -69,11 +69,20 @@ fn unknown_keys_name_themselves_the_file_and_the_nearest() {
 
 #[test]
 fn bad_values_name_where_they_come_from_and_the_remedy() {
-    expect![[r#"cannot parse the configuration epitaph.toml, line 2: not an address: write ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464, or "off""#]].assert_eq(&error("\nlisten = \"9464\""));
+    expect![[r#"cannot parse the configuration epitaph.toml, line 2 (setting `listen`): not an address: write ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464, or "off""#]].assert_eq(&error("\nlisten = \"9464\""));
     expect!["cannot parse the configuration epitaph.toml, line 1: invalid type: integer `3`, expected struct Otlp"]
         .assert_eq(&error("otlp = 3"));
     expect!["cannot parse the configuration epitaph.toml, line 2: string values must be quoted, expected literal string"]
         .assert_eq(&error("[otlp.headers]\nauthorization = Bearer t0psecret"));
+    expect!["cannot parse the configuration epitaph.toml, line 3 (setting `limits.reorder`): expected number at 0: write for example 10s, 500ms, or a number of milliseconds"].assert_eq(&error("[limits]\nsubjects = 1\nreorder = \"abc\""));
+    expect![[r#"cannot parse the configuration epitaph.toml, line 2 (setting `limits.subjects`): invalid type: string "x", expected usize"#]].assert_eq(&error("[limits]\nsubjects = \"x\""));
+    for value in ["x", "-1", "99999999999999999999"] {
+        let set = flags([("--set", "limits.timelines", value)]);
+        let said = load("", &vars([]), &set).unwrap_err();
+        let key = "bad value of --set (setting `limits.timelines`): ";
+        let wanted = ["not a whole number: write for example 2000", "too large"];
+        assert!(said.strip_prefix(key).is_some_and(|s| wanted.contains(&s)), "{said}");
+    }
     let env = vars([("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://localhost:4317")]);
     expect!["bad value of environment variable OTEL_EXPORTER_OTLP_ENDPOINT (setting `otlp.endpoint`): neither http nor https: write http://HOST:PORT, or https://HOST:PORT for TLS"]
         .assert_eq(&load("", &env, &flags([])).unwrap_err());
@@ -129,6 +138,25 @@ fn what_is_printed_is_a_file_that_gives_the_same() {
     .unwrap();
     assert_eq!(config.otlp.timeout, Duration::from_millis(2500));
     assert_eq!(load(&config.to_toml(), &vars([]), &flags([])).unwrap(), config);
+}
+
+#[test]
+fn what_is_printed_names_every_setting_once() {
+    let set = load("", &vars([("EPITAPH_BTF", "vmlinux.btf")]), &flags([])).unwrap();
+    for config in [Config::default(), set] {
+        let printed = config.to_toml();
+        let table: toml::Table = toml::from_str(&printed).unwrap();
+        for setting in settings::ALL {
+            let has_value = setting
+                .key
+                .split('.')
+                .try_fold(toml::Value::Table(table.clone()), |value, part| value.get(part).cloned())
+                .is_some();
+            let comment = format!("# {}", setting.key);
+            let is_comment = printed.lines().any(|line| line == comment);
+            assert!(has_value != is_comment, "{}:\n{printed}", setting.key);
+        }
+    }
 }
 
 #[test]
@@ -269,9 +297,9 @@ fn resource_attributes_from_the_variable_or_a_table() {
     assert_eq!(export.resource_attributes, of(&from_env));
     assert_eq!((export.agent_service_name.as_str(), export.service_name), ("sexton", None));
 
-    expect![[r#"cannot parse the configuration epitaph.toml, line 1: attribute `deployment` is not text: put the whole name in quotes, as in "a.b" = "value""#]]
+    expect![[r#"cannot parse the configuration epitaph.toml, line 1 (setting `export.resource_attributes`): attribute `deployment` is not text: put the whole name in quotes, as in "a.b" = "value""#]]
         .assert_eq(&error("[export.resource_attributes]\ndeployment.environment.name = \"test\""));
-    expect!["cannot parse the configuration epitaph.toml, line 1: attribute `replicas` is not text: put the value in quotes"]
+    expect!["cannot parse the configuration epitaph.toml, line 1 (setting `export.resource_attributes`): attribute `replicas` is not text: put the value in quotes"]
         .assert_eq(&error("[export.resource_attributes]\nreplicas = 3"));
     expect!["bad setting `export.resource_attributes`: an attribute must have a name"]
         .assert_eq(&error("[export.resource_attributes]\n\"\" = \"a\""));
@@ -333,7 +361,8 @@ fn the_documentation_lists_what_the_code_has() {
          Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
          A TOML file (`--config FILE` or `EPITAPH_CONFIG`), the environment over it, flags over both; every key can be given as\n\
          `--set KEY=VALUE`. An unknown key is an error. `epitaph agent --print-config` shows the effective configuration with\n\
-         secrets redacted. Durations are `10s`, `500ms`, `1m 30s`; a bare number is milliseconds.\n\n{}",
+         secrets redacted, and keys without a value as comments at its end. Durations are `10s`, `500ms`, `1m 30s`; a bare\n\
+         number is milliseconds.\n\n{}",
         settings::markdown()
     );
     expect_file!["../../../docs/config.md"].assert_eq(&doc);

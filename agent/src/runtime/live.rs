@@ -184,8 +184,8 @@ impl Live {
             self.say_hello();
         }
         if !act.tell.is_empty() {
-            const WORDS: &str =
-                "another epitaph observes this machine, too: what both send is there twice; run one agent per node";
+            const WORDS: &str = "another epitaph observes this machine, too: what both of them send is there twice; \
+                                 one agent per node is enough, and watching beside one is fine";
             let who = self.who(&act.tell);
             if !self.pipeline.sinks().note(&format!("{WORDS} ({who})"))? {
                 tracing::warn!(%who, "{WORDS}");

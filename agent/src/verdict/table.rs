@@ -96,7 +96,7 @@ pub const TRAFFIC: [(TrafficAxis, &str); 6] = [
     ),
     (
         TrafficAxis::Quiet,
-        "Its sockets were observed, and none of the above was seen.",
+        "Its sockets were observed, and no client was seen to be cut off, reset, refused or rejected.",
     ),
     (TrafficAxis::Unknown, "Its sockets were not observed, or not all the time."),
 ];

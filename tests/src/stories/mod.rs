@@ -1,4 +1,4 @@
-//! All stories. An eleventh way to die is an entry in one of the lists below, a behaviour in `victim`, and a rule in the agent's verdict room.
+//! All stories. One more way to die is an entry in one of the lists below, a behaviour in `victim`, and a rule in the agent's verdict room.
 
 mod dropped;
 mod ends;

@@ -486,7 +486,7 @@ fn the_observation_ends_during_a_stop() {
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
               How PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              fix: let it observe until the process has ended
         "#]],
     );
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
+use crate::verdict::table::{TRAFFIC, name};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Counter,
@@ -23,6 +25,9 @@ pub struct Row {
     pub labels: &'static [(&'static str, &'static str)],
     pub about: &'static str,
 }
+
+/// In the place of a label's values: the axis' own names.
+const OF_TRAFFIC: &str = "{traffic}";
 
 const SUBJECT: (&str, &str) = ("subject", "container, unit");
 
@@ -45,7 +50,7 @@ pub const BY_CAUSE: Row = Row {
     labels: &[
         ("cause", "see docs/verdicts.md"),
         ("exit", "see docs/verdicts.md"),
-        ("traffic", "quiet, refused, reset, cut, unknown"),
+        ("traffic", OF_TRAFFIC),
     ],
     about: "The same deaths by the three axes; a combination appears with its first death",
 };
@@ -345,6 +350,7 @@ pub fn markdown() -> String {
 }
 
 fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
+    let traffic = TRAFFIC.map(|(value, _)| name(value)).join(", ");
     let mut out = String::from("| at /metrics | OTLP | kind | labels | meaning |\n|---|---|---|---|---|\n");
     for row in rows {
         let kind = match row.shape {
@@ -355,7 +361,10 @@ fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
         let labels: Vec<String> = row
             .labels
             .iter()
-            .map(|(name, values)| format!("`{}` ({values})", name.replace('.', "_")))
+            .map(|(name, values)| {
+                let values = values.replace(OF_TRAFFIC, &traffic);
+                format!("`{}` ({values})", name.replace('.', "_"))
+            })
             .collect();
         let _ = writeln!(
             out,

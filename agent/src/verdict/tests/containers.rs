@@ -215,9 +215,9 @@ fn still_running_long_after_its_grace() {
     check(
         death().term(0.3).open(15.0),
         expect![[r#"
-        unknown (Deleted, Quiet): container `app`: how PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
-          remedy: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
-    "#]],
+            unknown (Deleted, Quiet): container `app`: how PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
+              remedy: let it observe until the process has ended
+        "#]],
     );
     let mut lost = death().term(0.3).open(60.0);
     lost.t.basis.holes.lost = vec![Kind::ProcessExit];
