@@ -3,7 +3,8 @@
 //! No field of an Event selects one node's (there are `involvedObject.*`, `reason`, `source`, `reportingComponent`, `type`; not
 //! `source.host`), so a watch would bring the whole cluster's. Instead they are listed per pod, when there is something to
 //! explain: the number of questions follows the deaths on this node. What one costs does not: the API server has no index of
-//! them by pod, and reads all Events of the namespace from etcd. So each end is asked about once, and no more than so often.
+//! them by pod, and reads all Events of the namespace from etcd. So each end is asked about once, or twice where nothing is found,
+//! and no more than so often.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,8 +29,13 @@ use crate::pod::{HintsState, PodHint, PodHints, PodIdentity};
 /// Pods that wait for their turn.
 pub(super) const QUEUE: usize = 256;
 
-/// The kubelet hands its Events to a queue of its own. What else of the pod ends meanwhile is asked about together.
-const SETTLED: Duration = Duration::from_millis(500);
+/// The kubelet hands its Events to a queue of its own, which a busy node empties seconds after the status. What else of the pod
+/// ends meanwhile is asked about together.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Where none says that the kubelet stopped it, one may be late: the last look.
+const LATE: Duration = Duration::from_secs(3);
+/// The reason of the Event with which the kubelet says that it stops a container.
+const KILLING: &str = "Killing";
 
 /// An end waits for its answer, and no watch does.
 const PATIENCE: Patience = Patience {
@@ -40,8 +46,8 @@ const PATIENCE: Patience = Patience {
 const AGAIN: Duration = Duration::from_secs(6);
 const LAST: Duration = Duration::from_secs(20);
 
-/// Questions for one namespace: as many as a node has pods, by the kubelet's default of 110, may end at once.
-const PER_MINUTE: u32 = 120;
+/// Questions for one namespace: as many as a node has pods, by the kubelet's default of 110, may end at once, each with two.
+const PER_MINUTE: u32 = 240;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Newer ones are not worth more: Events of one pod are folded by reason.
@@ -85,14 +91,18 @@ impl Hints {
                     let Some(pod) = pod else { return };
                     if !waiting.iter().any(|of| of.pod.uid == pod.uid) {
                         let since = Instant::now();
-                        waiting.push(Waiting { pod, since, turn: since + SETTLED });
+                        waiting.push(Waiting { pod, since, turn: since + SETTLED, is_last_look: false });
                     }
                 }
                 () = sleep_until(turn), if next.is_some() => {
                     let Some((i, _)) = next else { continue };
                     let mut of = waiting.swap_remove(i);
-                    match self.tell(&of.pod, of.since.elapsed() >= LAST).await {
+                    match self.tell(&of).await {
                         Told::All => {}
+                        Told::NoReason => {
+                            (of.turn, of.is_last_look) = (Instant::now() + LATE, true);
+                            waiting.push(of);
+                        }
                         Told::Nothing => {
                             of.turn = Instant::now() + AGAIN;
                             waiting.push(of);
@@ -104,11 +114,15 @@ impl Hints {
         }
     }
 
-    async fn tell(&mut self, pod: &PodIdentity, is_last: bool) -> Told {
+    async fn tell(&mut self, waiting: &Waiting) -> Told {
+        let pod = &waiting.pod;
+        let is_last = waiting.since.elapsed() >= LAST;
         let asked = clock::now();
         let events = match self.ask(pod).await {
             Ok(events) => events,
             Err(NoAnswer::Failed(_)) if !is_last => return Told::Nothing,
+            // The first look had an answer.
+            Err(NoAnswer::Refused(_)) if waiting.is_last_look => return self.answer(pod, asked, HintsState::Known).await,
             Err(NoAnswer::Refused(why) | NoAnswer::Failed(why)) => {
                 return self.answer(pod, asked, HintsState::Unknown { why }).await;
             }
@@ -119,6 +133,7 @@ impl Hints {
         };
         let seen = clock::now();
         let is_cut = events.metadata.continue_.is_some_and(|next| !next.is_empty());
+        let mut has_reason = false;
         for event in events.items {
             let Some(hint) = hint(&event, pod, seen) else { continue };
             let id = (event.metadata.uid.clone().unwrap_or_default(), happened(&event));
@@ -126,6 +141,7 @@ impl Hints {
                 continue;
             }
             self.told.insert(id, ());
+            has_reason |= hint.reason == KILLING;
             if self.inputs.send(Input::PodHint(hint)).await.is_err() {
                 return Told::ToNobody;
             }
@@ -133,6 +149,8 @@ impl Hints {
         let state = if is_cut {
             let why = format!("it has more than the {MAX_EVENTS} that are read");
             HintsState::Unknown { why }
+        } else if !has_reason && !waiting.is_last_look {
+            return Told::NoReason;
         } else {
             HintsState::Known
         };
@@ -142,7 +160,7 @@ impl Hints {
     async fn ask(&mut self, pod: &PodIdentity) -> Result<ObjectList<Event>, NoAnswer> {
         if !self.may_ask(&pod.namespace) {
             self.stats.count_drop(DropReason::HintRate);
-            let why = format!("{PER_MINUTE} pods of its namespace were asked about in a minute");
+            let why = format!("{PER_MINUTE} questions about its namespace were asked in a minute");
             return Err(NoAnswer::Refused(why));
         }
         // By name: the kubelet's Events on a static pod have the UID of its file, not of its mirror.
@@ -177,10 +195,13 @@ struct Waiting {
     pod: Arc<PodIdentity>,
     since: Instant,
     turn: Instant,
+    is_last_look: bool,
 }
 
 enum Told {
     All,
+    /// No Event that says why; it may come.
+    NoReason,
     /// There is no answer yet.
     Nothing,
     /// Nobody listens any more.
@@ -301,7 +322,7 @@ mod tests {
 
         /// As `POD REASON` or `POD: state`.
         async fn next(&mut self) -> String {
-            let input = tokio::time::timeout(Duration::from_secs(10), self.inputs.recv()).await;
+            let input = tokio::time::timeout(Duration::from_secs(20), self.inputs.recv()).await;
             match input.expect("an input in time") {
                 Some(Input::PodHint(hint)) => format!("{} {}", hint.uid.0, hint.reason),
                 Some(Input::PodHints(hints)) => match hints.state {
@@ -329,7 +350,7 @@ mod tests {
         of.explain("web").await;
         assert_eq!([of.next().await, of.next().await], ["web Killing", "web: Known"]);
         // No second question follows by itself.
-        tokio::time::sleep(2 * SETTLED).await;
+        tokio::time::sleep(LATE + SETTLED).await;
         assert_eq!((of.requests.load(Ordering::Relaxed), of.inputs.len()), (1, 0));
     }
 
@@ -338,7 +359,7 @@ mod tests {
         let mut of = conversation(1, StatusCode::OK, NONE).await;
         of.explain("web").await;
         assert_eq!(of.next().await, "web: Known");
-        assert_eq!((of.requests("failed"), of.requests("ok")), (1, 1));
+        assert_eq!((of.requests("failed"), of.requests("ok")), (1, 2));
     }
 
     #[tokio::test]
@@ -369,11 +390,12 @@ mod tests {
         for n in 0..=PER_MINUTE {
             of.explain(&n.to_string()).await;
         }
+        assert_eq!(of.next().await, "240: 240 questions about its namespace were asked in a minute");
+        // The others were answered once; what would have come later is not asked for.
         for n in 0..PER_MINUTE {
             assert_eq!(of.next().await, format!("{n}: Known"));
         }
-        assert_eq!(of.next().await, "120: 120 pods of its namespace were asked about in a minute");
-        assert_eq!(of.stats.dropped(DropReason::HintRate), 1);
+        assert_eq!(of.stats.dropped(DropReason::HintRate), 1 + u64::from(PER_MINUTE));
         assert_eq!(of.requests.load(Ordering::Relaxed), PER_MINUTE);
     }
 
