@@ -390,7 +390,10 @@ mod tests {
         for n in 0..=PER_MINUTE {
             of.explain(&n.to_string()).await;
         }
-        assert_eq!(of.next().await, "240: 240 questions about its namespace were asked in a minute");
+        assert_eq!(
+            of.next().await,
+            "240: 240 questions about its namespace were asked in a minute"
+        );
         // The others were answered once; what would have come later is not asked for.
         for n in 0..PER_MINUTE {
             assert_eq!(of.next().await, format!("{n}: Known"));
