@@ -136,14 +136,22 @@ impl Hints {
         let mut has_reason = false;
         for event in events.items {
             let Some(hint) = hint(&event, pod, seen) else { continue };
-            let id = (event.metadata.uid.clone().unwrap_or_default(), happened(&event));
-            if self.told.get(&id).is_some() {
-                continue;
-            }
-            self.told.insert(id, ());
-            has_reason |= hint.reason == KILLING;
-            if self.inputs.send(Input::PodHint(hint)).await.is_err() {
-                return Told::ToNobody;
+            let uid = event.metadata.uid.clone().unwrap_or_default();
+            // One that happened again before it was looked at says when it did first.
+            let first = PodHint {
+                at: first_time(&event),
+                ..hint.clone()
+            };
+            for (count, hint) in [(1, first), (happened(&event), hint)] {
+                let id = (uid.clone(), count);
+                if self.told.get(&id).is_some() {
+                    continue;
+                }
+                self.told.insert(id, ());
+                has_reason |= hint.reason == KILLING;
+                if self.inputs.send(Input::PodHint(hint)).await.is_err() {
+                    return Told::ToNobody;
+                }
             }
         }
         let state = if is_cut {
@@ -240,6 +248,13 @@ fn time(event: &Event) -> Option<Wall> {
         .map(|time| time.0);
     let at = exact.chain(whole).max()?;
     u64::try_from(at.as_nanosecond()).ok().map(Wall)
+}
+
+fn first_time(event: &Event) -> Option<Wall> {
+    let exact = event.event_time.as_ref().map(|time| time.0);
+    let at = exact.or(event.first_timestamp.as_ref().map(|time| time.0));
+    let at = at.and_then(|at| u64::try_from(at.as_nanosecond()).ok());
+    at.map(Wall).or_else(|| time(event))
 }
 
 /// `spec.containers{app}`, `spec.initContainers{init}`, `spec.ephemeralContainers{debugger}`.
@@ -354,6 +369,21 @@ mod tests {
         assert_eq!((of.requests.load(Ordering::Relaxed), of.inputs.len()), (1, 0));
     }
 
+    /// Killed twice before anybody asked: each kill is an end's reason.
+    #[tokio::test]
+    async fn a_folded_event_is_told_of_its_first_time_too() {
+        let answer = r#"{"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": [
+            {"metadata": {"name": "a", "uid": "e"}, "involvedObject": {"uid": "web"}, "reason": "Killing", "count": 2,
+             "firstTimestamp": "2026-11-21T10:00:00Z", "lastTimestamp": "2026-11-21T10:20:00Z"}]}"#;
+        let mut of = conversation(0, StatusCode::OK, answer).await;
+        of.explain("web").await;
+        let mut times = Vec::new();
+        while let Some(Input::PodHint(hint)) = of.inputs.recv().await {
+            times.push(hint.at.map(|at| at.0 / 1_000_000_000));
+        }
+        assert_eq!(times, [Some(1_795_255_200), Some(1_795_256_400)]);
+    }
+
     #[tokio::test]
     async fn a_question_that_failed_is_put_again_while_an_end_waits() {
         let mut of = conversation(1, StatusCode::OK, NONE).await;
@@ -409,12 +439,15 @@ mod tests {
             r#"{"metadata": {}, "involvedObject": {}, "firstTimestamp": "2026-11-21T10:00:00Z", "lastTimestamp": "2026-11-21T10:20:00Z", "count": 3}"#,
         );
         assert_eq!(time(&whole), Some(Wall(1_795_256_400_000_000_000)));
+        assert_eq!(first_time(&whole), Some(Wall(1_795_255_200_000_000_000)));
         let series = event(
             r#"{"metadata": {}, "involvedObject": {}, "eventTime": "2026-11-21T10:00:00.000000Z",
                 "series": {"count": 2, "lastObservedTime": "2026-11-21T10:00:01.500000Z"}}"#,
         );
         assert_eq!(time(&series), Some(Wall(1_795_255_201_500_000_000)));
-        assert_eq!(time(&event(r#"{"metadata": {}, "involvedObject": {}}"#)), None);
+        assert_eq!(first_time(&series), Some(Wall(1_795_255_200_000_000_000)));
+        let timeless = event(r#"{"metadata": {}, "involvedObject": {}}"#);
+        assert_eq!((time(&timeless), first_time(&timeless)), (None, None));
     }
 
     #[test]
