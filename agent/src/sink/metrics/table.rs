@@ -161,7 +161,7 @@ pub const KUBERNETES_REQUESTS: Row = Row {
         ("resource", "pods, replicaset, job, namespace, events, clock"),
         ("outcome", "ok, forbidden, failed, skipped"),
     ],
-    about: "What the API server was asked for; a watch counts once, when it begins. Skipped: not asked, for one like it had failed within 30 s. Not there without Kubernetes",
+    about: "What the API server was asked for; a watch counts once, when it begins. Skipped: not asked, for one like it had failed shortly before. Not there without Kubernetes",
 };
 pub const KUBERNETES_EVENTS: Row = Row {
     name: "epitaph.kubernetes.events",
