@@ -173,21 +173,10 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         unclean: row.unclean,
         severity: row.severity,
         sentence: sentence::sentence(case, &finding, traffic),
-        remedy: remedy(case, &finding, traffic),
+        remedy: sentence::remedy(case, &finding, traffic),
         advice: advice::list(case, finding.exit),
         evidence,
     }
-}
-
-/// As [`sentence::remedy`], but nothing is missing where the observation only ended too early.
-fn remedy(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> Option<String> {
-    let remedy = sentence::remedy(case, finding, traffic)?;
-    if finding.why != Why::Unknown(Missing::NoExit(Open::ObservationEnded)) {
-        return Some(remedy);
-    }
-    // A probe's or a hook's remedy may stand beside it.
-    let missing = sentence::lower(table::row(finding.exit, traffic).remedy);
-    Some(remedy.replace(&missing, "let it observe until the process has ended"))
 }
 
 /// Cut before reset before refused: see [`table::TABLE`]. Quiet only where it was observed.

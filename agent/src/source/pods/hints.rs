@@ -116,18 +116,18 @@ impl Hints {
 
     async fn tell(&mut self, waiting: &Waiting) -> Told {
         let pod = &waiting.pod;
-        let is_last = waiting.since.elapsed() >= LAST;
+        let gives_up = waiting.since.elapsed() >= LAST;
         let asked = clock::now();
         let events = match self.ask(pod).await {
             Ok(events) => events,
-            Err(NoAnswer::Failed(_)) if !is_last => return Told::Nothing,
+            Err(NoAnswer::Failed(_)) if !gives_up => return Told::Nothing,
             // The first look had an answer.
             Err(NoAnswer::Refused(_)) if waiting.is_last_look => return self.answer(pod, asked, HintsState::Known).await,
-            Err(NoAnswer::Refused(why) | NoAnswer::Failed(why)) => {
-                return self.answer(pod, asked, HintsState::Unknown { why }).await;
-            }
-            Err(NoAnswer::NotFound) => {
-                let why = "the API server has none (404)".to_owned();
+            Err(none) => {
+                let why = match none {
+                    NoAnswer::NotFound => "the API server has none (404)".to_owned(),
+                    NoAnswer::Refused(why) | NoAnswer::Failed(why) => why,
+                };
                 return self.answer(pod, asked, HintsState::Unknown { why }).await;
             }
         };

@@ -3,7 +3,7 @@
 use super::{actor, hook, kubernetes, lower, refusal_window, seconds, target, were};
 use crate::event::Signal;
 use crate::verdict::advice::cover;
-use crate::verdict::judge::{Blocked, Case, Finding, Why};
+use crate::verdict::judge::{Blocked, Case, Finding, Missing, Open, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
 
@@ -57,6 +57,10 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         // Its end is known, what became of its hook is not.
         (why, Exit::Unknown) if !matches!(why, Why::Unknown(_)) => {
             Some("see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour".to_owned())
+        }
+        // Nothing is missing.
+        (Why::Unknown(Missing::NoExit(Open::ObservationEnded)), _) => {
+            Some("let it observe until the process has ended".to_owned())
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }

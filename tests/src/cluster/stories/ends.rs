@@ -181,39 +181,18 @@ pub const STORIES: &[Story] = &[
             ..one("killed-by-other", &[("app", "killed-by-other")])
         },
     },
-    Story {
-        name: "agent-restarted",
-        what: "the agent is killed and started again between the stop signal and the end",
-        manifest: |name| vec![victim(name, 60, &["handle-for", "30", "0"])],
-        from: From::Ready,
-        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::KillAgent],
-        alone: true,
-        kubelet: None,
-        // It cannot know what it missed, and says so.
-        expected: Expected {
-            verdict: "clean-exit",
-            containers: &[("app", "clean-exit")],
-            spans: &[],
-            sentence: &["code 0", "no stop signal"],
-            ..CLEAN
-        },
-    },
-    Story {
-        name: "agent-replaced",
-        what: "the agent is rolled out between the stop signal and the end: the one that goes leaves the end to the one that comes",
-        manifest: |name| vec![victim(name, 90, &["handle-for", "60", "0"])],
-        from: From::Ready,
-        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::ReplaceAgent],
-        alone: true,
-        kubelet: None,
-        expected: Expected {
-            verdict: "clean-exit",
-            containers: &[("app", "clean-exit")],
-            spans: &[],
-            sentence: &["code 0", "no stop signal"],
-            ..CLEAN
-        },
-    },
+    agent_ends(
+        "agent-restarted",
+        "the agent is killed and started again between the stop signal and the end",
+        |name| vec![victim(name, 60, &["handle-for", "30", "0"])],
+        &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::KillAgent],
+    ),
+    agent_ends(
+        "agent-replaced",
+        "the agent is rolled out between the stop signal and the end: the one that goes leaves the end to the one that comes",
+        |name| vec![victim(name, 90, &["handle-for", "60", "0"])],
+        &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::ReplaceAgent],
+    ),
     Story {
         name: "api-server-stopped",
         what: "the API server is away from just after the request until after the end",
@@ -229,6 +208,31 @@ pub const STORIES: &[Story] = &[
         expected: CLEAN,
     },
 ];
+
+/// The agent ends between the stop signal and the end: the next one cannot know what it missed, and says so.
+const fn agent_ends(
+    name: &'static str,
+    what: &'static str,
+    manifest: fn(&str) -> Vec<serde_json::Value>,
+    acts: &'static [Act],
+) -> Story {
+    Story {
+        acts,
+        alone: true,
+        ..deleted(
+            name,
+            what,
+            manifest,
+            Expected {
+                verdict: "clean-exit",
+                containers: &[("app", "clean-exit")],
+                spans: &[],
+                sentence: &["code 0", "no stop signal"],
+                ..CLEAN
+            },
+        )
+    }
+}
 
 /// Looks for the prey by its name: what a badly written "cleanup" DaemonSet does.
 fn killer(name: &str) -> serde_json::Value {
