@@ -40,6 +40,9 @@ pub struct Config {
 pub trait Env {
     /// None where it is not set or not UTF-8.
     fn get(&self, name: &str) -> Option<String>;
+
+    /// Of all that are set.
+    fn names(&self) -> Vec<String>;
 }
 
 /// The process's own environment.
@@ -50,6 +53,10 @@ impl Env for ProcessEnv {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     fn get(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
+    }
+
+    fn names(&self) -> Vec<String> {
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
     }
 }
 

@@ -5,8 +5,14 @@ use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 
-use super::{Config, KubernetesMode, Secret, parse_duration};
+use super::{Config, Env, KubernetesMode, Secret, parse_duration};
 use crate::sink::otlp::{Compression, Protocol};
+
+/// Of the variables that are ours alone.
+const PREFIX: &str = "EPITAPH_";
+
+/// Names the file (`--config`).
+const FILE_VARIABLE: &str = "EPITAPH_CONFIG";
 
 pub struct Setting {
     /// Dotted path in the file.
@@ -195,6 +201,32 @@ pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, k)| k)
+}
+
+/// Variables that are named as if they were ours and are no setting, with the one that was probably meant.
+pub fn unknown_variables(env: &dyn Env) -> Vec<(String, Option<&'static str>)> {
+    let known = || ALL.iter().flat_map(|setting| setting.env).copied().chain([FILE_VARIABLE]);
+    let mut unknown: Vec<String> = env.names();
+    unknown.retain(|name| name.starts_with(PREFIX) && !is_service_link(name, env) && known().all(|known| known != name));
+    unknown.sort_unstable();
+    unknown
+        .into_iter()
+        .map(|name| {
+            let meant = nearest_of(&name[PREFIX.len()..], known().filter_map(|known| known.strip_prefix(PREFIX)));
+            let meant = meant.and_then(|meant| known().find(|known| known.strip_prefix(PREFIX) == Some(meant)));
+            (name, meant)
+        })
+        .collect()
+}
+
+/// The kubelet sets such variables for each Service of the namespace (`enableServiceLinks`): not by anybody's mistake.
+fn is_service_link(name: &str, env: &dyn Env) -> bool {
+    let is_address = || env.get(name).is_some_and(|value| value.contains("://"));
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT") && is_address()
+        || name.contains("_PORT_") && ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| name.contains(protocol))
 }
 
 /// The first key of a file that no setting has, as a dotted path.

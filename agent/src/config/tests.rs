@@ -13,6 +13,10 @@ impl Env for Vars {
     fn get(&self, name: &str) -> Option<String> {
         self.0.get(name).map(|v| (*v).to_owned())
     }
+
+    fn names(&self) -> Vec<String> {
+        self.0.keys().map(|&name| name.to_owned()).collect()
+    }
 }
 
 fn vars<const N: usize>(vars: [(&'static str, &'static str); N]) -> Vars {
@@ -355,12 +359,43 @@ fn a_person_sends_nothing_without_a_flag() {
 }
 
 #[test]
+fn a_variable_that_is_no_setting_is_named_and_a_services_is_not() {
+    let env = vars([
+        ("EPITAPH_KUBERNETES_EVENT", "false"),
+        ("EPITAPH_ZZZ", "1"),
+        ("EPITAPH_LISTEN_PORT", "9464"),
+        ("EPITAPH_LISTEN", "off"),
+        ("EPITAPH_CONFIG", "epitaph.toml"),
+        ("OTEL_SDK_DISABLED", "true"),
+        // What the kubelet sets for a Service named epitaph with a port named http.
+        ("EPITAPH_SERVICE_HOST", "10.0.0.1"),
+        ("EPITAPH_SERVICE_PORT", "9464"),
+        ("EPITAPH_SERVICE_PORT_HTTP", "9464"),
+        ("EPITAPH_PORT", "tcp://10.0.0.1:9464"),
+        ("EPITAPH_PORT_9464_TCP", "tcp://10.0.0.1:9464"),
+        ("EPITAPH_PORT_9464_TCP_ADDR", "10.0.0.1"),
+        ("EPITAPH_PORT_9464_TCP_PORT", "9464"),
+        ("EPITAPH_PORT_9464_TCP_PROTO", "tcp"),
+    ]);
+    let unknown = settings::unknown_variables(&env);
+    let unknown: Vec<_> = unknown.iter().map(|(name, meant)| (name.as_str(), *meant)).collect();
+    assert_eq!(
+        unknown,
+        [
+            ("EPITAPH_KUBERNETES_EVENT", Some("EPITAPH_KUBERNETES_EVENTS")),
+            ("EPITAPH_LISTEN_PORT", Some("EPITAPH_LISTEN")),
+            ("EPITAPH_ZZZ", None),
+        ]
+    );
+}
+
+#[test]
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Configuration of `epitaph agent` and `epitaph observer`\n\n\
          Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit.\n\n\
          A TOML file (`--config FILE` or `EPITAPH_CONFIG`), the environment over it, flags over both; every key can be given as\n\
-         `--set KEY=VALUE`. An unknown key is an error. `epitaph agent --print-config` shows the effective configuration with\n\
+         `--set KEY=VALUE`. An unknown key is an error, an unknown `EPITAPH_*` variable a warning. `epitaph agent --print-config` shows the effective configuration with\n\
          secrets redacted, and keys without a value as comments at its end. Durations are `10s`, `500ms`, `1m 30s`; a bare\n\
          number is milliseconds.\n\n{}",
         settings::markdown()

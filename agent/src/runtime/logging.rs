@@ -8,7 +8,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::cli::SysExit;
-use crate::config::{Config, LogFormat};
+use crate::config::{Config, Env, LogFormat, settings};
 use crate::sink::own_spans;
 
 use super::RuntimeError;
@@ -42,6 +42,18 @@ pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
         .with(messages.with_filter(filter))
         .init();
     Ok(Logging { spans })
+}
+
+/// No error: whoever names a variable so need not have meant us.
+pub fn warn_of_unknown_variables(env: &dyn Env) {
+    for (name, meant) in settings::unknown_variables(env) {
+        match meant {
+            Some(meant) => tracing::warn!("environment variable {name} is no setting and has no effect; did you mean {meant}?"),
+            None => tracing::warn!(
+                "environment variable {name} is no setting and has no effect; `epitaph agent --print-config` lists the settings"
+            ),
+        }
+    }
 }
 
 impl Logging {

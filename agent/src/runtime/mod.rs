@@ -109,7 +109,7 @@ pub fn agent(args: &cli::AgentArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     if args.print_config {
         return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
     }
-    block_on(observe(config, None, None))
+    block_on(observe(config, env, None, None))
 }
 
 /// `epitaph observer`.
@@ -118,19 +118,19 @@ pub fn observer(args: &cli::ObserverArgs, env: &dyn Env) -> Result<(), RuntimeEr
     if args.print_config {
         return cli::print(&config.to_toml()).map_err(RuntimeError::os("write to standard output"));
     }
-    block_on(observer::run(config))
+    block_on(observer::run(config, env))
 }
 
 /// `epitaph watch`.
 pub fn watch(args: &cli::WatchArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let config = Config::for_person(env, &args.overrides())?;
-    block_on(observe(config, Some(Show::new(&args.show, env)), None))
+    block_on(observe(config, env, Some(Show::new(&args.show, env)), None))
 }
 
 /// `epitaph record FILE`.
 pub fn record(args: &cli::RecordArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let config = Config::for_person(env, &args.overrides())?;
-    block_on(observe(config, Some(Show::new(&args.show, env)), Some(&args.file)))
+    block_on(observe(config, env, Some(Show::new(&args.show, env)), Some(&args.file)))
 }
 
 /// `epitaph replay FILE`.
@@ -165,8 +165,9 @@ fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(
     done
 }
 
-async fn observe(config: Config, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
+async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
     let logging = logging::start(&config)?;
+    logging::warn_of_unknown_variables(env);
     let export = Export::start(&config)?;
     let health = Arc::new(Health::default());
     let server = listen(&config).await?;

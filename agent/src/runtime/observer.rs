@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, Env};
 use crate::event::Boot;
 use crate::observe::election::{Answer, Ask, Election};
 use crate::observe::{Input, Observer, Output, Watch};
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(30);
 /// What the release of the Lease may take at the end.
 const RELEASE: Duration = Duration::from_secs(2);
 
-pub async fn run(mut config: Config) -> Result<(), RuntimeError> {
+pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> {
     let wrong = |message: &str| Err(RuntimeError::new(SysExit::Config, message));
     if config.export.unclean_only {
         return wrong(
@@ -48,6 +48,7 @@ pub async fn run(mut config: Config) -> Result<(), RuntimeError> {
         return wrong("an observer needs the Kubernetes API: run it in a pod with a ServiceAccount, or give --kubeconfig FILE");
     };
     let logging = logging::start(&config)?;
+    logging::warn_of_unknown_variables(env);
     let export = Export::of_observer(&config)?;
     let health = Arc::new(Health::default());
     let server = listen(&config).await?;
