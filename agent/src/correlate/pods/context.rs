@@ -126,7 +126,7 @@ impl Pod {
         let its_request = request
             .as_ref()
             .filter(|request| death.stop.is_none_or(|at| at >= request.earliest));
-        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, death));
+        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, death, missing.as_deref()));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
         let stopped = death.stop.or(death.end).unwrap_or(now);

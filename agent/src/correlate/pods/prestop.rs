@@ -80,7 +80,15 @@ impl Pod {
     }
 
     /// What became of the hook of a container that was asked to stop, or of one that is still to be.
-    pub fn pre_stop(&self, name: &str, runs: &Runs, request: Option<&Request>, death: &Death) -> Option<PreStopRun> {
+    /// `missing`: why nobody waited for the API's last words any longer.
+    pub fn pre_stop(
+        &self,
+        name: &str,
+        runs: &Runs,
+        request: Option<&Request>,
+        death: &Death,
+        missing: Option<&str>,
+    ) -> Option<PreStopRun> {
         let spec = self.spec(name)?;
         let hook = spec.pre_stop.clone()?;
         // Nobody asked: no hook runs for one that ended by itself.
@@ -102,7 +110,7 @@ impl Pod {
         let failed = failed.map(|(_, hint)| hint.message.clone());
         let hintless = self
             .hintless(death)
-            .or_else(|| self.unasked(death))
+            .or_else(|| self.unasked(death, missing))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), death.stop);
         Some(match run {
@@ -128,11 +136,18 @@ impl Pod {
     }
 
     /// Why nobody asked for its Events: a status that tells of the end is what they are asked for at.
-    fn unasked(&self, death: &Death) -> Option<String> {
+    fn unasked(&self, death: &Death, missing: Option<&str>) -> Option<String> {
         let was_told = self.names.get(&death.id).is_some_and(|named| named.reported.is_some());
         let was_asked = |end: Boot| self.hints_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
-        let is_lost = self.gone.is_some() && !was_told && !death.end.is_some_and(was_asked);
-        is_lost.then(|| "its pod was gone before a status told of its end, so nobody asked for its Events".to_owned())
+        if was_told || death.end.is_some_and(was_asked) {
+            return None;
+        }
+        let why = match (&self.gone, missing) {
+            (Some(_), _) => "its pod was gone before a status told of its end",
+            (None, Some(missing)) => missing,
+            (None, None) => return None,
+        };
+        Some(format!("{why}, so nobody asked for its Events"))
     }
 }
 

@@ -264,7 +264,7 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
 
 #[test]
 fn a_hook_whose_end_no_status_told_was_not_asked_about() {
-    for gone in ["+3 gone web", "+1.4 gone web", "+3 gone web unwatched"] {
+    for gone in ["+3 gone web", "+1.4 gone web", "+3 gone web unwatched", "+60 tick"] {
         let told = show(&run(&web(&format!(
             "
         pod web app app.prestop=http
