@@ -11,9 +11,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let only: Option<String> = args.opt_value_from_str("--only")?;
     done(args)?;
     if let Some(part) = only.as_deref()
-        && !["core", "signals", "agents"].contains(&part)
+        && !["core", "signals", "connections", "agents"].contains(&part)
     {
-        bail!("no part `{part}`: core, signals or agents");
+        bail!("no part `{part}`: core, signals, connections or agents");
     }
     if !shell::is_root() {
         bail!("the measurements load probes and make cgroups: they need root");

@@ -32,7 +32,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "demo",
         flags: "[--otlp URL] [--keep] [STORY...]",
-        about: "over forty deaths, played by real processes, explained as they happen; --keep leaves the agent's output in a file (root)",
+        about: "over fifty deaths, played by real processes, explained as they happen; --keep leaves the agent's output in a file (root)",
         run: demo::task,
     },
     Task {
@@ -50,7 +50,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|signals|agents]",
+        flags: "[--only core|signals|connections|agents]",
         about: "what observing costs, against an empty probe and bpftrace, and how fast the core is, as a table (root)",
         run: bench::task,
     },

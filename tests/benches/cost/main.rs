@@ -3,6 +3,7 @@
 //! No number here fails anything: a goal that was missed is marked, and the exit code says only whether it could be measured.
 
 mod agents;
+mod connections;
 mod pure;
 mod signals;
 mod stats;
@@ -20,7 +21,7 @@ fn main() -> anyhow::Result<()> {
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | signals | agents]")?;
+        .context("usage: cost EPITAPH [core | signals | connections | agents]")?;
     let only = args.next();
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
     ensure!(
@@ -34,6 +35,9 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("signals") {
         signals::measure(&epitaph, &mut table)?;
+    }
+    if wanted("connections") {
+        connections::measure(&mut table)?;
     }
     if wanted("agents") {
         agents::measure(&epitaph, &mut table)?;

@@ -16,6 +16,7 @@ use crate::stats::{median, median_of_pairs};
 use crate::table::Table;
 use crate::target::{FILTERED, RECORDED, Target};
 
+const PROBE: &str = "signal_generate";
 /// Kernel-only rounds: each with nothing, the empty program and ours, in turn.
 const ROUNDS: usize = 24;
 /// Rounds with a whole agent and a whole bpftrace, which take seconds to start.
@@ -53,10 +54,10 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     for _ in 0..ROUNDS {
         none.round(&target, || sleep(PAUSE))?;
         {
-            let _kernel = load(true)?;
+            let _kernel = load(PROBE, true)?;
             empty.round(&target, || sleep(PAUSE))?;
         }
-        let mut kernel = load(false)?;
+        let mut kernel = load(PROBE, false)?;
         // Drained in between: what is timed is the probe, not its reader.
         ours.round(&target, || {
             while kernel.drain(|_| {}) > 0 {}
@@ -86,14 +87,15 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     whole(epitaph, &target, table)
 }
 
-fn load(empty: bool) -> anyhow::Result<Kernel> {
+/// With `probe` active.
+pub fn load(probe: &str, empty: bool) -> anyhow::Result<Kernel> {
     let options = Options {
         empty,
         ..Options::default()
     };
     let kernel = Kernel::load(&options)?;
     for (name, state) in kernel.probes() {
-        if name == "signal_generate" && *state != ProbeState::Active {
+        if *name == probe && *state != ProbeState::Active {
             bail!("the probe {name} is {state:?}: there is nothing to measure");
         }
     }
