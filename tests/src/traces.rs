@@ -123,7 +123,7 @@ impl Differs {
     }
 }
 
-fn end(span: &Value) -> u64 {
+pub(crate) fn end(span: &Value) -> u64 {
     span["startTime"].as_u64().unwrap_or(0) + span["duration"].as_u64().unwrap_or(0)
 }
 

@@ -13,6 +13,7 @@ pub mod play;
 pub mod process;
 pub mod rollouts;
 pub mod stories;
+mod told;
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Plays one story on a cluster that is up, and reads in Jaeger what the agent said of it.
+//! Plays one story on a cluster that is up, and waits for what is said of it.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
-use crate::cluster::stories::{Act, Expected, From, NAMESPACE, Story};
+use crate::cluster::stories::{Act, From, NAMESPACE, Story};
+use crate::cluster::told::{differs, differs_in_events, differs_in_place, has_span, outline, roots, told_twice};
 use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
-use crate::traces::tag;
 
 /// An emulated machine that starts many pods at once is slow.
 const READY: Duration = Duration::from_secs(240);
@@ -23,6 +23,8 @@ const OVER: Duration = Duration::from_secs(150);
 const TOLD: Duration = Duration::from_secs(90);
 /// A second trace, or a span that comes later, would have come by then.
 const SETTLED: Duration = Duration::from_secs(4);
+/// Until an Event is posted, a Lease taken over.
+const SOON: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(500);
 
 pub struct Stage {
@@ -78,6 +80,7 @@ impl Stage {
         let pod = Pod {
             name: text(&pod["metadata"]["name"]),
             uid: text(&pod["metadata"]["uid"]),
+            service: story.name.to_owned(),
         };
         if story.from == From::Ready {
             until(READY, &format!("{} to be ready", pod.name), || self.ready(&pod))?;
@@ -177,6 +180,7 @@ impl Stage {
                     .run(&["delete", "pod", &name, "--namespace", deploy::NAMESPACE])
                     .map(drop)
             }),
+            Act::KillObserver => self.kill_observer(),
             Act::StopApiServer(time) => {
                 let mut plane = self.cluster.control_plane()?;
                 plane.stop_api_server()?;
@@ -193,10 +197,12 @@ impl Stage {
             until(OVER, "it to be gone", || Ok(self.gone(pod)?.then_some(())))?;
             sleep(Duration::from_secs(25));
             let traces = self.traces(pod)?;
-            return Ok(if traces.is_empty() {
+            let is_its = |event: &&Value| event["regarding"]["uid"] == pod.uid.as_str();
+            let events = self.events()?.iter().filter(is_its).count();
+            return Ok(if traces.is_empty() && events == 0 {
                 Vec::new()
             } else {
-                vec![format!("{} traces of a pod that opted out", traces.len())]
+                vec![format!("{} traces and {events} Events of a pod that opted out", traces.len())]
             });
         }
         let root = |trace: &Value| roots(trace).iter().any(|root| root["operationName"] == expected.root);
@@ -225,11 +231,71 @@ impl Stage {
         }
         let first = traces.iter().min_by_key(|trace| trace["spans"][0]["startTime"].as_u64());
         let trace = first.context("the trace is gone again")?;
-        problems.extend(differs(expected, trace));
+        problems.extend(differs(expected, trace, pod));
+        if let Some(rule) = expected.replaced {
+            problems.extend(differs_in_place(rule, trace, pod, &self.pods(story.name)?));
+        }
+        let mut of_events = Vec::new();
+        // They are posted beside the trace. Those that must not be there would have come by now.
+        let _ = until(SOON, "the Events", || {
+            of_events = differs_in_events(trace, pod, &self.events()?);
+            Ok(of_events.is_empty().then_some(()))
+        });
+        problems.extend(of_events);
         if !problems.is_empty() {
             problems.push(outline(trace));
         }
         Ok(problems)
+    }
+
+    /// Those that agents posted on pods and workloads of stories.
+    fn events(&self) -> anyhow::Result<Vec<Value>> {
+        let field = "reportingController=epitaph.dev/agent";
+        let args = [
+            "get",
+            "events.v1.events.k8s.io",
+            "--namespace",
+            NAMESPACE,
+            "--field-selector",
+            field,
+            "-o",
+            "json",
+        ];
+        let list = self.kubectl.json(&args)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Of the active one; waits until another, or the same one again, has the Lease.
+    fn kill_observer(&self) -> anyhow::Result<()> {
+        let holder = || -> anyhow::Result<String> {
+            let path = "jsonpath={.spec.holderIdentity}";
+            self.kubectl.run(&[
+                "get",
+                "lease",
+                "epitaph-observer",
+                "--namespace",
+                deploy::NAMESPACE,
+                "-o",
+                path,
+            ])
+        };
+        let before = holder()?;
+        let (pod, _) = before.split_once('_').context("the Lease has no holder of ours")?;
+        let path = "jsonpath={.status.containerStatuses[0].containerID} {.spec.nodeName}";
+        let found = self
+            .kubectl
+            .run(&["get", "pod", pod, "--namespace", deploy::NAMESPACE, "-o", path])?;
+        let (id, node) = found
+            .strip_prefix("containerd://")
+            .and_then(|found| found.split_once(' '))
+            .context("the observer has no container")?;
+        self.cluster
+            .node(node)?
+            .run(&format!("ctr --namespace k8s.io tasks kill --signal SIGKILL {id}"))?;
+        until(SOON, "another observer to be active", || {
+            let now = holder()?;
+            Ok((now != before && !now.is_empty()).then_some(()))
+        })
     }
 
     fn traces(&self, pod: &Pod) -> anyhow::Result<Vec<Value>> {
@@ -357,119 +423,11 @@ impl Stage {
     }
 }
 
-struct Pod {
-    name: String,
-    uid: String,
-}
-
-/// Traces of a pod that is over, besides its own: a line for each that tells of more than a container that had ended before.
-fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
-    let mut earlier = expected.earlier.to_vec();
-    let mut problems = Vec::new();
-    for other in others {
-        let place = match roots(other)[..] {
-            [root] if root["operationName"] == "container.stop" => {
-                let name = tag(root, "k8s.container.name");
-                earlier.iter().position(|earlier| name == *earlier)
-            }
-            _ => None,
-        };
-        match place {
-            Some(place) => drop(earlier.swap_remove(place)),
-            None => problems.push(format!("another trace of the pod:\n{}", outline(other))),
-        }
-    }
-    problems
-}
-
-/// What is not as expected, a line each.
-fn differs(expected: &Expected, trace: &Value) -> Vec<String> {
-    let mut problems = Vec::new();
-    let spans: Vec<&Value> = trace["spans"].as_array().into_iter().flatten().collect();
-    let roots = roots(trace);
-    let [root] = roots[..] else {
-        problems.push(format!("{} roots", roots.len()));
-        return problems;
-    };
-    for span in &spans {
-        if !span["warnings"].is_null() {
-            problems.push(format!("Jaeger warns about {}: {}", span["operationName"], span["warnings"]));
-        }
-    }
-    let ids: Vec<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
-    for span in &spans {
-        let parent = span["references"][0]["spanID"].as_str();
-        if parent.is_some_and(|parent| !ids.contains(&parent)) {
-            problems.push(format!("{} is an orphan", span["operationName"]));
-        }
-    }
-    let mut unique = ids.clone();
-    unique.sort_unstable();
-    unique.dedup();
-    if unique.len() != ids.len() {
-        problems.push("a span twice".to_owned());
-    }
-    let mut same = |what: &str, found: &Value, wanted: &str| {
-        if *found != json!(wanted) {
-            problems.push(format!("{what}: {found}, not {wanted}"));
-        }
-    };
-    same("verdict", &tag(root, "epitaph.verdict"), expected.verdict);
-    same("cause", &tag(root, "epitaph.cause"), expected.cause);
-    let stops: Vec<&&Value> = spans
-        .iter()
-        .filter(|span| span["operationName"] == "container.stop")
-        .collect();
-    for (container, verdict) in expected.containers {
-        let stop = stops.iter().find(|span| tag(span, "k8s.container.name") == *container);
-        let found = stop.map_or(Value::Null, |stop| tag(stop, "epitaph.verdict"));
-        same(&format!("container {container}"), &found, verdict);
-    }
-    if !expected.containers.is_empty() && stops.len() != expected.containers.len() {
-        problems.push(format!("{} container.stop, not {}", stops.len(), expected.containers.len()));
-    }
-    for wanted in expected.spans {
-        if !has_span(trace, wanted) {
-            problems.push(format!("no span {wanted}"));
-        }
-    }
-    for (what, words) in [("sentence", expected.sentence), ("remedy", expected.remedy)] {
-        let said = text(&tag(root, &format!("epitaph.{what}")));
-        for word in words {
-            if !said.contains(word) {
-                problems.push(format!("the {what} lacks `{word}`: {said}"));
-            }
-        }
-    }
-    problems
-}
-
-fn has_span(trace: &Value, name: &str) -> bool {
-    let mut spans = trace["spans"].as_array().into_iter().flatten();
-    spans.any(|span| span["operationName"] == name)
-}
-
-fn roots(trace: &Value) -> Vec<&Value> {
-    let spans = trace["spans"].as_array().into_iter().flatten();
-    spans.filter(|span| span["references"] == json!([])).collect()
-}
-
-/// A trace for a person who must find out what is wrong.
-fn outline(trace: &Value) -> String {
-    let spans = trace["spans"].as_array().into_iter().flatten();
-    let lines = spans.map(|span| {
-        let words = [
-            "k8s.container.name",
-            "epitaph.verdict",
-            "epitaph.cause",
-            "epitaph.sentence",
-            "epitaph.incomplete",
-        ];
-        let words = words.map(|key| tag(span, key)).into_iter().filter(|word| !word.is_null());
-        let words: Vec<String> = words.map(|word| word.to_string()).collect();
-        format!("  {} {} µs {}", span["operationName"], span["duration"], words.join(" "))
-    });
-    format!("{}\n{}", trace["traceID"], lines.collect::<Vec<_>>().join("\n"))
+pub(super) struct Pod {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// `service.name` of its traces, and its workload's name and its Service's where it has them.
+    pub(super) service: String,
 }
 
 pub(super) fn text(value: &Value) -> String {
@@ -496,30 +454,5 @@ pub(super) fn until<T>(
             bail!("waited {} s for {what}", patience.as_secs());
         }
         sleep(STEP);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::stories::CLEAN;
-
-    fn stop(container: &str, references: Value) -> Value {
-        let tags = json!([{"key": "k8s.container.name", "value": container}]);
-        json!({"spans": [{"operationName": "container.stop", "references": references, "tags": tags}]})
-    }
-
-    #[test]
-    fn only_what_had_ended_before_may_have_a_trace_beside_the_pods() {
-        let expected = Expected {
-            earlier: &["first"],
-            ..CLEAN
-        };
-        let told = |others: &[Value]| told_twice(&expected, others).len();
-        assert_eq!(told(&[]), 0);
-        assert_eq!(told(&[stop("first", json!([]))]), 0);
-        assert_eq!(told(&[stop("first", json!([])), stop("first", json!([]))]), 1);
-        assert_eq!(told(&[stop("app", json!([]))]), 1);
-        assert_eq!(told(&[stop("first", json!([{"spanID": "1"}]))]), 1, "no root");
     }
 }

@@ -149,6 +149,11 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         if !row.agrees() {
             problems.push(format!("{rollout}: the agent does not count as the clients do"));
         }
+        // Where the proxy hears at once it is enough.
+        let is_enough = !rollout.late_proxy && rollout.sleep == Sleep::Seconds(ENOUGH);
+        if is_enough && row.clients.iter().sum::<u64>() > 0 {
+            problems.push(format!("{rollout}: clients lost something in spite of a sleep of {ENOUGH} s"));
+        }
         if row.answered == 0 {
             problems.push(format!("{rollout}: the server answered nobody"));
         }

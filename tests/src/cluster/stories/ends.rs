@@ -11,6 +11,7 @@ use crate::cluster::images::{GO_SERVER, VICTIM, VICTIM_STOPPED_BY_QUIT};
 const IGNORED: Expected = Expected {
     sentence: &["SIGTERM", "dropped it", "SIGKILL"],
     remedy: &["SIGTERM"],
+    lasts: &[("SIGTERM → exit", Duration::from_secs(3))],
     ..one("ignored-stop-signal", &[("app", "ignored-stop-signal")])
 };
 
@@ -77,7 +78,10 @@ pub const STORIES: &[Story] = &[
         "slow-within-grace",
         "its handler takes 3 s of a grace of 12 s",
         |name| vec![victim(name, 12, &["handle-for", "3", "0"])],
-        CLEAN,
+        Expected {
+            lasts: &[("SIGTERM → exit", Duration::from_secs(3))],
+            ..CLEAN
+        },
     ),
     deleted(
         "slow-beyond-grace",
@@ -126,7 +130,7 @@ pub const STORIES: &[Story] = &[
         alone: false,
         kubelet: None,
         expected: Expected {
-            sentence: &["SIGTERM", "SIGKILL"],
+            sentence: &["SIGTERM", "SIGKILL", "by force"],
             ..one("force-killed", &[("app", "force-killed")])
         },
     },
@@ -139,7 +143,9 @@ pub const STORIES: &[Story] = &[
         alone: false,
         kubelet: None,
         expected: Expected {
-            sentence: &["SIGTERM", "SIGKILL"],
+            sentence: &["SIGTERM", "SIGKILL", "shortened the grace of 60 s to 2 s"],
+            remedy: &["second delete"],
+            lasts: &[("SIGTERM → exit", Duration::from_secs(4))],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
     },
@@ -177,7 +183,7 @@ pub const STORIES: &[Story] = &[
         expected: Expected {
             cause: "external",
             spans: &[],
-            sentence: &["SIGKILL", "container", "neither its runtime nor itself"],
+            sentence: &["SIGKILL", "killed-from-another-pod-killer", "neither its runtime nor itself"],
             ..one("killed-by-other", &[("app", "killed-by-other")])
         },
     },
@@ -194,6 +200,32 @@ pub const STORIES: &[Story] = &[
         &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::ReplaceAgent],
     ),
     Story {
+        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::ReplaceAgent],
+        alone: true,
+        ..deleted(
+            "agent-replaced-between-two-ends",
+            "the agent is rolled out when one of two containers has ended: one tells that one's end, the next the pod's",
+            |name| {
+                let containers = [
+                    container("quick", &["handle", "0"]),
+                    container("app", &["handle-for", "60", "0"]),
+                ];
+                vec![pod(
+                    name,
+                    json!({"terminationGracePeriodSeconds": 90, "containers": containers}),
+                )]
+            },
+            Expected {
+                verdict: "unknown",
+                containers: &[("app", "clean-exit"), ("quick", "clean")],
+                spans: &[],
+                sentence: &[],
+                whole: false,
+                ..CLEAN
+            },
+        )
+    },
+    Story {
         name: "api-server-stopped",
         what: "the API server is away from just after the request until after the end",
         manifest: |name| vec![victim(name, 20, &["handle-for", "8", "0"])],
@@ -205,7 +237,10 @@ pub const STORIES: &[Story] = &[
         ],
         alone: true,
         kubelet: None,
-        expected: CLEAN,
+        expected: Expected {
+            lasts: &[("SIGTERM → exit", Duration::from_secs(8))],
+            ..CLEAN
+        },
     },
 ];
 
@@ -228,6 +263,7 @@ const fn agent_ends(
                 containers: &[("app", "clean-exit")],
                 spans: &[],
                 sentence: &["code 0", "no stop signal"],
+                whole: false,
                 ..CLEAN
             },
         )

@@ -18,6 +18,7 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             cause: "evicted-api",
+            sentence: &["SIGTERM", "Eviction API"],
             ..CLEAN
         },
     },
@@ -35,6 +36,7 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             cause: "evicted-taint",
+            sentence: &["SIGTERM", "taint"],
             ..CLEAN
         },
     },
@@ -48,6 +50,7 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             cause: "evicted-preempted",
+            sentence: &["SIGTERM", "higher priority"],
             ..CLEAN
         },
     },
@@ -71,6 +74,7 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             cause: "evicted-node-pressure",
+            sentence: &["SIGTERM", "ran out of a resource"],
             ..CLEAN
         },
     },
@@ -91,6 +95,7 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             cause: "deadline",
+            sentence: &["SIGTERM", "activeDeadlineSeconds"],
             ..CLEAN
         },
     },

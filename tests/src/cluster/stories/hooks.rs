@@ -1,5 +1,7 @@
 //! preStop hooks.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::manifest::{exec, pre_stop, victim_with};
@@ -12,6 +14,7 @@ pub const STORIES: &[Story] = &[
         |name| vec![victim_with(name, 12, &["handle", "0"], pre_stop(exec(&["hook", "2", "0"])))],
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
+            lasts: &[("preStop", Duration::from_secs(2))],
             ..CLEAN
         },
     ),
@@ -67,7 +70,30 @@ pub const STORIES: &[Story] = &[
         },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
+            lasts: &[
+                ("preStop", Duration::from_secs(15)),
+                ("SIGTERM → exit", Duration::from_secs(1)),
+            ],
+            sentence: &["SIGTERM", "preStop", "of the grace of 20 s"],
             ..CLEAN
+        },
+    ),
+    deleted(
+        "prestop-leaves-the-minimum",
+        "grace 10, preStop 9: the kubelet gives the server two seconds, or what is left on a slow machine; it needs one",
+        |name| {
+            vec![victim_with(
+                name,
+                10,
+                &["handle-for", "1", "0"],
+                pre_stop(exec(&["hook", "9", "0"])),
+            )]
+        },
+        Expected {
+            spans: &["preStop", "SIGTERM → exit"],
+            sentence: &["SIGTERM", "preStop", "of the grace of 10 s"],
+            advice: &["grace-longer", "only the kubelet's minimum of two seconds"],
+            ..one("clean|prestop-overran", &[("app", "clean|prestop-overran")])
         },
     ),
     deleted(
@@ -100,6 +126,7 @@ pub const STORIES: &[Story] = &[
         },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
+            lasts: &[("preStop", Duration::from_secs(2))],
             ..CLEAN
         },
     ),

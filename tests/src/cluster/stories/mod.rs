@@ -82,6 +82,8 @@ pub enum Act {
     KillAgent,
     /// The agent's pod is deleted, as in a rollout of the DaemonSet, which makes the next.
     ReplaceAgent,
+    /// The active observer's process is killed, and another takes over.
+    KillObserver,
     /// Nobody can reach the API server for so long.
     StopApiServer(Duration),
 }
@@ -90,19 +92,27 @@ pub enum Act {
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub root: &'static str,
-    /// Of the root.
+    /// Of the root. `a|b`: either, where it depends on how slow the machine is.
     pub verdict: &'static str,
     pub cause: &'static str,
     /// Of each `container.stop`, by the container's name.
     pub containers: &'static [(&'static str, &'static str)],
-    /// Containers that may end before the pod's end, each once and with a trace of its own.
+    /// Containers that end before the pod's end, each once and with a trace of its own.
     pub earlier: &'static [&'static str],
     /// Spans that must be there besides.
     pub spans: &'static [&'static str],
+    /// Spans and how long they last at least.
+    pub lasts: &'static [(&'static str, Duration)],
     /// Words of the root's sentence.
     pub sentence: &'static [&'static str],
     /// Words of its remedy; there must be one where this is not empty.
     pub remedy: &'static [&'static str],
+    /// Words of its advice.
+    pub advice: &'static [&'static str],
+    /// Another pod took its place, as this rule has it, and its Service's endpoint went.
+    pub replaced: Option<&'static str>,
+    /// Nothing of it may be told as incomplete, or as not seen.
+    pub whole: bool,
 }
 
 /// A pod's end, asked for and clean.
@@ -113,8 +123,12 @@ pub(crate) const CLEAN: Expected = Expected {
     containers: &[("app", "clean")],
     earlier: &[],
     spans: &["SIGTERM → exit"],
+    lasts: &[],
     sentence: &["SIGTERM"],
     remedy: &[],
+    advice: &[],
+    replaced: None,
+    whole: true,
 };
 
 /// One container, `app`, of which the pod's verdict is.

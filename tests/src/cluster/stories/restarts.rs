@@ -59,6 +59,8 @@ pub const STORIES: &[Story] = &[
         &[Act::UntilRestarted],
         Expected {
             cause: "liveness",
+            sentence: &["SIGTERM", "liveness probe failed"],
+            remedy: &["livenessProbe"],
             ..RESTARTED
         },
     ),
@@ -70,7 +72,7 @@ pub const STORIES: &[Story] = &[
         Expected {
             cause: "startup",
             verdict: "ignored-stop-signal",
-            sentence: &["SIGTERM", "SIGKILL"],
+            sentence: &["SIGTERM", "SIGKILL", "startup probe failed"],
             ..RESTARTED
         },
     ),

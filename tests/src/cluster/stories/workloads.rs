@@ -1,33 +1,62 @@
 //! Pods of workloads behind a Service: what replaces them, and when their endpoint goes.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use super::manifest::{merge, victim_with};
-use super::{CLEAN, Expected, NAMESPACE, Story, deleted};
+use super::manifest::{merge, victim, victim_with};
+use super::{Act, CLEAN, Expected, NAMESPACE, Story, deleted, one};
 
-const REPLACED: Expected = Expected {
-    spans: &["SIGTERM → exit", "endpoint.removal", "replacement"],
-    ..CLEAN
-};
+const fn replaced(rule: &'static str) -> Expected {
+    Expected {
+        spans: &["SIGTERM → exit", "endpoint.removal", "replacement"],
+        replaced: Some(rule),
+        ..CLEAN
+    }
+}
 
 pub const STORIES: &[Story] = &[
     deleted(
         "replaced-in-a-deployment",
         "a ReplicaSet makes the next pod as soon as this one is deleted",
         |name| served(name, "Deployment", json!({"replicas": 1})),
-        REPLACED,
+        replaced("next-of-replica-set"),
     ),
     deleted(
         "replaced-in-a-statefulset",
         "a StatefulSet makes the next pod, of the same name, once this one is gone",
         |name| served(name, "StatefulSet", json!({"replicas": 1, "serviceName": name})),
-        REPLACED,
+        replaced("name-in-stateful-set"),
     ),
     deleted(
         "replaced-in-a-daemonset",
         "a DaemonSet makes the next pod on the same node",
         |name| served(name, "DaemonSet", json!({})),
-        REPLACED,
+        replaced("node-of-daemon-set"),
+    ),
+    Story {
+        acts: &[Act::Delete(None), Act::KillObserver],
+        alone: true,
+        ..deleted(
+            "observer-killed",
+            "the active observer is killed while the pod ends: what it had begun is not told, and nothing is told twice",
+            |name| served(name, "Deployment", json!({"replicas": 1})),
+            CLEAN,
+        )
+    },
+    deleted(
+        "deaf-in-a-deployment",
+        "PID 1 has no handler for SIGTERM: the Deployment hears of it, too",
+        |name| {
+            let pod = victim(name, 4, &["idle"]);
+            vec![workload(name, "Deployment", &pod, json!({"replicas": 1}))]
+        },
+        Expected {
+            sentence: &["no handler", "dropped it", "SIGKILL"],
+            remedy: &["SIGTERM"],
+            lasts: &[("SIGTERM → exit", Duration::from_secs(3))],
+            ..one("ignored-stop-signal", &[("app", "ignored-stop-signal")])
+        },
     ),
 ];
 
@@ -40,13 +69,8 @@ pub fn served(name: &str, kind: &str, more: Value) -> Vec<Value> {
     let pod = victim_with(name, 12, &["serve", "drain", "0.0.0.0:8080"], server);
     let labels = json!({"story": name});
     let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": labels});
-    let mut spec = json!({
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
-    });
-    merge(&mut spec, more);
     vec![
-        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}),
+        workload(name, kind, &pod, more),
         json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -54,4 +78,19 @@ pub fn served(name: &str, kind: &str, more: Value) -> Vec<Value> {
             "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
         }),
     ]
+}
+
+fn workload(name: &str, kind: &str, pod: &Value, more: Value) -> Value {
+    let labels = json!({"story": name});
+    let mut spec = json!({
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
+    });
+    merge(&mut spec, more);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": spec,
+    })
 }

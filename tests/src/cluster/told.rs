@@ -1,0 +1,311 @@
+//! What Jaeger and the API server show of a story's pod, held against what must be said of it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::play::{Pod, text};
+use super::stories::{Expected, NAMESPACE};
+use crate::traces::{end, tag};
+
+/// Traces of a pod that is over, besides its own: a line for each that tells of more than a container that had ended before.
+pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
+    let mut earlier = expected.earlier.to_vec();
+    let mut problems = Vec::new();
+    for other in others {
+        let place = match roots(other)[..] {
+            [root] if root["operationName"] == "container.stop" => {
+                let name = tag(root, "k8s.container.name");
+                earlier.iter().position(|earlier| name == *earlier)
+            }
+            _ => None,
+        };
+        match place {
+            Some(place) => drop(earlier.swap_remove(place)),
+            None => problems.push(format!("another trace of the pod:\n{}", outline(other))),
+        }
+    }
+    problems.extend(
+        earlier
+            .iter()
+            .map(|name| format!("no trace of {name}, which had ended before")),
+    );
+    problems
+}
+
+/// What is not as expected, a line each.
+pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<String> {
+    let mut problems = Vec::new();
+    let spans: Vec<&Value> = trace["spans"].as_array().into_iter().flatten().collect();
+    let roots = roots(trace);
+    let [root] = roots[..] else {
+        problems.push(format!("{} roots", roots.len()));
+        return problems;
+    };
+    problems.extend(misplaced(expected, &spans));
+    problems.extend(spans.iter().filter_map(|span| of_another(trace, span, pod)));
+    let mut same = |what: &str, found: &Value, wanted: &str| {
+        if !wanted.split('|').any(|wanted| *found == json!(wanted)) {
+            problems.push(format!("{what}: {found}, not {wanted}"));
+        }
+    };
+    same("verdict", &tag(root, "epitaph.verdict"), expected.verdict);
+    same("cause", &tag(root, "epitaph.cause"), expected.cause);
+    let stops: Vec<&&Value> = spans
+        .iter()
+        .filter(|span| span["operationName"] == "container.stop")
+        .collect();
+    for stop in &stops {
+        same(
+            &format!("cause of {}", name(stop)),
+            &tag(stop, "epitaph.cause"),
+            expected.cause,
+        );
+    }
+    for (container, verdict) in expected.containers {
+        let stop = stops.iter().find(|span| tag(span, "k8s.container.name") == *container);
+        let found = stop.map_or(Value::Null, |stop| tag(stop, "epitaph.verdict"));
+        same(&format!("container {container}"), &found, verdict);
+    }
+    if !expected.containers.is_empty() && stops.len() != expected.containers.len() {
+        problems.push(format!("{} container.stop, not {}", stops.len(), expected.containers.len()));
+    }
+    for wanted in expected.spans {
+        if !has_span(trace, wanted) {
+            problems.push(format!("no span {wanted}"));
+        }
+    }
+    for (wanted, least) in expected.lasts {
+        let of_it = spans.iter().filter(|span| span["operationName"] == *wanted);
+        let longest = of_it.filter_map(|span| span["duration"].as_u64()).max().unwrap_or(0);
+        if Duration::from_micros(longest) < *least {
+            problems.push(format!("{wanted} lasts {longest} µs, less than {least:?}"));
+        }
+    }
+    let about = [
+        ("sentence", expected.sentence),
+        ("remedy", expected.remedy),
+        ("advice", expected.advice),
+    ];
+    for (what, words) in about {
+        let said = text(&tag(root, &format!("epitaph.{what}")));
+        for word in words {
+            if !said.contains(word) {
+                problems.push(format!("the {what} lacks `{word}`: {said}"));
+            }
+        }
+    }
+    if expected.whole {
+        for gap in ["epitaph.incomplete", "epitaph.containers_unseen"] {
+            if !tag(root, gap).is_null() {
+                problems.push(format!("{gap}: {}", tag(root, gap)));
+            }
+        }
+    }
+    problems
+}
+
+/// Spans that stand where they must not, or are not what a span of a trace must be.
+fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (place, span) in spans.iter().enumerate() {
+        let name = name(span);
+        if !span["warnings"].is_null() {
+            problems.push(format!("Jaeger warns about {name}: {}", span["warnings"]));
+        }
+        if spans[..place].iter().any(|other| other["spanID"] == span["spanID"]) {
+            problems.push(format!("{name} twice"));
+        }
+        let is_told = |unclean: &Value| if *unclean == true { json!(true) } else { Value::Null };
+        let unclean = tag(span, "epitaph.unclean");
+        if !unclean.is_null() && tag(span, "error") != is_told(&unclean) {
+            problems.push(format!("{name}: unclean {unclean}, error {}", tag(span, "error")));
+        }
+        // Nobody connects to the victims but the kubelet, where a story does not ask for clients.
+        if name.ends_with(" connections") && !expected.spans.contains(&name) {
+            problems.push(format!("{name} of nobody: {}", span["tags"]));
+        }
+        let Some(parent) = span["references"][0]["spanID"].as_str() else {
+            if name != expected.root {
+                problems.push(format!("{name} is a root"));
+            }
+            continue;
+        };
+        let Some(parent) = spans.iter().find(|other| other["spanID"] == parent) else {
+            problems.push(format!("{name} is an orphan"));
+            continue;
+        };
+        let (wanted, within) = match name {
+            // Words of the observer, which come later.
+            "endpoint.removal" | "replacement" => ("pod.termination", false),
+            "container.stop" => ("pod.termination", true),
+            _ => ("container.stop", true),
+        };
+        if self::name(parent) != wanted {
+            problems.push(format!("{name} is below {}, not {wanted}", self::name(parent)));
+        }
+        // Jaeger rounds start and duration down to microseconds, each.
+        let is_within = span["startTime"].as_u64() >= parent["startTime"].as_u64() && end(span) <= end(parent) + 1;
+        if within && !is_within {
+            problems.push(format!("{name} is not within {wanted}"));
+        }
+    }
+    problems
+}
+
+/// Where the span's resource is not the pod's.
+fn of_another(trace: &Value, span: &Value, pod: &Pod) -> Option<String> {
+    let process = &trace["processes"][span["processID"].as_str().unwrap_or_default()];
+    let is_its = tag(process, "k8s.pod.name") == pod.name
+        && tag(process, "k8s.pod.uid") == pod.uid
+        && tag(process, "k8s.namespace.name") == NAMESPACE
+        && !tag(process, "k8s.node.name").is_null()
+        && process["serviceName"] == pod.service;
+    (!is_its).then(|| format!("{} is of {process}", name(span)))
+}
+
+/// Where the observer's spans do not say what took the pod's place, or which Service it left. `now`: the story's pods.
+pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Value]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let find = |wanted: &str| {
+        let mut spans = trace["spans"].as_array().into_iter().flatten();
+        spans.find(|span| name(span) == wanted).unwrap_or(&Value::Null)
+    };
+    let (root, replacement, removal) = (find("pod.termination"), find("replacement"), find("endpoint.removal"));
+    let mut same = |what: &str, found: Value, wanted: Value| {
+        if found != wanted {
+            problems.push(format!("{what}: {found}, not {wanted}"));
+        }
+    };
+    let next = now.iter().find(|next| next["metadata"]["uid"] != pod.uid.as_str());
+    let next = next.map_or(Value::Null, |next| next["metadata"]["uid"].clone());
+    same("the replacement", tag(replacement, "epitaph.replacement.pod.uid"), next);
+    same("its rule", tag(replacement, "epitaph.replacement.rule"), json!(rule));
+    same("it became ready", tag(replacement, "epitaph.replacement.ready"), json!(true));
+    same("the Service", tag(removal, "k8s.service.name"), json!(pod.service));
+    // Only a ReplicaSet makes the next one before this one is gone.
+    let early = replacement["startTime"].as_u64() < Some(end(root));
+    same(
+        "it was made before the end",
+        json!(early),
+        json!(rule == "next-of-replica-set"),
+    );
+    let begun = removal["startTime"].as_u64() < Some(end(root));
+    same("the endpoint was terminating before the end", json!(begun), json!(true));
+    problems
+}
+
+/// Which of the agent's own Events are not there for this trace, or are and must not be. `all`: of `events.k8s.io`.
+pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<String> {
+    let [root] = roots(trace)[..] else {
+        return vec!["no root".to_owned()];
+    };
+    let of = |kind: &str, name: &str, reason: &str| {
+        all.iter().find(|event| {
+            let regarding = &event["regarding"];
+            let is_pods = kind != "Pod" || regarding["uid"] == pod.uid.as_str();
+            event["reason"] == reason && regarding["kind"] == kind && regarding["name"] == name && is_pods
+        })
+    };
+    let spans = || trace["spans"].as_array().into_iter().flatten();
+    let has_ignored = |span: &Value| {
+        let logs = span["logs"].as_array().into_iter().flatten();
+        let mut fields = logs.flat_map(|log| log["fields"].as_array().into_iter().flatten());
+        fields.any(|field| field["value"] == "stop-signal-ignored")
+    };
+    let wanted = [
+        ("UncleanTermination", tag(root, "epitaph.unclean") == true),
+        ("StopSignalIgnored", spans().any(has_ignored)),
+    ];
+    let process = &trace["processes"][root["processID"].as_str().unwrap_or_default()];
+    let kind = text(&tag(process, "epitaph.workload.kind"));
+    let mut regarded = vec![("Pod", pod.name.as_str())];
+    if kind != "Pod" {
+        regarded.push((&kind, &pod.service));
+    }
+    let mut problems = Vec::new();
+    for (kind, name) in regarded {
+        for (reason, wanted) in wanted {
+            let event = of(kind, name, reason);
+            if event.is_some() != wanted {
+                problems.push(format!("Event {reason} of {kind} {name}: {event:?}"));
+            }
+        }
+        let [unclean, early] = wanted.map(|(reason, _)| of(kind, name, reason));
+        let sentence = text(&tag(root, "epitaph.sentence"));
+        // A container's that crashes again and again has the words of its last crash.
+        let is_told = |event: &Value| text(&event["note"]).contains(&sentence);
+        if let Some(event) = unclean
+            && self::name(root) == "pod.termination"
+            && !is_told(event)
+        {
+            problems.push(format!("Event of {kind} {name}: {}, not {sentence}", event["note"]));
+        }
+        // Whole seconds of the API server's clock.
+        let made = |event: Option<&Value>| event.map(|event| text(&event["metadata"]["creationTimestamp"]));
+        if early.is_some() && unclean.is_some() && made(early) >= made(unclean) {
+            problems.push(format!(
+                "StopSignalIgnored of {kind} {name} came with the end: {:?}",
+                made(early)
+            ));
+        }
+    }
+    problems
+}
+
+fn name(span: &Value) -> &str {
+    span["operationName"].as_str().unwrap_or_default()
+}
+
+pub(super) fn has_span(trace: &Value, name: &str) -> bool {
+    let mut spans = trace["spans"].as_array().into_iter().flatten();
+    spans.any(|span| span["operationName"] == name)
+}
+
+pub(super) fn roots(trace: &Value) -> Vec<&Value> {
+    let spans = trace["spans"].as_array().into_iter().flatten();
+    spans.filter(|span| span["references"] == json!([])).collect()
+}
+
+/// A trace for a person who must find out what is wrong.
+pub(super) fn outline(trace: &Value) -> String {
+    let spans = trace["spans"].as_array().into_iter().flatten();
+    let lines = spans.map(|span| {
+        let words = [
+            "k8s.container.name",
+            "epitaph.verdict",
+            "epitaph.cause",
+            "epitaph.sentence",
+            "epitaph.incomplete",
+        ];
+        let words = words.map(|key| tag(span, key)).into_iter().filter(|word| !word.is_null());
+        let words: Vec<String> = words.map(|word| word.to_string()).collect();
+        format!("  {} {} µs {}", span["operationName"], span["duration"], words.join(" "))
+    });
+    format!("{}\n{}", trace["traceID"], lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::stories::CLEAN;
+
+    fn stop(container: &str, references: Value) -> Value {
+        let tags = json!([{"key": "k8s.container.name", "value": container}]);
+        json!({"spans": [{"operationName": "container.stop", "references": references, "tags": tags}]})
+    }
+
+    #[test]
+    fn what_had_ended_before_has_a_trace_beside_the_pods_and_nothing_else_has() {
+        let expected = Expected {
+            earlier: &["first"],
+            ..CLEAN
+        };
+        let told = |others: &[Value]| told_twice(&expected, others).len();
+        assert_eq!(told(&[]), 1);
+        assert_eq!(told(&[stop("first", json!([]))]), 0);
+        assert_eq!(told(&[stop("first", json!([])), stop("first", json!([]))]), 1);
+        assert_eq!(told(&[stop("first", json!([])), stop("app", json!([]))]), 1);
+        assert_eq!(told(&[stop("first", json!([{"spanID": "1"}]))]), 2, "no root");
+    }
+}
