@@ -295,6 +295,91 @@ mod tests {
         json!({"spans": [{"operationName": "container.stop", "references": references, "tags": tags}]})
     }
 
+    fn span(name: &str, id: &str, parent: Option<&str>, [start, end]: [u64; 2], tags: Value) -> Value {
+        let references = parent.map_or(json!([]), |parent| json!([{"spanID": parent}]));
+        let tags: Vec<Value> = tags
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| json!({"key": key, "value": value}))
+            .collect();
+        json!({
+            "operationName": name,
+            "spanID": id,
+            "references": references,
+            "startTime": start,
+            "duration": end - start,
+            "tags": tags,
+        })
+    }
+
+    #[test]
+    fn each_span_has_its_place() {
+        let root = || span("pod.termination", "1", None, [10, 90], json!({}));
+        let stop = |parent, times, tags| span("container.stop", "2", Some(parent), times, tags);
+        let wrong = |spans: &[Value]| misplaced(&CLEAN, &spans.iter().collect::<Vec<_>>());
+        assert_eq!(
+            wrong(&[root(), stop("1", [20, 90], json!({"epitaph.unclean": false}))]),
+            [""; 0]
+        );
+        assert_eq!(
+            wrong(&[root(), stop("3", [20, 90], json!({}))]),
+            ["container.stop is an orphan"]
+        );
+        assert_eq!(
+            wrong(&[root(), stop("1", [20, 99], json!({}))]),
+            ["container.stop is not within pod.termination"]
+        );
+        assert_eq!(
+            wrong(&[root(), stop("1", [20, 90], json!({"epitaph.unclean": true}))]),
+            ["container.stop: unclean true, error null"]
+        );
+        assert_eq!(
+            wrong(&[root(), span("preStop", "2", Some("1"), [20, 30], json!({}))]),
+            ["preStop is below pod.termination, not container.stop"]
+        );
+        assert_eq!(wrong(&[root(), root()]), ["pod.termination twice"]);
+        assert_eq!(wrong(&[stop("", [20, 90], json!({}))]), ["container.stop is an orphan"]);
+    }
+
+    #[test]
+    fn an_event_that_is_not_there_is_missed_and_one_too_many_is_noticed() {
+        let pod = Pod {
+            name: "web-1".to_owned(),
+            uid: "u".to_owned(),
+            service: "web".to_owned(),
+        };
+        let trace = |unclean: bool| {
+            let tags = json!({"epitaph.unclean": unclean, "epitaph.sentence": "it died"});
+            let mut root = span("pod.termination", "1", None, [10, 90], tags);
+            root["processID"] = json!("p");
+            let kind = json!([{"key": "epitaph.workload.kind", "value": "Deployment"}]);
+            json!({"spans": [root], "processes": {"p": {"tags": kind}}})
+        };
+        let event = |kind: &str, name: &str, uid: &str, note: &str| {
+            json!({
+                "reason": "UncleanTermination",
+                "regarding": {"kind": kind, "name": name, "uid": uid},
+                "note": note,
+            })
+        };
+        let both = [
+            event("Pod", "web-1", "u", "it died"),
+            event("Deployment", "web", "d", "pod `web-1`: it died"),
+        ];
+        let wrong = |unclean, events: &[Value]| differs_in_events(&trace(unclean), &pod, events).len();
+        assert_eq!(wrong(true, &both), 0);
+        assert_eq!(wrong(true, &both[..1]), 1, "the workload hears nothing");
+        assert_eq!(
+            wrong(true, &[event("Pod", "web-1", "v", "it died")]),
+            2,
+            "another pod of the name"
+        );
+        assert_eq!(wrong(true, &[event("Pod", "web-1", "u", "it lives"), both[1].clone()]), 1);
+        assert_eq!(wrong(false, &both), 2);
+        assert_eq!(wrong(false, &[]), 0);
+    }
+
     #[test]
     fn what_had_ended_before_has_a_trace_beside_the_pods_and_nothing_else_has() {
         let expected = Expected {
