@@ -54,6 +54,7 @@ fn deleted() -> Asked {
     Asked {
         cause: Cause::Deleted,
         evidence: "deletionTimestamp".into(),
+        detail: None,
     }
 }
 
@@ -109,6 +110,7 @@ pub fn restarted(cgroup: u64) -> Termination {
             asked: Some(Asked {
                 cause: Cause::Liveness,
                 evidence: "Event Killing: Container app failed liveness probe, will be restarted".into(),
+                detail: None,
             }),
             ..context("app", ContainerKind::Main)
         },
@@ -238,6 +240,7 @@ pub fn evicted(cgroup: u64, hook: PreStop) -> PodTermination {
     };
     let mut t = in_pod(clean(cgroup), context);
     t.verdict.cause = Cause::EvictedNodePressure;
+        detail: None,
     t.verdict.exit = Exit::Clean;
     PodTermination {
         pod,
@@ -303,6 +306,7 @@ pub fn hostile(text: &str) -> PodTermination {
         }
         t.kubernetes = Some(Arc::new(context));
     }
+        detail: None,
     p.verdict.sentence = text.into();
     p.verdict.remedy = Some(text.into());
     p.verdict.advice[0].text = text.into();

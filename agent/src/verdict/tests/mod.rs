@@ -99,6 +99,7 @@ pub fn death() -> Death {
             asked: Some(Asked {
                 cause: Cause::Deleted,
                 evidence: "deletionTimestamp".into(),
+                detail: None,
             }),
             request: Some(Request {
                 earliest: at(-0.9),

@@ -44,6 +44,17 @@ fn check(script: &str, expect: Expect) {
 }
 
 /// Feeds a script in its own order with a tick each fifth of a second, and then for three minutes.
+/// The sentences of the ends.
+fn check_sentences(script: &str, expect: Expect) {
+    let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
+        Output::Terminated(of) | Output::Stuck(of) => Some(of.verdict),
+        Output::PodTerminated(pod) => Some(pod.verdict),
+        _ => None,
+    });
+    let lines: Vec<String> = verdicts.map(|v| format!("{}\n", v.sentence)).collect();
+    expect.assert_eq(&lines.concat());
+}
+
 fn run(script: &str) -> Vec<(Boot, Output)> {
     let mut correlator = Correlator::new(Limits::default());
     let mut out = Vec::new();

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check, web};
+use super::{check, check_sentences, web};
 
 #[test]
 fn a_crash_is_told_with_its_container() {
@@ -52,6 +52,67 @@ fn a_restart_that_no_event_explains() {
         expect![[r#"
             +4.400 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
               grace 30 s, reported 0 Completed
+        "#]],
+    );
+}
+
+/// The kubelet stops it with this Event, and starts it again.
+fn restarted_with(message: &str) -> String {
+    web(&format!(
+        "
+        +1 hint web app Killing {message}
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +1.4 exit main 0
+        +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        "
+    ))
+}
+
+#[test]
+fn a_restart_for_a_changed_definition() {
+    let script = restarted_with("Container app definition changed, will be restarted");
+    check(
+        &script,
+        expect![[r#"
+            +4.400 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
+              Restart: Event Killing: Container app definition changed, will be restarted, grace 30 s, reported 0 Completed
+        "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: its definition changed
+        "#]],
+    );
+}
+
+#[test]
+fn a_restart_for_a_resize() {
+    let script = restarted_with("Container app resize requires restart");
+    check(
+        &script,
+        expect![[r#"
+            +4.400 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
+              Restart: Event Killing: Container app resize requires restart, grace 30 s, reported 0 Completed
+        "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: a resize of its resources requires that
+        "#]],
+    );
+}
+
+/// The message of any stop names the container.
+#[test]
+fn the_name_of_a_container_is_no_reason() {
+    let script = restarted_with("Stopping container resize");
+    check_sentences(
+        &script,
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it, and no evidence names why
         "#]],
     );
 }
