@@ -250,7 +250,14 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
         cluster_name: Some("staging".into()),
         ..Options::default()
     };
-    let own = [clean(1), ignored(2), oom(3), frozen, fixtures::restarted(4)];
+    let own = [
+        clean(1),
+        ignored(2),
+        oom(3),
+        frozen,
+        fixtures::restarted(4),
+        fixtures::killed_by_a_pod(5),
+    ];
     let mut traces: Vec<Trace> = own.iter().map(|t| trace(t, &observation(), &cluster)).collect();
     let mut whole = vec![
         fixtures::pod(5),

@@ -125,6 +125,7 @@ fn runtime() -> Actor {
         parent: Pid(700),
         parent_comm: Comm::new("containerd-shim"),
         place: Attribution::Host,
+        pod: None,
         role: Role::Runtime,
     }
 }

@@ -9,6 +9,7 @@ mod overlaps;
 mod places;
 mod properties;
 mod restarts;
+mod senders;
 mod sockets;
 
 use std::fmt::Write;
@@ -43,7 +44,6 @@ fn check(script: &str, expect: Expect) {
     expect.assert_eq(&show(&run(script)));
 }
 
-/// Feeds a script in its own order with a tick each fifth of a second, and then for three minutes.
 /// The sentences of the ends.
 fn check_sentences(script: &str, expect: Expect) {
     let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
@@ -55,6 +55,7 @@ fn check_sentences(script: &str, expect: Expect) {
     expect.assert_eq(&lines.concat());
 }
 
+/// Feeds a script in its own order with a tick each fifth of a second, and then for three minutes.
 fn run(script: &str) -> Vec<(Boot, Output)> {
     let mut correlator = Correlator::new(Limits::default());
     let mut out = Vec::new();

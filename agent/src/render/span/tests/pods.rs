@@ -272,3 +272,24 @@ fn texts_of_others_are_bounded_and_harmless() {
     let incomplete = value(key::INCOMPLETE).expect("it is said");
     assert!(incomplete.len() < 600 && !incomplete.contains('\u{1b}'), "{incomplete}");
 }
+
+#[test]
+fn the_pod_of_a_killer_is_named() {
+    let told = trace(&pods::killed_by_a_pod(8), &observation(), &Options::default());
+    let of = |key: &str| {
+        let found = told.spans[0].attributes.iter().find(|a| a.key.as_str() == key);
+        found.map(|a| a.value.to_string()).unwrap_or_default()
+    };
+    for [pod, container] in [
+        [key::STOP_SENDER_POD, key::STOP_SENDER_CONTAINER],
+        [key::KILL_SENDER_POD, key::KILL_SENDER_CONTAINER],
+    ] {
+        assert_eq!([of(pod), of(container)], ["shop/killer", "cron"]);
+    }
+    let line = serde_json::to_value(json::termination(&pods::killed_by_a_pod(8), &observation())).expect("an object");
+    let expected = serde_json::json!({"namespace": "shop", "name": "killer", "container": "cron"});
+    assert_eq!(
+        (&line["stop"]["sender"]["pod"], &line["kill"]["sender"]["pod"]),
+        (&expected, &expected)
+    );
+}
