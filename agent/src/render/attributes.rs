@@ -201,6 +201,7 @@ table! {
     REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "It became ready; else the span ends with it, or ten minutes after its creation."
     WATCH_GAP "epitaph.watch.gap" Span Double "s" "The watch was interrupted: of the span, its begin or end may be so much later than what it tells, of an event that one; absent where it was not."
 
+    ENDED_BEFORE_BEGIN "epitaph.ended_before_begin" Span Double "s" "By what was told it ended so much before it began, and is shown without a length: one of the two times is known to a second only, or by another clock; absent where they agree."
     LOST "epitaph.lost" Span Strings "" "Kernel records lost while this went on, `<kind>=<count>`; absent where none was."
     OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Facts counted but not kept, over the cap of one timeline."
     LATE_START "epitaph.late_start" Span Bool "" "It ran already when observation began: a stop signal may have come before."
