@@ -44,6 +44,23 @@ pub struct Asked {
     /// What says so: `deletionTimestamp`, `DisruptionTarget=EvictionByEvictionAPI`, `status.reason=Evicted`,
     /// `Event Killing: …`.
     pub evidence: String,
+    pub detail: Option<Detail>,
+}
+
+/// What the evidence says beyond the cause. Messages are bounded to 256 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Of [`Cause::Restart`].
+    DefinitionChanged,
+    ResizeRequiresRestart,
+    /// Of [`Cause::Deleted`]: pod garbage collection did it.
+    PodGc {
+        message: String,
+    },
+    /// Of [`Cause::EvictedNodePressure`]: which resource, and who used it.
+    OutOfResource {
+        message: String,
+    },
 }
 
 /// When the deletion was asked for, on this node's clock: at no earlier and no later than.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Boot, CgroupId, Comm, Disposition, ExitStatus, Pid, Signal, SignalResult, TargetState};
 use crate::kubernetes::{PodContext, PodTermination};
-use crate::pod::Workload;
+use crate::pod::{PodIdentity, Workload};
 use crate::verdict::Verdict;
 use crate::verdict::judge::{Case, Fatal, Holes, Open};
 
@@ -27,7 +27,16 @@ pub struct Actor {
     pub parent: Pid,
     pub parent_comm: Comm,
     pub place: Attribution,
+    /// Whose container that is, where a status of its pod names it.
+    pub pod: Option<Arc<PodContainer>>,
     pub role: Role,
+}
+
+/// A container by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodContainer {
+    pub pod: Arc<PodIdentity>,
+    pub container: String,
 }
 
 /// What the sender of a signal is to the target.

@@ -207,7 +207,7 @@ mod tests {
 
                 Beside it stand a cause (why it had to end) and a traffic (what clients saw):
 
-                cause    deleted                Its pod was deleted: a rollout, a scale-down, `kubectl delete`.
+                cause    deleted                Its pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection, as the sentence then says.
                 cause    evicted-api            The Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.
                 cause    evicted-node-pressure  The kubelet: the node ran out of memory, disk or process ids, or the pod over its own ephemeral storage.
                 cause    evicted-taint          A NoExecute taint that the pod does not tolerate, or not any longer.
@@ -215,7 +215,7 @@ mod tests {
                 cause    deadline               The pod's own `activeDeadlineSeconds` was over; over a Job's its pods are told `deleted`.
                 cause    liveness               The kubelet, because the liveness probe failed.
                 cause    startup                The kubelet, because the startup probe did not succeed in time.
-                cause    restart                The kubelet restarted or ended the container alone, and no evidence names why.
+                cause    restart                The kubelet restarted or ended the container alone: for a changed definition or a resize, where an Event says so; else no evidence names why.
                 cause    node-shutdown          The node was shutting down.
                 cause    oom                    Memory ran out: its own limit's, or the node's.
                 cause    crash                  Its own fault: a signal of its own, or an exit code other than 0 that nobody asked for.

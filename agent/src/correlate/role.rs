@@ -37,6 +37,7 @@ pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> A
         parent_comm: signal.sender_parent_comm,
         role: role(index, own, signal, &place),
         place,
+        pod: None,
     }
 }
 

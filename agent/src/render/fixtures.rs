@@ -38,6 +38,7 @@ pub fn runtime() -> Actor {
         parent: Pid(1),
         parent_comm: Comm::new("systemd"),
         place: Attribution::Host,
+        pod: None,
         role: Role::Runtime,
     }
 }

@@ -224,6 +224,11 @@ fn actor(a: &Actor) -> ActorObject {
             Role::Kernel => "kernel",
         },
         place: place(&a.place),
+        pod: a.pod.as_deref().map(|of| ActorPodObject {
+            namespace: escape(&of.pod.namespace),
+            name: escape(&of.pod.name),
+            container: escape(&of.container),
+        }),
     }
 }
 

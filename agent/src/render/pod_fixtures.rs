@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitaph::attribute::{PodUid, Subject};
-use epitaph::event::{Boot, ExitStatus};
+use epitaph::attribute::{Attribution, PodUid, Subject};
+use epitaph::event::{Boot, CgroupId, ExitStatus};
 use epitaph::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported, Request};
 use epitaph::pod::{ContainerKind, PodIdentity, PodOptions, PreStop, Service, Workload};
-use epitaph::termination::{Count, KubeletTraffic, StopSignalIgnored, Termination};
+use epitaph::termination::{Count, KubeletTraffic, PodContainer, Role, StopSignalIgnored, Termination};
 use epitaph::verdict::{Advice, AdviceKind, Cause, Exit};
 
 use super::{clean, ignored, ms, observation};
@@ -54,6 +54,7 @@ fn deleted() -> Asked {
     Asked {
         cause: Cause::Deleted,
         evidence: "deletionTimestamp".into(),
+        detail: None,
     }
 }
 
@@ -109,11 +110,31 @@ pub fn restarted(cgroup: u64) -> Termination {
             asked: Some(Asked {
                 cause: Cause::Liveness,
                 evidence: "Event Killing: Container app failed liveness probe, will be restarted".into(),
+                detail: None,
             }),
             ..context("app", ContainerKind::Main)
         },
     );
     t.verdict.cause = Cause::Liveness;
+    t
+}
+
+/// Asked to stop, and then killed, by a process of another pod's container.
+pub fn killed_by_a_pod(cgroup: u64) -> Termination {
+    let mut t = ignored(cgroup);
+    let mut pod = Arc::unwrap_or_clone(identity());
+    pod.name = "killer".into();
+    let of = Arc::new(PodContainer {
+        pod: Arc::new(pod),
+        container: "cron".into(),
+    });
+    let stop = t.stop.as_mut().map(|stop| &mut stop.sender);
+    let kill = t.kill.as_mut().map(|kill| &mut kill.sender);
+    for sender in [stop, kill].into_iter().flatten() {
+        sender.place = Attribution::Subject(clean(99).subject, CgroupId::v2(99));
+        sender.role = Role::Other;
+        sender.pod = Some(of.clone());
+    }
     t
 }
 
@@ -219,6 +240,7 @@ pub fn evicted(cgroup: u64, hook: PreStop) -> PodTermination {
     let asked = Asked {
         cause: Cause::EvictedNodePressure,
         evidence: "status.reason=Evicted".into(),
+        detail: None,
     };
     let context = PodContext {
         pod: pod.clone(),
@@ -284,6 +306,7 @@ pub fn hostile(text: &str) -> PodTermination {
     let asked = Asked {
         cause: Cause::Deleted,
         evidence: text.into(),
+        detail: None,
     };
     let reported = Reported {
         exit_code: 1,
@@ -297,6 +320,12 @@ pub fn hostile(text: &str) -> PodTermination {
         context.asked = Some(asked.clone());
         context.reported = Some(reported.clone());
         context.incomplete = Some(text.into());
+        if let Some(stop) = &mut t.stop {
+            stop.sender.pod = Some(Arc::new(PodContainer {
+                pod: identity.clone(),
+                container: text.into(),
+            }));
+        }
         if let Some(run) = &mut context.pre_stop {
             run.hook = PreStop::Exec { program: text.into() };
             run.failed = Some(text.into());

@@ -43,6 +43,7 @@ fn runtime_actor() -> Actor {
             },
             CgroupId::v2(77),
         ),
+        pod: None,
         role: Role::Runtime,
     }
 }

@@ -21,6 +21,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use crate::attribute::{ContainerId, Subject};
 use crate::event::{Boot, Observation, WallOffset};
 use crate::kubernetes::PodTermination;
+use crate::render::attributes::key;
 use crate::render::id;
 use crate::termination::Termination;
 use crate::verdict::Verdict;
@@ -128,7 +129,11 @@ impl Frame<'_> {
         humantime::format_rfc3339_nanos(self.wall(at)).to_string()
     }
 
-    fn span(&self, name: impl Into<Cow<'static, str>>, parent: SpanId, begin: Boot, end: Boot, a: Attributes) -> SpanData {
+    fn span(&self, name: impl Into<Cow<'static, str>>, parent: SpanId, begin: Boot, end: Boot, mut a: Attributes) -> SpanData {
+        // The request that a preStop's wait begins with is known within an interval, the stop signal that ends it exactly.
+        if end < begin {
+            a.seconds(key::ENDED_BEFORE_BEGIN, begin.since(end));
+        }
         let name = name.into();
         let id = match self.container {
             Some(container) => id::container_span_id(self.trace, &name, container),

@@ -15,7 +15,7 @@ use crate::event::{Boot, Kind, Signal};
 use crate::kubernetes::PodContext;
 use crate::termination::{Actor, Kill, MainExit, MainProcess, OomKill, Stop, Traffic};
 
-pub(super) use hook::{Hook, HookEnd};
+pub(super) use hook::{Hook, HookEnd, quoted};
 
 /// The main process ends this soon after the OOM killer took a child: it ended because of it.
 pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);

@@ -41,7 +41,7 @@ pub enum Cause {
     Deadline,
     Liveness,
     Startup,
-    /// The container was restarted or ended by the kubelet, and no evidence names why.
+    /// The kubelet restarted or ended the container alone: its definition changed, a resize wants it, or no evidence names why.
     Restart,
     NodeShutdown,
     Oom,

@@ -359,10 +359,11 @@ pub(super) fn target(main: Option<&MainProcess>) -> String {
 
 /// "`bash` (pid 77, on the host)".
 pub(super) fn actor(actor: &Actor) -> String {
-    let place = match &actor.place {
-        Attribution::Subject(subject, _) => subject.to_string(),
-        Attribution::Host => "on the host".to_owned(),
-        Attribution::Unknown(_) => "its cgroup not known".to_owned(),
+    let place = match (&actor.pod, &actor.place) {
+        (Some(of), _) => format!("container `{}` of pod {}/{}", of.container, of.pod.namespace, of.pod.name),
+        (None, Attribution::Subject(subject, _)) => subject.to_string(),
+        (None, Attribution::Host) => "on the host".to_owned(),
+        (None, Attribution::Unknown(_)) => "its cgroup not known".to_owned(),
     };
     let parent = if actor.parent_comm.is_empty() {
         String::new()

@@ -36,7 +36,7 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
 pub const CAUSES: [(Cause, &str); 16] = [
     (
         Cause::Deleted,
-        "Its pod was deleted: a rollout, a scale-down, `kubectl delete`.",
+        "Its pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection, as the sentence then says.",
     ),
     (
         Cause::EvictedApi,
@@ -62,7 +62,7 @@ pub const CAUSES: [(Cause, &str); 16] = [
     ),
     (
         Cause::Restart,
-        "The kubelet restarted or ended the container alone, and no evidence names why.",
+        "The kubelet restarted or ended the container alone: for a changed definition or a resize, where an Event says so; else no evidence names why.",
     ),
     (Cause::NodeShutdown, "The node was shutting down."),
     (Cause::Oom, "Memory ran out: its own limit's, or the node's."),

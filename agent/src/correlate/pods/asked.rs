@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::kubernetes::{Asked, Request};
-use crate::pod::{ContainerKind, Phase, PodGone, PodHint, RestartPolicy};
+use crate::kubernetes::{Asked, Detail, Request};
+use crate::pod::{ContainerKind, Disruption, Phase, PodGone, PodHint, RestartPolicy};
 use crate::verdict::Cause;
 
 use crate::event::Boot;
@@ -35,7 +35,10 @@ impl Pod {
                 "TerminationByKubelet" => by_reason(self.reason.as_deref()?)?,
                 _ => return None,
             };
-            Some(asked(cause, format!("DisruptionTarget={}", disruption.reason)))
+            Some(Asked {
+                detail: detail(cause, disruption),
+                ..asked(cause, format!("DisruptionTarget={}", disruption.reason))
+            })
         });
         let by_reason = || {
             let reason = self.reason.as_deref()?;
@@ -70,8 +73,11 @@ impl Pod {
             let before_request = request.is_none_or(|request| *at <= request.latest);
             is_its && death.can_be_why(*at, hint) && before_request && killing(hint).is_some()
         });
-        if let Some((hint, cause)) = hint.and_then(|(_, hint)| Some((hint, killing(hint)?))) {
-            return Some(asked(cause, format!("Event Killing: {}", hint.message)));
+        if let Some((hint, (cause, detail))) = hint.and_then(|(_, hint)| Some((hint, killing(hint)?))) {
+            return Some(Asked {
+                detail,
+                ..asked(cause, format!("Event Killing: {}", hint.message))
+            });
         }
         if self.was_succeeded(&death.id) {
             return None;
@@ -178,23 +184,38 @@ fn is_calling_off(hint: &PodHint) -> bool {
     hint.reason == "TaintManagerEviction" && hint.message.starts_with("Cancelling")
 }
 
-/// Events of the kubelet's that name why one container has to.
-pub(super) fn killing(hint: &PodHint) -> Option<Cause> {
+/// Events of the kubelet's that name why one container has to. By words that no container's name can hold: it is in the message, too.
+pub(super) fn killing(hint: &PodHint) -> Option<(Cause, Option<Detail>)> {
     if hint.reason != "Killing" {
         return None;
     }
     let says = |text: &str| hint.message.contains(text);
     if says("failed liveness probe") {
-        Some(Cause::Liveness)
+        Some((Cause::Liveness, None))
     } else if says("failed startup probe") {
-        Some(Cause::Startup)
-    } else if says("definition changed") || says("resize") {
-        Some(Cause::Restart)
+        Some((Cause::Startup, None))
+    } else if says("definition changed") {
+        Some((Cause::Restart, Some(Detail::DefinitionChanged)))
+    } else if says("resize requires restart") {
+        Some((Cause::Restart, Some(Detail::ResizeRequiresRestart)))
     } else {
         None
     }
 }
 
+fn detail(cause: Cause, disruption: &Disruption) -> Option<Detail> {
+    let message = || disruption.message.clone();
+    match (disruption.reason.as_str(), cause) {
+        ("DeletionByPodGC", _) => Some(Detail::PodGc { message: message() }),
+        ("TerminationByKubelet", Cause::EvictedNodePressure) => Some(Detail::OutOfResource { message: message() }),
+        _ => None,
+    }
+}
+
 fn asked(cause: Cause, evidence: String) -> Asked {
-    Asked { cause, evidence }
+    Asked {
+        cause,
+        evidence,
+        detail: None,
+    }
 }

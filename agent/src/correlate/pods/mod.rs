@@ -11,6 +11,7 @@ mod context;
 mod pod;
 mod prestop;
 mod sandbox;
+mod senders;
 mod settle;
 mod store;
 
@@ -315,13 +316,13 @@ impl Pods {
     fn hold(&mut self, now: Boot, termination: Box<Termination>, out: &mut Vec<Output>) {
         let own = termination.key.cgroup;
         let Subject::Container { id, .. } = termination.subject.clone() else {
-            return out.push(Output::Terminated(termination));
+            return out.push(self.at_once(termination));
         };
         let start = termination.main.as_ref().map_or(termination.begin, |main| main.start);
         self.container(now, own, &termination.subject, start, out);
         let key = self.homes.get(&own).cloned();
         let Some((key, pod)) = key.and_then(|key| Some((key.clone(), self.pods.get_mut(&key)?))) else {
-            return out.push(Output::Terminated(termination));
+            return out.push(self.at_once(termination));
         };
         pod.touched = now;
         if let Some(container) = pod.container(own) {
@@ -375,6 +376,7 @@ impl Pods {
     /// An early warning, with what is known so far; None where the pod's owners want none.
     fn early(&mut self, now: Boot, mut early: Box<StopSignalIgnored>) -> Option<Box<StopSignalIgnored>> {
         let own = early.key.cgroup;
+        early.sender.pod = self.container_at(&early.sender.place);
         let Subject::Container { id, .. } = &early.subject else {
             return Some(early);
         };
@@ -445,6 +447,7 @@ impl Pods {
 
     /// What is known of one of them, with the API's side; None where that does not make it stuck.
     pub fn stuck(&mut self, now: Boot, mut termination: Termination) -> Option<Output> {
+        self.name_senders(&mut termination);
         let Subject::Container { id, .. } = &termination.subject else {
             return None;
         };
@@ -513,6 +516,7 @@ impl Pods {
     }
 
     fn release(&mut self, key: &PodUid, i: usize, missing: Option<String>, now: Boot, out: &mut Vec<Output>) {
+        self.name_senders_of(key);
         let Some(pod) = self.pods.get_mut(key) else { return };
         let ignored = pod.is_ignored();
         let termination = pod.release(i, &self.api, missing, now);
@@ -526,6 +530,7 @@ impl Pods {
     }
 
     fn finish(&mut self, key: &PodUid, boot_id: &str, now: Boot, out: &mut Vec<Output>) {
+        self.name_senders_of(key);
         let Some(pod) = self.pods.get_mut(key) else { return };
         self.held = self.held.saturating_sub(pod.held.len());
         for container in pod.containers.iter().filter(|of| of.ended.is_some()) {

@@ -283,9 +283,7 @@ impl Pod {
             termination.traffic.observed = false;
         }
         termination.kubernetes = context;
-        if termination.kubernetes.is_some() {
-            termination.verdict = judge(&termination.case());
-        }
+        termination.verdict = judge(&termination.case());
         termination
     }
 

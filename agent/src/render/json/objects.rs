@@ -135,6 +135,16 @@ pub(super) struct ActorObject {
     pub(super) parent_comm: String,
     pub(super) role: &'static str,
     pub(super) place: PlaceObject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pod: Option<ActorPodObject>,
+}
+
+/// By the name of the place's container.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ActorPodObject {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) container: String,
 }
 
 #[derive(Clone, Debug, Serialize)]

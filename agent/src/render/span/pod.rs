@@ -10,7 +10,7 @@ use crate::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported,
 use crate::pod::{ContainerKind, PreStop};
 use crate::render::attributes::key;
 use crate::render::text::escape;
-use crate::termination::Termination;
+use crate::termination::{Role, Termination};
 use crate::verdict::table;
 
 /// `pod.termination`, without children.
@@ -102,7 +102,9 @@ pub(super) fn container(context: &PodContext, at: &Frame, a: &mut Attributes) {
 pub(super) fn pre_stop_span(context: &PodContext, t: &Termination, at: &Frame, parent: SpanId) -> Option<SpanData> {
     let run = context.pre_stop.as_ref()?;
     let begin = run.begin?;
-    let end = run.end.or_else(|| t.stop.as_ref().map(|stop| stop.at)).unwrap_or(t.end);
+    // Anybody else's stop signal may have come before the hook.
+    let stop = t.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+    let end = run.end.or(stop.map(|stop| stop.at)).unwrap_or(t.end);
     let mut a = Attributes::default();
     hook(run, &mut a);
     let mut span = at.span("preStop", parent, begin, end, a);

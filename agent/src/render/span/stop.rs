@@ -209,6 +209,7 @@ fn stop_signal(stop: &Stop, a: &mut Attributes) {
     a.text(key::STOP_SENDER_PARENT_COMM, s.parent_comm.to_string());
     a.text(key::STOP_SENDER_ROLE, role(s.role));
     a.text(key::STOP_SENDER_PLACE, place(&s.place));
+    sender_pod(s, (key::STOP_SENDER_POD, key::STOP_SENDER_CONTAINER), a);
 }
 
 fn kill_sender(s: &Actor, a: &mut Attributes) {
@@ -218,6 +219,14 @@ fn kill_sender(s: &Actor, a: &mut Attributes) {
     a.text(key::KILL_SENDER_PARENT_COMM, s.parent_comm.to_string());
     a.text(key::KILL_SENDER_ROLE, role(s.role));
     a.text(key::KILL_SENDER_PLACE, place(&s.place));
+    sender_pod(s, (key::KILL_SENDER_POD, key::KILL_SENDER_CONTAINER), a);
+}
+
+fn sender_pod(s: &Actor, (pod, container): (&'static str, &'static str), a: &mut Attributes) {
+    if let Some(of) = &s.pod {
+        a.text(pod, escape(&format!("{}/{}", of.pod.namespace, of.pod.name)));
+        a.data(container, &of.container);
+    }
 }
 
 /// Of all of them together: no counts where one was not observed.

@@ -246,11 +246,21 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
     let mut frozen = clean(4);
     frozen.stop.as_mut().expect("a stop").state.frozen = true;
     frozen.gaps.over_cap = 1;
+    let mut backwards = clean(5);
+    backwards.end = backwards.begin.minus(Duration::from_millis(5));
     let cluster = Options {
         cluster_name: Some("staging".into()),
         ..Options::default()
     };
-    let own = [clean(1), ignored(2), oom(3), frozen, fixtures::restarted(4)];
+    let own = [
+        clean(1),
+        ignored(2),
+        oom(3),
+        frozen,
+        backwards,
+        fixtures::restarted(4),
+        fixtures::killed_by_a_pod(5),
+    ];
     let mut traces: Vec<Trace> = own.iter().map(|t| trace(t, &observation(), &cluster)).collect();
     let mut whole = vec![
         fixtures::pod(5),
@@ -337,6 +347,10 @@ fn a_span_never_ends_before_it_begins() {
     t.end = t.begin.minus(Duration::from_millis(5));
     let spans = trace(&t, &observation(), &Options::default()).spans;
     assert!(spans.iter().all(|s| s.end_time >= s.start_time));
+    let apart = |s: &SpanData| s.attributes.iter().any(|a| a.key.as_str() == key::ENDED_BEFORE_BEGIN);
+    assert!(apart(&spans[0]), "{:?}", spans[0]);
+    let whole = trace(&clean(7), &observation(), &Options::default()).spans;
+    assert!(!whole.iter().any(apart));
 }
 
 #[test]

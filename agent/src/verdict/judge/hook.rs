@@ -61,7 +61,7 @@ impl<'a> Hook<'a> {
                 match &run.failed {
                     _ if to_the_end(WHOLE_SECOND) && known => HookEnd::Cut,
                     _ if to_the_end(WHOLE_SECOND) => HookEnd::Late,
-                    Some(failed) => HookEnd::Failed(quoted(failed)),
+                    Some(failed) => HookEnd::Failed(format!("FailedPreStopHook: {}", quoted(failed))),
                     None => HookEnd::Done,
                 }
             }
@@ -80,9 +80,9 @@ impl<'a> Hook<'a> {
     }
 }
 
-/// An Event's message can hold the hook's own output.
-fn quoted(message: &str) -> String {
-    format!("FailedPreStopHook: \"{}\"", escaped(message, 120))
+/// A message can hold anything: an Event's the hook's own output.
+pub(in crate::verdict) fn quoted(message: &str) -> String {
+    format!("\"{}\"", escaped(message, 120))
 }
 
 fn escaped(text: &str, limit: usize) -> String {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
-use crate::kubernetes::PodContext;
+use crate::kubernetes::{Asked, Detail, PodContext};
 use crate::pod::PreStop;
 use crate::verdict::advice::{whole_seconds, with_reserve};
-use crate::verdict::judge::{Case, Hook, HookEnd};
+use crate::verdict::judge::{Case, Hook, HookEnd, quoted};
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit};
 
@@ -19,7 +19,7 @@ pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
         starved(case, context, finding),
         shortened(case, context),
         no_init(case, context, finding),
-        why(finding.cause).map(str::to_owned),
+        why(context, finding.cause),
         incomplete(context, finding),
     ];
     clauses.into_iter().flatten().collect()
@@ -133,21 +133,37 @@ fn no_init(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<S
         .then(|| "its pod shares a pid namespace, so it is no PID 1 and the signal's default holds".to_owned())
 }
 
-fn why(cause: Cause) -> Option<&'static str> {
-    match cause {
-        Cause::EvictedApi => Some("its pod was evicted by the Eviction API"),
-        Cause::EvictedNodePressure => Some("the kubelet evicted its pod: the node or the pod ran out of a resource"),
-        Cause::EvictedTaint => Some("its pod was evicted because of a taint"),
-        Cause::EvictedPreempted => Some("its pod was preempted by one of higher priority"),
-        Cause::Deadline => Some("the activeDeadlineSeconds of its pod were over"),
-        Cause::Liveness => Some("the kubelet stopped it because its liveness probe failed"),
-        Cause::Startup => Some("the kubelet stopped it because its startup probe failed"),
-        Cause::Restart => Some("the kubelet stopped it, and no evidence names why"),
-        Cause::NodeShutdown => Some("its node was shutting down"),
+fn why(context: &PodContext, cause: Cause) -> Option<String> {
+    let asked = context.asked.as_ref().filter(|asked| asked.cause == cause);
+    let why = match cause {
+        Cause::EvictedApi => "its pod was evicted by the Eviction API",
+        Cause::EvictedNodePressure => "the kubelet evicted its pod: the node or the pod ran out of a resource",
+        Cause::EvictedTaint => "its pod was evicted because of a taint",
+        Cause::EvictedPreempted => "its pod was preempted by one of higher priority",
+        Cause::Deadline => "the activeDeadlineSeconds of its pod were over",
+        Cause::Liveness => "the kubelet stopped it because its liveness probe failed",
+        Cause::Startup => "the kubelet stopped it because its startup probe failed",
+        Cause::Restart if asked.is_none() => "the kubelet stopped it, and no evidence names why",
+        Cause::Restart => "the kubelet stopped it to restart it",
+        Cause::NodeShutdown => "its node was shutting down",
+        Cause::Deleted if asked.is_some_and(is_collected) => "pod garbage collection removed its pod",
         Cause::Stopped | Cause::Completed | Cause::Deleted | Cause::Oom | Cause::Crash | Cause::External | Cause::Unknown => {
-            None
+            return None;
         }
-    }
+    };
+    let more = match asked.and_then(|asked| asked.detail.as_ref()) {
+        None => String::new(),
+        Some(Detail::DefinitionChanged) => ": its definition changed".to_owned(),
+        Some(Detail::ResizeRequiresRestart) => ": a resize of its resources requires that".to_owned(),
+        Some(Detail::PodGc { message } | Detail::OutOfResource { message }) if message.is_empty() => String::new(),
+        Some(Detail::PodGc { message }) => format!(": {}", quoted(message)),
+        Some(Detail::OutOfResource { message }) => format!(" ({})", quoted(message)),
+    };
+    Some(format!("{why}{more}"))
+}
+
+fn is_collected(asked: &Asked) -> bool {
+    matches!(asked.detail, Some(Detail::PodGc { .. }))
 }
 
 fn incomplete(context: &PodContext, finding: &Finding) -> Option<String> {

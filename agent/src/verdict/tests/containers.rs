@@ -80,6 +80,7 @@ fn killed_after_the_grace_of_its_liveness_probe() {
         k.asked = Some(Asked {
             cause: Cause::Liveness,
             evidence: "Event Killing: Container app failed liveness probe, will be restarted".into(),
+            detail: None,
         });
         k.grace = Some(Duration::from_secs(5));
     };
@@ -120,6 +121,7 @@ fn evicted() {
         let asked = Asked {
             cause,
             evidence: "DisruptionTarget".into(),
+            detail: None,
         };
         let verdict = death()
             .with(|k| k.asked = Some(asked))

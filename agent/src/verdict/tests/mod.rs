@@ -99,6 +99,7 @@ pub fn death() -> Death {
             asked: Some(Asked {
                 cause: Cause::Deleted,
                 evidence: "deletionTimestamp".into(),
+                detail: None,
             }),
             request: Some(Request {
                 earliest: at(-0.9),
@@ -124,6 +125,7 @@ fn runtime() -> Actor {
         parent: Pid(700),
         parent_comm: Comm::new("containerd-shim"),
         place: Attribution::Host,
+        pod: None,
         role: Role::Runtime,
     }
 }

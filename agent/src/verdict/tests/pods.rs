@@ -12,6 +12,7 @@ fn asked() -> Asked {
     Asked {
         cause: Cause::Deleted,
         evidence: "deletionTimestamp".into(),
+        detail: None,
     }
 }
 

@@ -1,10 +1,14 @@
 //! The API away, clocks apart, the agent late.
 
+use std::collections::BTreeMap;
+
 use expect_test::expect;
 
 use super::{check, run, show, web};
+use crate::kubernetes::PodTermination;
 use crate::pod::Workload;
 use crate::termination::Output;
+use crate::verdict::Cause;
 
 #[test]
 fn a_relist_hid_the_deletion() {
@@ -539,4 +543,84 @@ fn a_second_cgroup_of_the_same_id_hides_no_death() {
               reported 3 Error
         "#]],
     );
+}
+
+/// As many as a node may have, and a word of the API's for each between the kernel's records of all others.
+#[test]
+fn a_hundred_and_ten_pods_are_deleted_in_the_same_second() {
+    const PODS: usize = 110;
+    let (mut cast, mut lines) = (String::new(), Vec::new());
+    for i in 0..PODS {
+        let mut at =
+            |seconds: f64, line: &str| lines.push((seconds, format!("{seconds:+.4} {}", line.replace('%', &i.to_string()))));
+        let (pause, app) = (1_000 + 10 * i, 1_001 + 10 * i);
+        cast += &format!("pod p{i} app\nproc pause{i} in=p{i}:pause pid={pause} ns=1 start=-60 parent=shim comm=pause\n");
+        cast += &format!("proc app{i} in=p{i}:app pid={app} ns=1 start=-59 parent=shim comm=app\n");
+        at(-60.0, "mkdir p%:pause");
+        at(-60.0, "exec pause%");
+        at(-59.0, "mkdir p%:app");
+        at(-59.0, "exec app%");
+        at(-58.0, "pod p% app=running");
+        // All within the second in which all were asked for.
+        let asked = 1.0 + i as f64 / 200.0;
+        let (told, end) = match i % 3 {
+            0 => (asked + 0.05, asked + 0.4),
+            // The kubelet hears of it before we do.
+            1 => (asked + 0.3, asked + 0.2),
+            _ => (asked + 0.05, asked + 30.3),
+        };
+        at(told, "pod p% deleted=+1:30");
+        match i % 3 {
+            2 => {
+                at(asked + 0.1, "TERM runc -> app% ignored default");
+                at(end, "KILL runc -> app%");
+                at(end, "exit app% KILL");
+                at(end + 0.5, "pod p% app=137:Error");
+            }
+            _ => {
+                at(asked + 0.1, "TERM runc -> app% handler");
+                at(asked + 0.11, "enter app% TERM");
+                at(end, "exit app% 0");
+                at(end + 0.5, "pod p% app=0:Completed");
+            }
+        }
+        at(end + 0.1, "rmdir p%:app");
+        at(end + 0.6, "KILL runc -> pause%");
+        at(end + 0.6, "exit pause% KILL");
+        at(end + 0.7, "rmdir p%:pause");
+        at(end + 1.0, "gone p%");
+    }
+    lines.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+
+    let mut told: BTreeMap<String, Box<PodTermination>> = BTreeMap::new();
+    let mut warned = 0;
+    for (_, output) in run(&format!("-60 api synced\n{cast}{}", lines.join("\n"))) {
+        match output {
+            Output::PodTerminated(pod) => {
+                let name = pod.pod.name.clone();
+                assert!(told.insert(name.clone(), pod).is_none(), "{name} was told twice");
+            }
+            Output::Early(_) => warned += 1,
+            Output::Watch(_) | Output::Forget(_) | Output::Workload(_) | Output::WorkloadGone(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((told.len(), warned), (PODS, PODS / 3));
+    for i in 0..PODS {
+        let pod = &told[&format!("p{i}")];
+        let headline = if i % 3 == 2 { "ignored-stop-signal" } else { "clean" };
+        assert_eq!(
+            (pod.verdict.headline, pod.verdict.cause),
+            (headline, Cause::Deleted),
+            "{pod:?}"
+        );
+        let [app] = &pod.containers[..] else { panic!("{pod:?}") };
+        let context = app.kubernetes.as_deref().expect("its pod");
+        assert_eq!(
+            (context.container.as_deref(), context.incomplete.as_deref()),
+            (Some("app"), None)
+        );
+        assert!(pod.unseen.is_empty() && app.main.is_some_and(|main| main.tgid.0 as usize == 1_001 + 10 * i));
+    }
 }

@@ -5,8 +5,8 @@
 //! `app.liveness=exec:/bin/x` and `app.liveness-grace=5` add to it. Its cgroup is `NAME:CONTAINER`, of a later life
 //! `NAME:CONTAINER:2`; `NAME:pause` is the sandbox's.
 //!
-//! A version says what has changed: `+S pod NAME [deleted=+S:GRACE] [phase=…] [disruption=…] [reason=…] [app=running|waiting|
-//! CODE:REASON] [app.id=CGROUP] [app.restarts=N] [app.last=CGROUP:CODE:REASON]`.
+//! A version says what has changed: `+S pod NAME [deleted=+S:GRACE] [phase=…] [disruption=REASON:MESSAGE] [reason=…] [app=running|
+//! waiting|CODE:REASON] [app.id=CGROUP] [app.restarts=N] [app.last=CGROUP:CODE:REASON]`; `_` in a message is a space.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -129,9 +129,10 @@ impl Cast {
                 "reason" => fact.reason = Some(value.to_owned()),
                 "disruption" if value == "-" => fact.disruption = None,
                 "disruption" => {
+                    let (reason, message) = value.split_once(':').unwrap_or((value, ""));
                     fact.disruption = Some(Disruption {
-                        reason: value.to_owned(),
-                        message: String::new(),
+                        reason: reason.to_owned(),
+                        message: message.replace('_', " "),
                     });
                 }
                 key => {

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check, web};
+use super::{check, check_sentences, web};
 
 #[test]
 fn a_clean_deletion_is_one_termination_of_the_pod() {
@@ -437,6 +437,78 @@ fn a_job_that_is_removed_at_once_completed_all_the_same() {
               web/app +1.000…+1.000 clean: Completed/Clean/Quiet
                 reported 0 Completed
               gone +2.200
+        "#]],
+    );
+}
+
+/// Its node was deleted under it. The phase is the collector's, whatever still runs.
+#[test]
+fn a_pod_that_garbage_collection_removes() {
+    let script = web("
+        +1 pod web phase=failed disruption=DeletionByPodGC:PodGC:_node_no_longer_exists
+        +1.05 gone web
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        ");
+    check(
+        &script,
+        expect![[r#"
+        +3.700 pod web +1.050…+1.500 clean: Deleted/Clean/Quiet (DisruptionTarget=DeletionByPodGC)
+          web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+            Deleted: DisruptionTarget=DeletionByPodGC
+          gone +1.050
+    "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
+        container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; pod garbage collection removed its pod: "PodGC: node no longer exists"
+    "#]],
+    );
+}
+
+/// A message can hold anything, and a controller of one's own can leave it out.
+#[test]
+fn the_word_of_garbage_collection_is_quoted() {
+    let long = "x".repeat(300);
+    let said = |message: &str| {
+        web(&format!(
+            "
+        +1.05 pod web deleted=+1:30 disruption=DeletionByPodGC:{message}
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.5 exit main 0
+        +3 gone web
+        "
+        ))
+    };
+    check_sentences(
+        &said(""),
+        expect![[r#"
+        container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; pod garbage collection removed its pod
+    "#]],
+    );
+    check_sentences(
+        &said(&format!("\u{1b}[2J\"{long}")),
+        expect![[r#"
+        container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; pod garbage collection removed its pod: "\u{1b}[2J\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"
+    "#]],
+    );
+}
+
+/// The condition says more than the reason does.
+#[test]
+fn a_node_pressure_eviction_names_the_resource() {
+    check_sentences(
+        &web("
+        +1 TERM runc -> main handler
+        +1.02 enter main TERM
+        +1.2 exit main 0
+        +3 pod web app=0:Completed phase=failed reason=Evicted disruption=TerminationByKubelet:The_node_was_low_on_resource:_memory.
+        "),
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; the kubelet evicted its pod: the node or the pod ran out of a resource ("The node was low on resource: memory.")
         "#]],
     );
 }

@@ -1,8 +1,13 @@
 //! preStop hooks.
 
 use expect_test::expect;
+use opentelemetry::Value;
 
-use super::{check, web};
+use super::{check, run, web};
+use crate::render::attributes::key;
+use crate::render::fixtures::observation;
+use crate::render::span::{Options, pod_trace};
+use crate::termination::Output;
 
 #[test]
 fn an_exec_hook_is_known_by_place_name_and_ancestry() {
@@ -241,4 +246,40 @@ fn a_sidecars_wait_for_the_main_container_is_not_its_hooks_time() {
               gone +13.000
         "#]],
     );
+}
+
+/// A wait that no process shows begins with the request, which is known to a second only, and here was heard of late.
+#[test]
+fn a_wait_that_seems_to_end_before_it_begins_is_told_as_such() {
+    let script = web("
+        pod web app app.prestop=http
+        -58 pod web app=running
+        +0 skew -10 10
+        +1.4 TERM runc -> main handler
+        +1.41 enter main TERM
+        +1.6 exit main 0
+        +1.9 pod web deleted=+1:30
+        +2.5 pod web app=0:Completed
+        +3 gone web
+        ");
+    check(
+        &script,
+        expect![[r#"
+        +3.800 pod web +0.990…+1.600 clean: Deleted/Clean/Quiet (deletionTimestamp)
+          request +0.990…+1.900 grace 30 s
+          web/app +1.400…+1.600 clean: Deleted/Clean/Quiet
+            Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+            preStop +1.900…+1.400 not seen
+          gone +3.000
+    "#]],
+    );
+    let told = run(&script).into_iter().find_map(|(_, output)| match output {
+        Output::PodTerminated(pod) => Some(pod),
+        _ => None,
+    });
+    let spans = pod_trace(&told.expect("an end"), &observation(), &Options::default()).spans;
+    let span = spans.iter().find(|span| span.name == "preStop").expect("a hook");
+    assert_eq!(span.start_time, span.end_time);
+    let apart = span.attributes.iter().find(|a| a.key.as_str() == key::ENDED_BEFORE_BEGIN);
+    assert_eq!(apart.map(|a| a.value.clone()), Some(Value::F64(0.5)));
 }

@@ -9,6 +9,7 @@ mod overlaps;
 mod places;
 mod properties;
 mod restarts;
+mod senders;
 mod sockets;
 
 use std::fmt::Write;
@@ -41,6 +42,17 @@ fn web(rest: &str) -> String {
 
 fn check(script: &str, expect: Expect) {
     expect.assert_eq(&show(&run(script)));
+}
+
+/// The sentences of the ends.
+fn check_sentences(script: &str, expect: Expect) {
+    let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
+        Output::Terminated(of) | Output::Stuck(of) => Some(of.verdict),
+        Output::PodTerminated(pod) => Some(pod.verdict),
+        _ => None,
+    });
+    let lines: Vec<String> = verdicts.map(|v| format!("{}\n", v.sentence)).collect();
+    expect.assert_eq(&lines.concat());
 }
 
 /// Feeds a script in its own order with a tick each fifth of a second, and then for three minutes.

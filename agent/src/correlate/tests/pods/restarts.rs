@@ -2,7 +2,12 @@
 
 use expect_test::expect;
 
-use super::{check, web};
+use opentelemetry::trace::SpanId;
+
+use super::{check, check_sentences, run, web};
+use crate::render::fixtures::observation;
+use crate::render::span::{Options, trace};
+use crate::termination::Output;
 
 #[test]
 fn a_crash_is_told_with_its_container() {
@@ -54,6 +59,107 @@ fn a_restart_that_no_event_explains() {
               grace 30 s, reported 0 Completed
         "#]],
     );
+}
+
+/// The kubelet stops it with this Event, and starts it again.
+fn restarted_with(message: &str) -> String {
+    web(&format!(
+        "
+        +1 hint web app Killing {message}
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +1.4 exit main 0
+        +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        "
+    ))
+}
+
+#[test]
+fn a_restart_for_a_changed_definition() {
+    let script = restarted_with("Container app definition changed, will be restarted");
+    check(
+        &script,
+        expect![[r#"
+            +4.400 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
+              Restart: Event Killing: Container app definition changed, will be restarted, grace 30 s, reported 0 Completed
+        "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: its definition changed
+        "#]],
+    );
+}
+
+#[test]
+fn a_restart_for_a_resize() {
+    let script = restarted_with("Container app resize requires restart");
+    check(
+        &script,
+        expect![[r#"
+            +4.400 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
+              Restart: Event Killing: Container app resize requires restart, grace 30 s, reported 0 Completed
+        "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: a resize of its resources requires that
+        "#]],
+    );
+}
+
+/// The message of any stop names the container.
+#[test]
+fn the_name_of_a_container_is_no_reason() {
+    let script = restarted_with("Stopping container resize");
+    check_sentences(
+        &script,
+        expect![[r#"
+            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it, and no evidence names why
+        "#]],
+    );
+}
+
+#[test]
+fn an_oom_kill_of_a_container_that_restarts() {
+    let script = web("
+        +1 KILL main -> main kernel
+        +1.0001 oom main
+        +1.01 exit main KILL
+        +1.5 mkdir web:app:2
+        proc second in=web:app:2 pid=101 ns=1 start=+1.5 parent=shim comm=app
+        +1.5 exec second
+        +2 pod web app.last=web:app:137:OOMKilled app.restarts=1 app.id=web:app:2 app=running
+        +60.05 pod web deleted=+60:30
+        +60.3 TERM runc -> second handler
+        +60.31 enter second TERM
+        +60.5 exit second 0
+        +61 pod web app=0:Completed
+        +62 gone web
+        ");
+    check(
+        &script,
+        expect![[r#"
+            +4.200 web/app +1.000…+1.010 oom-killed: Oom/OomKilled/Quiet
+              reported 137 OOMKilled
+            +62.800 pod web +60.000…+60.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +60.000…+60.050 grace 30 s
+              web/app +60.300…+60.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, restarts 1, reported 0 Completed
+              gone +62.000
+        "#]],
+    );
+    // Its own trace, and not its pod's.
+    let told = run(&script).into_iter().find_map(|(_, output)| match output {
+        Output::Terminated(of) => Some(of),
+        _ => None,
+    });
+    let spans = trace(&told.expect("an end"), &observation(), &Options::default()).spans;
+    let (root, rest) = spans.split_first().expect("a root");
+    assert_eq!((root.name.as_ref(), root.parent_span_id), ("container.stop", SpanId::INVALID));
+    assert!(rest.iter().all(|span| span.parent_span_id == root.span_context.span_id()));
 }
 
 #[test]

@@ -1,4 +1,6 @@
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::expect;
 use opentelemetry::trace::SpanId;
@@ -10,6 +12,7 @@ use crate::render::attributes::key;
 use crate::render::fixtures::{clean, ms, observation, pods};
 use crate::render::span::{Options, pod_trace, trace};
 use crate::render::{id, json};
+use crate::termination::Role;
 
 #[test]
 fn a_pod_whose_main_container_ended_badly() {
@@ -271,4 +274,43 @@ fn texts_of_others_are_bounded_and_harmless() {
     };
     let incomplete = value(key::INCOMPLETE).expect("it is said");
     assert!(incomplete.len() < 600 && !incomplete.contains('\u{1b}'), "{incomplete}");
+}
+
+#[test]
+fn the_pod_of_a_killer_is_named() {
+    let told = trace(&pods::killed_by_a_pod(8), &observation(), &Options::default());
+    let of = |key: &str| {
+        let found = told.spans[0].attributes.iter().find(|a| a.key.as_str() == key);
+        found.map(|a| a.value.to_string()).unwrap_or_default()
+    };
+    for [pod, container] in [
+        [key::STOP_SENDER_POD, key::STOP_SENDER_CONTAINER],
+        [key::KILL_SENDER_POD, key::KILL_SENDER_CONTAINER],
+    ] {
+        assert_eq!([of(pod), of(container)], ["shop/killer", "cron"]);
+    }
+    let line = serde_json::to_value(json::termination(&pods::killed_by_a_pod(8), &observation())).expect("an object");
+    let expected = serde_json::json!({"namespace": "shop", "name": "killer", "container": "cron"});
+    assert_eq!(
+        (&line["stop"]["sender"]["pod"], &line["kill"]["sender"]["pod"]),
+        (&expected, &expected)
+    );
+}
+
+/// What somebody else sent before has nothing to do with the hook.
+#[test]
+fn a_hook_ends_with_no_strangers_stop_signal() {
+    let mut pod = pods::pod(8);
+    let app = &mut pod.containers[0];
+    let stop = app.stop.as_mut().expect("a stop");
+    stop.sender.role = Role::Other;
+    stop.at = pod.begin.minus(Duration::from_secs(1));
+    let context = Arc::make_mut(app.kubernetes.as_mut().expect("a pod's"));
+    context.pre_stop.as_mut().expect("a hook").end = None;
+    let end = app.end;
+    let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
+    let hook = spans.iter().find(|span| span.name == "preStop").expect("a hook");
+    let end = UNIX_EPOCH + Duration::from_nanos(observation().wall_offset.wall(end).0);
+    assert_eq!(hook.end_time, end);
+    assert!(hook.start_time < end);
 }
