@@ -239,6 +239,8 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             lasts: &[("SIGTERM → exit", Duration::from_secs(8))],
+            // A relist can only say that it is gone.
+            whole: false,
             ..CLEAN
         },
     },

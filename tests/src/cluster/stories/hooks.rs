@@ -91,8 +91,9 @@ pub const STORIES: &[Story] = &[
         },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
-            sentence: &["SIGTERM", "preStop", "of the grace of 10 s"],
-            advice: &["grace-longer", "only the kubelet's minimum of two seconds"],
+            sentence: &["SIGTERM", "preStop", "the grace of 10 s"],
+            lasts: &[("SIGTERM → exit", Duration::from_secs(1))],
+            advice: &["grace-longer"],
             ..one("clean|prestop-overran", &[("app", "clean|prestop-overran")])
         },
     ),
