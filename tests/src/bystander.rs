@@ -33,6 +33,8 @@ pub enum What {
     AnsweredAndKept,
     /// ECONNREFUSED at connect.
     Refused,
+    /// EHOSTUNREACH at connect, of IPv6 EACCES: an ICMP error.
+    Unreachable,
     /// ECONNRESET (or EPIPE).
     Reset,
     /// FIN without an answer.
@@ -180,7 +182,8 @@ fn name(e: &Error) -> Result<What> {
     match e.kind() {
         ErrorKind::ConnectionRefused => Ok(What::Refused),
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Ok(What::Reset),
-        _ => Err(Error::new(e.kind(), format!("neither refused nor reset: {e}"))),
+        ErrorKind::HostUnreachable | ErrorKind::PermissionDenied => Ok(What::Unreachable),
+        _ => Err(Error::new(e.kind(), format!("neither refused, reset nor rejected: {e}"))),
     }
 }
 

@@ -14,7 +14,8 @@ use crate::cgroup::Inhabitants;
 use crate::machine::Machine;
 use crate::play::{Played, Players, Role};
 use crate::report::{Case, Kind, Report};
-use crate::stories::stories;
+use crate::stories::{all, stories};
+use crate::story::Story;
 use crate::sys::random_hex;
 
 /// What to play, with what.
@@ -28,7 +29,7 @@ pub struct Options {
     pub otlp: Option<String>,
     /// The agent is `record FILE`, not `watch`.
     pub record: Option<PathBuf>,
-    /// Names of stories; all where it is empty.
+    /// Names of stories; the demo's where it is empty.
     pub only: Vec<String>,
     /// Stories that play at the same time.
     pub at_once: usize,
@@ -41,7 +42,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// All stories, six at once, 15 s for the last verdict.
+    /// The demo's stories, six at once, 15 s for the last verdict.
     pub fn new(agent: PathBuf, players: PathBuf) -> Options {
         Options {
             agent,
@@ -85,11 +86,15 @@ pub fn demo(options: &Options) -> anyhow::Result<Report> {
 /// As [`demo`].
 pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     for name in &options.only {
-        ensure!(stories().any(|s| s.name == name), "no story `{name}`; they are: {}", names());
+        ensure!(all().any(|s| s.name == name), "no story `{name}`; they are: {}", names());
     }
     let players = Players::on(&options.players, Machine::survey(options.inhabitants)?)?;
     let mut report = Report::default();
-    for story in stories().filter(|s| options.only.is_empty() || options.only.iter().any(|n| n == s.name)) {
+    let wanted: Vec<&'static Story> = match &options.only[..] {
+        [] => stories().collect(),
+        only => all().filter(|s| only.iter().any(|n| n == s.name)).collect(),
+    };
+    for story in wanted {
         match players.machine().can_play(story) {
             Ok(()) => report.cases.push(Case::new(players.cast(story)?)),
             Err(reason) => report.unplayable.push((story.name, reason)),
@@ -164,7 +169,7 @@ enum Heard {
 }
 
 fn names() -> String {
-    stories().map(|s| s.name).collect::<Vec<_>>().join(", ")
+    all().map(|s| s.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The agent's lines into the common channel.

@@ -1,6 +1,6 @@
 //! A network namespace of a story's own, with a pair of veth between it and ours. Made by iproute2's `ip`; gone with its value.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Output};
 
 use anyhow::{Context, ensure};
@@ -11,7 +11,7 @@ use crate::sys::random_hex;
 #[derive(Debug)]
 pub struct Network {
     name: String,
-    inside: Ipv4Addr,
+    inside: IpAddr,
 }
 
 impl Network {
@@ -23,22 +23,30 @@ impl Network {
         }
     }
 
+    /// With addresses of one family.
+    ///
     /// # Errors
     /// `ip` is missing or refuses.
-    pub fn create() -> anyhow::Result<Network> {
+    pub fn create(ipv6: bool) -> anyhow::Result<Network> {
         let hex = random_hex(3)?;
         let number = u32::from_str_radix(&hex, 16).unwrap_or(0);
-        // 198.18.0.0/15 is for tests of networks (RFC 2544): a /30 of it, by chance.
-        let first = u32::from(Ipv4Addr::new(198, 18, 0, 0)) + (number % (1 << 15)) * 4;
-        let [outside, inside] = [1, 2].map(|n| Ipv4Addr::from(first + n));
-        let (name, ours, theirs) = (format!("epitaph-{hex}"), format!("ep{hex}"), format!("eq{hex}"));
+        // Four addresses, by chance: of what is for tests of networks (RFC 2544), or of nobody's.
+        let [outside, inside] = [1, 2].map(|n| match ipv6 {
+            false => IpAddr::from(Ipv4Addr::from(0xc612_0000 + (number % (1 << 15)) * 4 + n)),
+            true => IpAddr::from(Ipv6Addr::from((0xfd65_7069_7461_u128 << 80) + u128::from(number * 4 + n))),
+        });
+        // Usable at once, without asking whether another has it.
+        let (bits, at_once): (_, &[&str]) = if ipv6 { (126, &["nodad"]) } else { (30, &[]) };
+        let [ours, theirs] = ["ep", "eq"].map(|end| format!("{end}{hex}"));
+        let name = format!("epitaph-{hex}");
         ip(&["netns", "add", &name])?;
         let network = Network { name, inside };
         let name = &network.name;
         ip(&["link", "add", &ours, "type", "veth", "peer", "name", &theirs, "netns", name])?;
-        ip(&["address", "add", &format!("{outside}/30"), "dev", &ours])?;
+        let [outside, inside] = [outside, inside].map(|ip| format!("{ip}/{bits}"));
+        ip(&[&["address", "add", &outside, "dev", &ours][..], at_once].concat())?;
         ip(&["link", "set", &ours, "up"])?;
-        ip(&["-netns", name, "address", "add", &format!("{inside}/30"), "dev", &theirs])?;
+        ip(&[&["-netns", name, "address", "add", &inside, "dev", &theirs][..], at_once].concat())?;
         ip(&["-netns", name, "link", "set", &theirs, "up"])?;
         ip(&["-netns", name, "link", "set", "lo", "up"])?;
         Ok(network)
@@ -48,6 +56,24 @@ impl Network {
     pub fn command(&self, command: Vec<String>) -> Vec<String> {
         let inside = ["ip", "netns", "exec", &self.name].map(str::to_owned);
         inside.into_iter().chain(command).collect()
+    }
+
+    /// Answers whoever calls its address from outside with an ICMP error from now on, as a policy or a proxy does that rejects.
+    ///
+    /// # Errors
+    /// `ip` refuses, or `/proc/sys` is read-only.
+    pub fn reject(&self) -> anyhow::Result<()> {
+        let (name, inside) = (&self.name, self.inside.to_string());
+        let (family, limit) = if self.inside.is_ipv6() {
+            ("ipv6", "icmp/ratelimit")
+        } else {
+            ("ipv4", "icmp_ratelimit")
+        };
+        // Only who forwards what is not his own tells of it, and each client is to be told.
+        let settings = format!("set -e; cd /proc/sys/net/{family}; echo 1 > conf/all/forwarding; echo 0 > {limit}");
+        ip(&["netns", "exec", name, "sh", "-c", &settings])?;
+        ip(&["-netns", name, "route", "add", "prohibit", &inside])?;
+        ip(&["-netns", name, "route", "delete", "local", &inside, "table", "local"]).map(drop)
     }
 
     /// Any port of its own address.

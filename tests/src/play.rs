@@ -1,6 +1,7 @@
 //! Plays one story: runtime, victim, bystanders. Knows nothing of the agent; what it returns is the truth to compare with.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,8 +16,8 @@ use crate::cgroup::{Inhabitants, Memory, SLICE, Scope};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::runtime::{Did, Spec, Stop};
-use crate::stories::ANY;
-use crate::story::{Bystander, Kind, Program, Story, When, Whence};
+use crate::stories::{ANY, ANY_IPV6};
+use crate::story::{Bystander, Kind, Need, Program, Story, When, Whence};
 use crate::sys::random_hex;
 use crate::victim::Totals;
 
@@ -136,7 +137,10 @@ impl Players {
 
     fn act(&self, role: &Role) -> anyhow::Result<Played> {
         let story = role.story;
-        let network = story.network_namespace.then(Network::create).transpose()?;
+        let network = story
+            .network_namespace
+            .then(|| Network::create(story.needs().contains(&Need::Ipv6)))
+            .transpose()?;
         let mut runtime = Player::<Did>::start(
             self.program("stand-in-runtime")
                 .arg("run")
@@ -150,6 +154,7 @@ impl Players {
         let Did::Ready { address, .. } = runtime.until(&mut did, |d| matches!(d, Did::Ready { .. }))? else {
             bail!("not ready")
         };
+        let address = address.map(|address| called_at(story, address)).transpose()?;
         let mut seen = Vec::new();
         let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;
         let load = self.load(role, address.as_deref())?;
@@ -168,6 +173,16 @@ impl Players {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
             sleep(Duration::from_millis(500));
             self.signal(role, name, pid, signal)?;
+        }
+        if let Bystander::Rejected { count } = story.bystander {
+            runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
+            let address = address.as_deref().context("the server did not say its address")?;
+            let network = network.as_ref().context("only a network of its own rejects")?;
+            // It was said just before it was done.
+            sleep(Duration::from_millis(200));
+            seen.extend(self.calls("request", address, 1)?);
+            network.reject()?;
+            seen.extend(self.calls("connect", address, count)?);
         }
         let [load, probes] = match (load, story.bystander) {
             (Some(load), Bystander::Load { goes_on_ms, .. }) => {
@@ -198,7 +213,7 @@ impl Players {
         let command = match story.program {
             Program::Victim(args) => {
                 let place = |arg: &str| match network {
-                    Some(network) if arg == ANY => network.address().to_string(),
+                    Some(network) if [ANY, ANY_IPV6].contains(&arg) => network.address().to_string(),
                     _ => arg.to_owned(),
                 };
                 let command = [victim].into_iter().chain(args.iter().map(|&a| place(a))).collect();
@@ -236,6 +251,7 @@ impl Players {
         let (args, first, known): (Vec<String>, usize, What) = match role.story.bystander {
             Bystander::Nobody
             | Bystander::Load { .. }
+            | Bystander::Rejected { .. }
             | Bystander::Signals {
                 when: When::WithinGrace, ..
             } => return Ok(None),
@@ -268,6 +284,12 @@ impl Players {
             );
         }
         Ok(Some(client))
+    }
+
+    /// So many, to their end.
+    fn calls(&self, verb: &str, address: &str, count: usize) -> anyhow::Result<Vec<Seen>> {
+        let mut bystander = self.program("bystander");
+        Player::start(bystander.args([verb, address, &count.to_string()]))?.rest()
     }
 
     fn load(&self, role: &Role, address: Option<&str>) -> anyhow::Result<Option<Load>> {
@@ -347,6 +369,13 @@ impl Players {
             _ => None,
         }
     }
+}
+
+/// Where clients are to call, of what the server said of itself.
+fn called_at(story: &Story, address: String) -> anyhow::Result<String> {
+    let Some(ip) = story.called_at else { return Ok(address) };
+    let served: SocketAddr = address.parse().with_context(|| address.clone())?;
+    Ok(SocketAddr::new(ip, served.port()).to_string())
 }
 
 /// Clients under way.

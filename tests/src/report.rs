@@ -271,6 +271,11 @@ impl Case {
         }
         let (low, high) = played.refused();
         wanted("refused", low, high);
+        let rejected = match self.story().bystander {
+            Bystander::Rejected { count } => count as u64,
+            _ => 0,
+        };
+        wanted("rejected", rejected, rejected);
         let (reset, cut, idle) = match (self.story().bystander, self.story().expected.traffic) {
             (Bystander::Client { count, .. }, "reset") => (count, 0, 0),
             (Bystander::Client { count, .. }, "cut") => (0, count, 0),

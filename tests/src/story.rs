@@ -1,5 +1,6 @@
 //! What a story is: who dies, how it is brought about, who looks on, and what is to be said of it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::runtime::{Kill, Stop};
@@ -18,8 +19,10 @@ pub struct Story {
     /// Bytes.
     pub memory_limit: Option<u64>,
     pub leaves_core: bool,
-    /// The server is in a network namespace of its own, behind a pair of veth; `ANY` in its arguments is its address there.
+    /// The server is in a network namespace of its own, behind a pair of veth; `ANY` or `ANY_IPV6` in its arguments is its address there.
     pub network_namespace: bool,
+    /// Where its clients call it, for it listens on every address.
+    pub called_at: Option<IpAddr>,
     pub stop: Stop,
     pub bystander: Bystander,
     pub expected: Expected,
@@ -58,6 +61,10 @@ pub enum Bystander {
     },
     /// A request every 50 ms, from before the stop until after the end.
     KeepsCalling,
+    /// After the stop signal one is answered; then its network namespace rejects all that comes, and so many meet that, one after another.
+    Rejected {
+        count: usize,
+    },
     /// Ten clients of `victim http`, as `victim load` plays them, from before the stop on.
     Load {
         keep_alive: bool,
@@ -161,6 +168,7 @@ pub(crate) const fn stopped(
         memory_limit: None,
         leaves_core: false,
         network_namespace: false,
+        called_at: None,
         stop: by_signal(nix::libc::SIGTERM),
         bystander: Bystander::Nobody,
         expected,

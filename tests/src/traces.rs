@@ -13,7 +13,7 @@ pub fn expected_spans(termination: &Value) -> Vec<String> {
     if let Some(signal) = termination["stop"]["signal"].as_str() {
         names.push(format!("{signal} → exit"));
     }
-    for what in ["refused", "reset", "cut"] {
+    for what in ["refused", "reset", "cut", "rejected"] {
         if termination["connections"][what].as_u64().unwrap_or(0) > 0 {
             names.push(format!("{what} connections"));
         }

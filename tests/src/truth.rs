@@ -120,6 +120,7 @@ impl Played {
             (Bystander::KeepsCalling, _) => {
                 count(What::Refused) > 0 && count(What::Answered) + count(What::Refused) == self.seen.len()
             }
+            (Bystander::Rejected { count: n }, _) => count(What::Answered) == 1 && count(What::Unreachable) == n,
             (Bystander::Client { count: n, .. }, "reset") => count(What::Reset) == n,
             (Bystander::Client { count: n, .. }, "cut") => count(What::Eof) == n,
             (

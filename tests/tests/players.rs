@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::{Players, Role};
 use epitaph_tests::skip::skip;
-use epitaph_tests::stories::stories;
+use epitaph_tests::stories::all;
 use epitaph_tests::story::Story;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -22,7 +22,7 @@ fn main() {
             std::process::exit(1);
         }
     };
-    let mut trials: Vec<Trial> = stories()
+    let mut trials: Vec<Trial> = all()
         .map(|story| {
             let players = players.clone();
             Trial::test(format!("players::{}", story.name), move || truth(players.as_deref(), story))
@@ -62,7 +62,7 @@ fn another_story_is_noticed(players: Option<&Players>) -> Result<(), Failed> {
         skip("another-story-is-noticed", "playing needs root");
         return Ok(());
     };
-    let story = |name: &str| stories().find(|s| s.name == name).ok_or_else(|| format!("no story {name}"));
+    let story = |name: &str| all().find(|s| s.name == name).ok_or_else(|| format!("no story {name}"));
     let role = players.cast(story("completed")?).map_err(|e| format!("{e:#}"))?;
     let played = players.play(&role).map_err(|e| format!("{e:#}"))?;
     for (name, words) in [

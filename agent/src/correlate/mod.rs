@@ -9,6 +9,7 @@
 mod clients;
 mod facts;
 mod finish;
+mod listeners;
 mod lives;
 mod pods;
 mod requests;

@@ -3,7 +3,8 @@
 //! Rules, one connection (remote address, local address) counting once:
 //! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one. A client of
 //!   many threads can use a port again at once, also one that was a connection: a SYN that comes sooner than any is sent again
-//!   is another client's.
+//!   is another client's. One to an address of the port at which no listener that closed would have taken it is nobody's here: it
+//!   was refused before, too.
 //! - *reset*: an RST from an existing socket; or one without a socket for a connection that the end had closed before
 //!   (data that came too late), or whose handshake the close overtook. One that was cut and then reset counts as reset.
 //! - *queued*, of these: closed by the close of its listener, before any process held it.
@@ -22,9 +23,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::event::{Boot, Client, Tcp, TcpCounts, TcpOp, TcpState};
-use crate::termination::{Count, ListenerClosed, RefusedSource, Traffic};
+use crate::termination::{Count, RefusedSource, Traffic};
 
 use super::clients::{Clients, Connect};
+use super::listeners::Listeners;
 
 /// What of the sockets' facts belongs to a death, and what else it is told with.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +44,7 @@ pub(super) struct Window<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
-    listeners: Vec<ListenerClosed>,
+    listeners: Listeners,
     connections: HashMap<Pair, Connection>,
     /// Accepted ones of which nothing else is known, no longer told apart: a server that was told to reload and lives on
     /// accepts any number of them.
@@ -145,7 +147,11 @@ impl Sockets {
                     new: TcpState::Close,
                 },
                 _,
-            ) => return self.listener(at, tcp),
+            ) => {
+                let is_kept = self.listeners.add(at, tcp);
+                self.over_cap += u64::from(!is_kept);
+                return is_kept;
+            }
             (
                 TcpOp::State {
                     old: TcpState::SynRecv | TcpState::NewSynRecv,
@@ -207,7 +213,7 @@ impl Sockets {
         match set {
             Fact::Accepted => {
                 first(&mut connection.accepted, at);
-                if self.served.len() < LISTENERS && !self.served.contains(&tcp.local) {
+                if self.served.len() < SERVED && !self.served.contains(&tcp.local) {
                     self.served.push(tcp.local);
                 }
             }
@@ -238,13 +244,7 @@ impl Sockets {
             .is_some_and(|(first, last)| first <= window.until && window.since <= last);
         let mut traffic = nothing(window, window.observed && !foreign);
         traffic.kubelet.known = window.kubelet_known;
-        traffic.listeners = self
-            .listeners
-            .iter()
-            .filter(|l| within(Some(l.at)).is_some())
-            .copied()
-            .collect();
-        traffic.listeners.sort_by_key(|l| (l.at, l.local));
+        traffic.listeners = self.listeners.told(|at| within(Some(at)).is_some());
         for &at in &self.accepted {
             count(&mut traffic.accepted, within(Some(at)));
         }
@@ -264,7 +264,7 @@ impl Sockets {
             count(to, within(connection.accepted));
             let refused = connection
                 .refused_by_server
-                .filter(|refused| within(Some(refused.first)).is_some());
+                .filter(|refused| within(Some(refused.first)).is_some() && self.listeners.could_take(pair.local));
             let refused = refused.into_iter().flat_map(|refused| {
                 let again = std::iter::repeat_n(refused.last, refused.times as usize - 1);
                 let all = std::iter::once(refused.first).chain(again);
@@ -289,7 +289,7 @@ impl Sockets {
     /// What became of a connection within the time that counts.
     fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
-        let is_clients = connection.accepted.is_some() || self.has_listened(pair.local.port());
+        let is_clients = connection.accepted.is_some() || self.listeners.had_port(pair.local.port());
         if !is_clients && connection.is_end_of_one() {
             return None;
         }
@@ -310,7 +310,7 @@ impl Sockets {
         }
         // The kernel knows a closed port by its number and network namespace: a client there may have meant another machine's.
         let (to, from) = (pair.local.ip(), pair.remote.ip());
-        let is_here = to.is_loopback() || to == from || self.serves_at(to);
+        let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
         let is_told = existed || connection.refused_by_server.is_some();
         let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_told)?;
         Some((End::Refused(RefusedSource::ClientError), by_client))
@@ -319,7 +319,7 @@ impl Sockets {
     /// A connect of this node's that failed: to this subject, where it went to an address at which that was reached.
     fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) {
         let to = pair.local.ip();
-        let is_port = self.has_listened(pair.local.port()) || self.served.contains(&pair.local);
+        let is_port = self.listeners.took(pair.local) || self.served.contains(&pair.local);
         // What the server's side told already.
         if at.is_none() || self.connections.contains_key(pair) || !is_port || to.is_loopback() || !self.serves_at(to) {
             return;
@@ -336,13 +336,9 @@ impl Sockets {
         self.served.iter().any(|served| served.ip() == address)
     }
 
-    fn has_listened(&self, port: u16) -> bool {
-        self.listeners.iter().any(|listener| listener.local.port() == port)
-    }
-
     /// Keeps only what happened after `before`.
     pub fn expire(&mut self, before: Boot) {
-        self.listeners.retain(|listener| listener.at > before);
+        self.listeners.expire(before);
         self.connections.retain(|_, connection| connection.last > before);
         self.accepted.retain(|at| *at > before);
         self.accepted_over = 0;
@@ -389,23 +385,6 @@ impl Sockets {
     /// Connections that were not kept.
     pub fn over_cap(&self) -> u64 {
         self.over_cap
-    }
-
-    fn listener(&mut self, at: Boot, tcp: &Tcp) -> bool {
-        let closed = ListenerClosed {
-            at,
-            local: tcp.local,
-            by_exit: tcp.by_exit,
-        };
-        if self.listeners.contains(&closed) {
-            return true;
-        }
-        if self.listeners.len() >= LISTENERS {
-            self.over_cap += 1;
-            return false;
-        }
-        self.listeners.push(closed);
-        true
     }
 }
 
@@ -465,7 +444,8 @@ impl End {
 const SENT_AGAIN: Duration = Duration::from_millis(900);
 const ECONNREFUSED: u32 = 111;
 const ETIMEDOUT: u32 = 110;
-const LISTENERS: usize = 64;
+/// Addresses with ports.
+const SERVED: usize = 64;
 
 fn in_use(counts: Option<TcpCounts>) -> Use {
     let Some(counts) = counts else { return Use::Other };

@@ -83,6 +83,7 @@ fn main() -> anyhow::Result<()> {
             }
         }
         "serve" => serve(args.next()),
+        "listen" => listen(&args.next().unwrap_or_default()),
         "connect" => args.try_for_each(|to| {
             // Either way it is the kernel's word that counts.
             let said = TcpStream::connect(to).map_or_else(|error| error.kind().to_string(), |_| "connected".to_owned());
@@ -124,6 +125,18 @@ fn exit_thread(status: libc::c_long) -> ! {
     // SAFETY: nothing of this thread is used afterwards.
     unsafe { libc::syscall(libc::SYS_exit, status) };
     unreachable!("the thread has ended")
+}
+
+/// Listens until the first line.
+fn listen(address: &str) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(address)?;
+    say(&format!("ready {}", listener.local_addr()?))?;
+    let mut lines = io::stdin().lock().lines();
+    lines.next();
+    drop(listener);
+    say("closed")?;
+    lines.for_each(drop);
+    Ok(())
 }
 
 /// Listens on both loopbacks, takes one client each and answers nothing. Any line closes the listeners; the end of the input ends

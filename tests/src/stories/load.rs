@@ -13,13 +13,13 @@ const STALE_AND_KEPT: Bystander = Bystander::Load {
     goes_on_ms: 1000,
     probed: false,
 };
-const STALE_AND_PROBED: Bystander = Bystander::Load {
+pub(super) const STALE_AND_PROBED: Bystander = Bystander::Load {
     keep_alive: false,
     goes_on_ms: 1000,
     probed: true,
 };
 
-const fn loaded(
+pub(super) const fn loaded(
     name: &'static str,
     what: &'static str,
     program: &'static [&'static str],
@@ -33,8 +33,8 @@ const fn loaded(
     }
 }
 
-const CUT: Expected = suffered("cut-connections", "cut", &["cut", "refused"]);
-const REFUSED: Expected = suffered("refused-connections", "refused", &["refused"]);
+pub(super) const CUT: Expected = suffered("cut-connections", "cut", &["cut", "refused"]);
+pub(super) const REFUSED: Expected = suffered("refused-connections", "refused", &["refused"]);
 
 pub(super) static STORIES: &[Story] = &[
     loaded(

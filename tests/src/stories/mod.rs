@@ -4,6 +4,7 @@ mod dropped;
 mod ends;
 mod kills;
 mod load;
+mod networks;
 mod traffic;
 
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::runtime::{Kill, Stop};
 use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, Whence, by_signal, stopped};
 use crate::victim::SIGRTMIN_3;
 
-/// All of them, in the order in which they are told.
+/// Those of the demo, in the order in which they are told, played on every kernel of `docs/kernels.md`.
 pub fn stories() -> impl Iterator<Item = &'static Story> {
     [
         ends::STORIES,
@@ -25,6 +26,11 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// With those that only the tests of the machine at hand play: they rest on records that the demo's have shown on every kernel.
+pub fn all() -> impl Iterator<Item = &'static Story> {
+    stories().chain(networks::STORIES)
 }
 
 const CLEAN: Expected = Expected {
@@ -77,6 +83,7 @@ const fn suffered(verdict: &'static str, traffic: &'static str, sentence: &'stat
 const MEMORY_LIMIT: u64 = 24 << 20;
 /// In a network namespace of its own, the address there.
 pub(crate) const ANY: &str = "127.0.0.1:0";
+pub(crate) const ANY_IPV6: &str = "[::1]:0";
 const GRACE_FOR_SERVERS: Stop = Stop::Signal {
     signal: SIGTERM,
     grace: Duration::from_secs(4),
@@ -86,25 +93,26 @@ const GRACE_FOR_SERVERS: Stop = Stop::Signal {
 
 #[cfg(test)]
 mod tests {
-    use super::stories;
+    use super::{all, stories};
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = stories().map(|s| s.name).collect();
+        let mut names: Vec<_> = all().map(|s| s.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), stories().count());
+        assert_eq!(names.len(), all().count());
     }
 
     #[test]
     fn headline_follows_from_exit_and_traffic() {
-        for story in stories() {
+        for story in all() {
             let expected = &story.expected;
             let headline = match (expected.exit, expected.traffic) {
                 ("clean", "quiet") => "clean",
                 ("clean", "refused") => "refused-connections",
                 ("clean", "reset") => "reset-connections",
                 ("clean", "cut") => "cut-connections",
+                ("clean", "proxy-rejected") => "proxy-rejected",
                 (exit, _) => exit,
             };
             assert_eq!(expected.verdict, headline, "{}", story.name);

@@ -15,7 +15,7 @@ use crate::sys::boot_now;
 
 /// How long a request takes with `drain`.
 const WORK_NS: u64 = 1_000_000_000;
-/// What is left to do after the stop signal with `close-listener`.
+/// What is left to do after the stop signal with `close-listener` and `accept-on`.
 const AFTERMATH_NS: u64 = 2_000_000_000;
 /// How long the next client may let itself be waited for with `close-listener`.
 const NEXT_CLIENT_NS: u64 = 1_000_000_000;
@@ -24,6 +24,8 @@ const NEXT_CLIENT_NS: u64 = 1_000_000_000;
 enum Mode {
     /// Answers and closes each connection; at the signal closes its listener, and ends 2 s later.
     CloseListener,
+    /// Answers and closes each connection, for 2 s after the signal too.
+    AcceptOn,
     /// Never accepts; ends at the signal.
     AcceptNever,
     /// Accepts and never reads; ends at the signal.
@@ -44,6 +46,7 @@ impl Mode {
     fn parse(mode: &str) -> Result<Mode> {
         Ok(match mode {
             "close-listener" => Mode::CloseListener,
+            "accept-on" => Mode::AcceptOn,
             "accept-never" => Mode::AcceptNever,
             "read-never" => Mode::ReadNever,
             "answer-never" => Mode::AnswerNever,
@@ -101,6 +104,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                     }
                     over_at = Some(boot_now() + AFTERMATH_NS);
                 }
+                Mode::AcceptOn => over_at = Some(boot_now() + AFTERMATH_NS),
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::HangUp => return Ok(0),

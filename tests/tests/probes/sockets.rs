@@ -1,5 +1,7 @@
 //! Sockets of a cgroup that is being stopped, and those of its clients.
 
+use std::collections::HashSet;
+
 use super::*;
 
 #[test]
@@ -20,6 +22,11 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     clients[0].write_all(b"never read").expect("write");
 
     probes.kernel.arm(cgroup.id()).expect("arm");
+    // Who only listens for the other family has not closed anything.
+    TcpStream::connect(("127.0.0.1", v6)).expect_err("nobody listens for IPv4");
+    probes.settle();
+    let refused = |event: &Event| matches!(event, Event::Tcp(tcp) if !tcp.has_socket && tcp.local.port() == v6);
+    assert_eq!(probes.count(refused), 0);
     server.say();
     assert_eq!(server.line(), "closed\n");
     for (host, port) in hosts {
@@ -257,6 +264,53 @@ fn connections_of_a_listener_handed_over_are_told_to_the_cgroup_that_ends() {
         }
         probes.drain();
         probes.seen.clear();
+    }
+}
+
+/// As on a host's network: whoever was there before, a port is no longer theirs once somebody else listens on it.
+#[test]
+fn a_port_is_the_last_ones_that_listened_on_it() {
+    for oldest in [false, true] {
+        let mut probes = need!(if oldest { Probes::oldest() } else { Probes::load() }, "not root");
+        let (first, second) = (need!(Cgroup::v2(), "no cgroup v2"), need!(Cgroup::v2(), "no cgroup v2"));
+        let listen = |cgroup: &Cgroup, at: &str| Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "listen", at]);
+        let (mut server, at) = listen(&first, "[::]:0");
+        let port: u16 = at.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        let close = |server: &mut Player| {
+            server.say();
+            assert_eq!(server.line(), "closed\n");
+        };
+        // Of two clients, how many were told as whose: where both sides are, the same one twice.
+        let refuse = |probes: &mut Probes| {
+            probes.drain();
+            probes.seen.clear();
+            for host in ["127.0.0.1", "::1"] {
+                TcpStream::connect((host, port)).expect_err("nobody listens");
+            }
+            probes.settle();
+            [&first, &second].map(|of| {
+                let told = probes.seen.iter().filter_map(|(_, event)| match event {
+                    Event::Tcp(tcp) if !tcp.has_socket && tcp.local.port() == port && tcp.cgroup == Some(of.id()) => {
+                        Some(tcp.remote)
+                    }
+                    _ => None,
+                });
+                told.collect::<HashSet<_>>().len()
+            })
+        };
+        for cgroup in [&first, &second] {
+            probes.kernel.arm(cgroup.id()).expect("arm");
+        }
+        close(&mut server);
+        assert_eq!(refuse(&mut probes), [2, 0], "the first has closed it");
+
+        // Of this program's, which nobody watches.
+        drop(TcpListener::bind(("127.0.0.1", port)).expect("listen again"));
+        assert_eq!(refuse(&mut probes), [0, 0], "a stranger has closed it");
+
+        let (mut server, _) = listen(&second, &at);
+        close(&mut server);
+        assert_eq!(refuse(&mut probes), [0, 2], "the second has closed it");
     }
 }
 

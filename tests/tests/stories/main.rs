@@ -17,7 +17,7 @@ use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::report::Report;
 use epitaph_tests::skip::skip;
-use epitaph_tests::stories::stories;
+use epitaph_tests::stories::all;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
@@ -26,7 +26,7 @@ fn main() {
         options: options(&args),
         ran: OnceLock::new(),
     });
-    let mut trials: Vec<Trial> = stories()
+    let mut trials: Vec<Trial> = all()
         .map(|story| {
             let shared = Arc::clone(&shared);
             Trial::test(full_name(story.name), move || shared.verdict(story.name))
@@ -145,16 +145,15 @@ fn options(args: &Arguments) -> Options {
         .parent()
         .map_or_else(PathBuf::new, Path::to_path_buf);
     let mut options = Options::new(agent::program(&players), players);
-    if let Some(filter) = &args.filter {
-        let wanted = |name: &&str| {
-            let name = full_name(name);
-            if args.exact {
-                name == *filter
-            } else {
-                name.contains(filter.as_str())
-            }
-        };
-        options.only = stories().map(|s| s.name).filter(wanted).map(str::to_owned).collect();
-    }
+    let wanted = |name: &&str| {
+        let Some(filter) = &args.filter else { return true };
+        let name = full_name(name);
+        if args.exact {
+            name == *filter
+        } else {
+            name.contains(filter.as_str())
+        }
+    };
+    options.only = all().map(|s| s.name).filter(wanted).map(str::to_owned).collect();
     options
 }

@@ -305,3 +305,94 @@ fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
     };
     assert_eq!((forgotten(&out[..unit]), forgotten(&out[unit..])), (0, 1));
 }
+
+/// On the host's network, whose every process shares one address.
+const TWO: &str = "
+        +0 mkdir other
+        proc two in=other pid=300 ns=1 start=+0 parent=shim comm=other
+        +0.001 exec two
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1 TERM runc -> two handler
+        +1.001 enter two TERM
+        ";
+
+#[test]
+fn of_two_on_the_hosts_network_each_has_its_own_ports_clients() {
+    check(
+        &container(&format!(
+            "{TWO}
+        +1.05 tcp app accepted 80 5001
+        +1.05 tcp other accepted 81 5002
+        +1.1 tcp app closed 80
+        +1.1 tcp other closed 81
+        +1.5 tcp app refused 80 5003
+        +1.6 tcp host connect-reset 80 5004
+        +1.6 tcp host connect-failed 80 5004 errno=111
+        +1.7 tcp host connect-failed 82 5005 errno=111
+        +2 exit main 0
+        +2 exit two 0
+        "
+        )),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed
+              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided them
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `other`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_refused_where_it_never_listened_is_not_its_own() {
+    let refused = |listener: &str, at: &str| {
+        let script = format!(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80 0 server={listener}
+        +1.5 tcp app refused 80 5001 server={at}
+        +2 exit main 0
+        "
+        );
+        script::show(&script::run(&container(&script)), false).starts_with("refused-connections")
+    };
+    for (listener, at, is_its_own) in [
+        ("10.0.0.1", "10.0.0.1", true),
+        ("10.0.0.1", "127.0.0.1", false),
+        ("0.0.0.0", "127.0.0.1", true),
+        ("0.0.0.0", "::1", false),
+        ("::1", "::1", true),
+        ("::1", "127.0.0.1", false),
+        ("::", "::1", true),
+        ("::", "127.0.0.1", true),
+    ] {
+        assert_eq!(refused(listener, at), is_its_own, "{listener}, refused at {at}");
+    }
+}
+
+/// A limit: the probes forget whose the port was when another listens there, but a client's socket knows its address only.
+#[test]
+fn a_port_that_another_took_over_and_gave_up_is_still_its_own_to_a_client_of_this_node() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.05 tcp app accepted 80 5001
+        +1.1 tcp app closed 80
+        +1.2 tcp app refused 80 5002
+        # From 1.3 to 1.5 a process that nobody watches listens there.
+        +1.6 tcp host connect-reset 80 5003
+        +1.6 tcp host connect-failed 80 5003 errno=111
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed
+              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided them
+        "#]],
+    );
+}

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::pods::cast::Cast;
@@ -337,9 +337,9 @@ impl Parser {
             true => Client::Kubelet,
             false => Client::Other,
         });
-        let ip = |key: &str, default| value(key).map_or(default, |ip| ip.parse().expect("an address"));
-        let server = SocketAddr::from((ip("server", Ipv4Addr::new(10, 0, 0, 1)), port(2)));
-        let peer = SocketAddr::from((ip("client", Ipv4Addr::new(10, 0, 0, 2)), port(3)));
+        let ip = |key: &str, default| value(key).unwrap_or(default).parse::<IpAddr>().expect("an address");
+        let server = SocketAddr::from((ip("server", "10.0.0.1"), port(2)));
+        let peer = SocketAddr::from((ip("client", "10.0.0.2"), port(3)));
         let (local, remote) = if client.is_some() { (peer, server) } else { (server, peer) };
         Event::Tcp(Tcp {
             op,
