@@ -273,7 +273,7 @@ impl Sockets {
                 match (end, by_kubelet) {
                     (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
                     (End::Reset { .. } | End::Cut(_), true) => count(&mut traffic.kubelet.broken, Some(at)),
-                    (end, false) => end.count(&mut traffic, at),
+                    (end, false) => end.count(&mut traffic, pair.local.port(), at),
                     (End::Idle, true) => {}
                 }
             }
@@ -324,7 +324,9 @@ impl Sockets {
         }
         match (connect.by, connect.reset) {
             (Client::Kubelet, _) => count(&mut traffic.kubelet.refused, at),
-            (Client::Other, true) => End::Refused(RefusedSource::ClientError).count(traffic, connect.at),
+            (Client::Other, true) => {
+                End::Refused(RefusedSource::ClientError).count(traffic, pair.local.port(), connect.at);
+            }
             (Client::Other, false) if connect.errno != ETIMEDOUT => count(&mut traffic.rejected, at),
             (Client::Other, false) => {}
         }
@@ -452,13 +454,14 @@ enum End {
 }
 
 impl End {
-    fn count(self, traffic: &mut Traffic, at: Boot) {
+    fn count(self, traffic: &mut Traffic, port: u16, at: Boot) {
         let to = match self {
             End::Refused(source) => {
                 // The server's own word goes before a client's, whichever comes first.
                 if traffic.refused_source != RefusedSource::ServerReset {
                     traffic.refused_source = source;
                 }
+                count(traffic.refused_by_port.entry(port).or_default(), Some(at));
                 &mut traffic.refused
             }
             End::Reset { queued } => {

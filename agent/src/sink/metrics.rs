@@ -353,15 +353,7 @@ impl Metrics {
         ] {
             self.connections.add(count.count, &[KeyValue::new("outcome", outcome)]);
         }
-        if traffic.refused.count > 0 {
-            // A listener that closed after the first refusal is not the one that was missed.
-            let closed = traffic
-                .listeners
-                .iter()
-                .map(|l| l.at)
-                .filter(|at| *at <= traffic.refused.first)
-                .min();
-            let window = traffic.refused.last.since(closed.unwrap_or(traffic.refused.first));
+        if let Some(window) = traffic.refusal_window() {
             self.refusal_duration.record(window.as_secs_f64(), &kind);
         }
     }

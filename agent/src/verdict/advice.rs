@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Exit;
 use super::judge::Case;
 
-pub(super) use clients::cover;
+pub(super) use clients::NeededSleep;
 pub(super) use grace::{whole_seconds, with_reserve};
 
 /// One setting that was measured to be wrong or tight.

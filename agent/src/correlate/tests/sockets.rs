@@ -37,6 +37,49 @@ fn refused_after_the_listener_closed() {
     );
 }
 
+/// The admin's closes at the stop signal, the other when it is drained.
+#[test]
+fn the_window_is_that_of_the_port_that_was_refused() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app closed 9090
+        +21 tcp app closed 80
+        +21.1 tcp app refused 80 5001
+        +22 tcp app refused 80 5002
+        +22.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed
+              fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided them
+        "#]],
+    );
+    // Of several the longest; and a SYN can meet the closed port a moment before its close is told.
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app closed 9090
+        +2.5 tcp app refused 9090 5001
+        +20.999999 tcp app refused 80 5002
+        +21 tcp app closed 80
+        +22 tcp app refused 80 5003
+        +22.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed
+              fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided them
+        "#]],
+    );
+}
+
 #[test]
 fn refused_as_only_the_client_shows_it() {
     check(

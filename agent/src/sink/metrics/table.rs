@@ -66,7 +66,7 @@ pub const REFUSAL_DURATION: Row = Row {
     shape: Shape::Histogram,
     unit: "s",
     labels: &[SUBJECT],
-    about: "From the close of the listener to the last refused connection: the preStop sleep that was missing",
+    about: "From the close of the listener to the last connection refused on its port: the preStop sleep that was missing",
 };
 pub const CONNECTIONS: Row = Row {
     name: "epitaph.connections",
