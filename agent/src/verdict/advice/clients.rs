@@ -14,6 +14,8 @@ use crate::verdict::spent::Spent;
 /// How many times too long a sleep is before it is worth a word, and by how much.
 const FAR_TOO_LONG: u32 = 4;
 const WORTH_A_WORD: Duration = Duration::from_secs(10);
+/// After fewer new connections a silence may be chance; after so many, that of a sleep far too long is sixty times their pauses.
+const ENOUGH: u64 = 20;
 
 pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
     // Only where its pod was to go do proxies send clients elsewhere: a sleep before a restart saves nobody.
@@ -147,8 +149,8 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     let traffic = case.traffic;
     let run = context.pre_stop.as_ref().filter(|run| is_sleep(&run.hook))?;
     let slept = Spent::of(case)?.hook?;
-    // Without a client nothing was measured.
-    if !traffic.observed || traffic.accepted.count == 0 || traffic.rejected.count > 0 {
+    let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
+    if !traffic.observed || traffic.accepted.count < ENOUGH || lost.iter().any(|count| count.count > 0) {
         return None;
     }
     let needed = traffic.accepted.last.since(run.begin?);
@@ -158,9 +160,10 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
         kind: AdviceKind::PreStopSleepShorter,
         seconds: Some(sleep),
         text: format!(
-            "{} slept {} before its stop, and the last new connection came {} into it: {sleep} s would have been enough",
+            "{} slept {} before its stop, and the last of {} came {} into it: {sleep} s would have been enough",
             context.name(),
             seconds(slept),
+            many(traffic.accepted.count, "new connection"),
             seconds(needed)
         ),
     })

@@ -185,23 +185,25 @@ fn a_sidecars_sleep_counts_from_the_request() {
     );
 }
 
+/// Slept 25 s, with that many new connections in the first 1.4 s.
+fn slept(accepted: u64) -> Death {
+    let mut death = death()
+        .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
+        .with(|k| k.grace = Some(Duration::from_secs(60)))
+        .term(25.0)
+        .exit(25.2, 0);
+    death.t.traffic.since = at(0.0);
+    death.t.traffic.accepted = count(accepted, 0.1, 1.4);
+    death
+}
+
 #[test]
 fn a_sleep_far_longer_than_clients_came() {
-    let slept = |accepted: u64| {
-        let mut death = death()
-            .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
-            .with(|k| k.grace = Some(Duration::from_secs(60)))
-            .term(25.0)
-            .exit(25.2, 0);
-        death.t.traffic.since = at(0.0);
-        death.t.traffic.accepted = count(accepted, 0.1, 1.4);
-        death
-    };
     check(
         slept(31),
         expect![[r#"
         clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
-          pre-stop-sleep-shorter Some(2): container `app` slept 25.0 s before its stop, and the last new connection came 1.4 s into it: 2 s would have been enough
+          pre-stop-sleep-shorter Some(2): container `app` slept 25.0 s before its stop, and the last of 31 new connections came 1.4 s into it: 2 s would have been enough
     "#]],
     );
     check(
@@ -210,6 +212,31 @@ fn a_sleep_far_longer_than_clients_came() {
         clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
     "#]],
     );
+}
+
+#[test]
+fn a_silence_says_something_only_after_many_clients() {
+    let advice = |death: Death| {
+        let advice = death.judged().verdict.advice;
+        advice.iter().map(|a| (a.kind.name(), a.seconds)).collect::<Vec<_>>()
+    };
+    let shorter = [("pre-stop-sleep-shorter", Some(2))];
+    assert_eq!(advice(slept(20)), shorter);
+    assert!(advice(slept(19)).is_empty());
+    let mut one = slept(1);
+    one.t.traffic.accepted.last = at(0.1);
+    assert!(advice(one).is_empty());
+    let lost: [fn(&mut Traffic, Count); 4] = [
+        |traffic, lost| traffic.refused = lost,
+        |traffic, lost| traffic.reset = lost,
+        |traffic, lost| traffic.cut = lost,
+        |traffic, lost| traffic.rejected = lost,
+    ];
+    for lose in lost {
+        let mut death = slept(31);
+        lose(&mut death.t.traffic, count(1, 25.1, 25.1));
+        assert!(advice(death).is_empty());
+    }
 }
 
 #[test]
