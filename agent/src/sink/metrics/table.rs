@@ -256,7 +256,7 @@ pub const WORKLOAD_ADVICE: Row = Row {
             "grace-longer, grace-shorter, pre-stop-sleep-longer, pre-stop-sleep-shorter",
         ),
     ],
-    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest that an end of the last hour asked for",
+    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest that an end of the last hour asked for; a shorter one only where no end of that hour needed more",
 };
 pub const BUILD: Row = Row {
     name: "epitaph.build.info",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Advice, AdviceKind, whole_seconds, with_reserve};
+use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
 use crate::event::Boot;
 use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
@@ -146,27 +146,54 @@ impl Missed {
 
 /// A sleep during which nobody came any more.
 fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
-    let traffic = case.traffic;
-    let run = context.pre_stop.as_ref().filter(|run| is_sleep(&run.hook))?;
-    let slept = Spent::of(case)?.hook?;
-    let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
-    if !traffic.observed || traffic.accepted.count < ENOUGH || lost.iter().any(|count| count.count > 0) {
-        return None;
-    }
-    let needed = traffic.accepted.last.since(run.begin?);
-    let sleep = cover(needed);
+    let Slept { begin, took } = Slept::of(case)?;
+    let Need::Seconds(sleep) = sleep_need(case) else { return None };
+    let accepted = case.traffic.accepted;
+    let needed = accepted.last.since(begin);
     let advised = Duration::from_secs(sleep);
-    (slept > advised * FAR_TOO_LONG && slept > advised + WORTH_A_WORD).then(|| Advice {
+    let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + WORTH_A_WORD;
+    (is_far_too_long && accepted.count >= ENOUGH).then(|| Advice {
         kind: AdviceKind::PreStopSleepShorter,
         seconds: Some(sleep),
         text: format!(
             "{} slept {} before its stop, and the last of {} came {} into it: {sleep} s would have been enough",
             context.name(),
-            seconds(slept),
-            many(traffic.accepted.count, "new connection"),
+            seconds(took),
+            many(accepted.count, "new connection"),
             seconds(needed)
         ),
     })
+}
+
+/// The preStop sleep that its clients needed, whatever it was.
+pub(super) fn sleep_need(case: &Case<'_>) -> Need {
+    let traffic = case.traffic;
+    let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
+    match Slept::of(case) {
+        // Without a client nothing was measured.
+        None => Need::Nothing,
+        Some(_) if lost.iter().any(|count| count.count > 0) => Need::NotKnown,
+        Some(_) if !traffic.observed || traffic.accepted.count == 0 => Need::Nothing,
+        Some(slept) => Need::Seconds(cover(traffic.accepted.last.since(slept.begin))),
+    }
+}
+
+/// A preStop sleep that a stop followed.
+struct Slept {
+    begin: Boot,
+    took: Duration,
+}
+
+impl Slept {
+    fn of(case: &Case<'_>) -> Option<Slept> {
+        let context = case.kubernetes.filter(|context| context.request.is_some())?;
+        let run = context.pre_stop.as_ref().filter(|run| is_sleep(&run.hook))?;
+        let spent = Spent::of(case).filter(|spent| spent.stop.is_some())?;
+        Some(Slept {
+            begin: run.begin?,
+            took: spent.hook?,
+        })
+    }
 }
 
 /// A shell that sleeps and does something else is not known by its name.
