@@ -1,7 +1,9 @@
 //! A termination: all that is known of one death, in the order it happened. What `correlate` makes and `render` reads.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Boot, CgroupId, Comm, Disposition, ExitStatus, Pid, Signal, SignalResult, TargetState};
@@ -139,6 +141,8 @@ pub struct Traffic {
     pub accepted: Count,
     /// SYNs answered by RST because nobody listened any more.
     pub refused: Count,
+    /// The same by the port that they came to.
+    pub refused_by_port: BTreeMap<u16, Count>,
     /// Established connections that the server's side reset.
     pub reset: Count,
     /// Of `reset`: those that no accept(2) had taken yet when their listener closed.
@@ -154,6 +158,13 @@ pub struct Traffic {
     pub rejected: Count,
     /// The kubelet's own probes and hooks: in none of the counts above.
     pub kubelet: KubeletTraffic,
+}
+
+/// Clients were refused on a port from its listener's close on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalWindow {
+    pub closed: Boot,
+    pub last: Boot,
 }
 
 /// See [`Traffic::kubelet`].
@@ -174,6 +185,41 @@ pub enum RefusedSource {
     /// Nothing was refused.
     #[default]
     None,
+}
+
+impl RefusalWindow {
+    pub fn length(&self) -> Duration {
+        self.last.since(self.closed)
+    }
+}
+
+impl Traffic {
+    /// One for each port: a server closes its admin's listener first, and drains behind the other.
+    pub fn refusal_windows(&self) -> Vec<RefusalWindow> {
+        if self.refused_by_port.is_empty() {
+            return self.window(self.refused, |_| true).into_iter().collect();
+        }
+        let of_port = |(&port, &refused)| self.window(refused, |listener| listener.local.port() == port);
+        self.refused_by_port.iter().filter_map(of_port).collect()
+    }
+
+    /// The longest of them; None where nobody was refused, or on a port of which no close was seen.
+    pub fn refusal_window(&self) -> Option<Duration> {
+        self.refusal_windows().iter().map(RefusalWindow::length).max()
+    }
+
+    fn window(&self, refused: Count, is_its: impl Fn(&ListenerClosed) -> bool) -> Option<RefusalWindow> {
+        let closes = || self.listeners.iter().filter(|l| is_its(l)).map(|l| l.at);
+        if refused.count == 0 || closes().next().is_none() {
+            return None;
+        }
+        // The kernel unhashes a listener before it says so: a SYN can meet the closed port a moment before its close is told.
+        let closed = closes().filter(|at| *at <= refused.first).max().unwrap_or(refused.first);
+        Some(RefusalWindow {
+            closed,
+            last: refused.last,
+        })
+    }
 }
 
 /// How far the evidence goes.
@@ -264,7 +310,7 @@ pub struct StopSignalIgnored {
     pub sender: Actor,
     pub disposition: Disposition,
     /// Time until the SIGKILL, where the grace is known.
-    pub grace_left: Option<std::time::Duration>,
+    pub grace_left: Option<Duration>,
     pub kubernetes: Option<Arc<PodContext>>,
     pub sentence: String,
 }

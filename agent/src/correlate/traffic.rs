@@ -49,8 +49,8 @@ pub(super) struct Sockets {
     /// Accepted ones of which nothing else is known, no longer told apart: a server that was told to reload and lives on
     /// accepts any number of them.
     accepted: Vec<Boot>,
-    accepted_over: u64,
-    /// The same of the kubelet's.
+    accepted_over: Count,
+    /// All such of the kubelet's.
     kubelet_accepted: Count,
     /// Addresses at which it was reached, and ports.
     served: Vec<SocketAddr>,
@@ -248,10 +248,8 @@ impl Sockets {
         for &at in &self.accepted {
             count(&mut traffic.accepted, within(Some(at)));
         }
-        traffic.accepted.count += self.accepted_over;
-        if within(Some(self.kubelet_accepted.last)).is_some() {
-            traffic.kubelet.accepted = self.kubelet_accepted;
-        }
+        window.add(&mut traffic.accepted, self.accepted_over);
+        window.add(&mut traffic.kubelet.accepted, self.kubelet_accepted);
         for (pair, connection) in &self.connections {
             let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
             // Its connect, seen by another node or namespace than the kernel could tie to the closed port.
@@ -275,7 +273,7 @@ impl Sockets {
                 match (end, by_kubelet) {
                     (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
                     (End::Reset { .. } | End::Cut(_), true) => count(&mut traffic.kubelet.broken, Some(at)),
-                    (end, false) => end.count(&mut traffic, at),
+                    (end, false) => end.count(&mut traffic, pair.local.port(), at),
                     (End::Idle, true) => {}
                 }
             }
@@ -326,7 +324,9 @@ impl Sockets {
         }
         match (connect.by, connect.reset) {
             (Client::Kubelet, _) => count(&mut traffic.kubelet.refused, at),
-            (Client::Other, true) => End::Refused(RefusedSource::ClientError).count(traffic, connect.at),
+            (Client::Other, true) => {
+                End::Refused(RefusedSource::ClientError).count(traffic, pair.local.port(), connect.at);
+            }
             (Client::Other, false) if connect.errno != ETIMEDOUT => count(&mut traffic.rejected, at),
             (Client::Other, false) => {}
         }
@@ -341,7 +341,7 @@ impl Sockets {
         self.listeners.expire(before);
         self.connections.retain(|_, connection| connection.last > before);
         self.accepted.retain(|at| *at > before);
-        self.accepted_over = 0;
+        self.accepted_over = Count::default();
         self.kubelet_accepted = Count::default();
         self.foreign = self.foreign.filter(|&(_, last)| last > before);
         if let Some((first, _)) = &mut self.foreign {
@@ -357,6 +357,7 @@ impl Sockets {
     fn make_room(&mut self, cap: usize) {
         let Sockets {
             accepted,
+            accepted_over,
             kubelet_accepted,
             connections,
             ..
@@ -371,9 +372,8 @@ impl Sockets {
             }
             !only
         });
-        if self.accepted.len() > cap {
-            self.accepted_over += self.accepted.len() as u64;
-            self.accepted.clear();
+        if accepted.len() > cap {
+            accepted.drain(..).for_each(|at| count(accepted_over, Some(at)));
         }
     }
 
@@ -385,6 +385,22 @@ impl Sockets {
     /// Connections that were not kept.
     pub fn over_cap(&self) -> u64 {
         self.over_cap
+    }
+}
+
+impl Window<'_> {
+    /// Of those that are no longer told apart some may lie outside: they count, but at no time that does not.
+    fn add(&self, to: &mut Count, more: Count) {
+        if more.count == 0 || more.last < self.since || more.first > self.until {
+            return;
+        }
+        let (first, last) = (more.first.max(self.since), more.last.min(self.until));
+        if to.count == 0 {
+            (to.first, to.last) = (first, last);
+        }
+        to.count += more.count;
+        to.first = to.first.min(first);
+        to.last = to.last.max(last);
     }
 }
 
@@ -417,13 +433,14 @@ enum End {
 }
 
 impl End {
-    fn count(self, traffic: &mut Traffic, at: Boot) {
+    fn count(self, traffic: &mut Traffic, port: u16, at: Boot) {
         let to = match self {
             End::Refused(source) => {
                 // The server's own word goes before a client's, whichever comes first.
                 if traffic.refused_source != RefusedSource::ServerReset {
                     traffic.refused_source = source;
                 }
+                count(traffic.refused_by_port.entry(port).or_default(), Some(at));
                 &mut traffic.refused
             }
             End::Reset { queued } => {

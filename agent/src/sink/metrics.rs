@@ -29,7 +29,7 @@ use crate::verdict;
 
 use table::*;
 pub use table::{Row, Shape, TABLE, markdown};
-use workloads::{What, Workloads};
+use workloads::{Ended, What, Workloads};
 
 /// The instruments, and where they are read.
 pub struct Metrics {
@@ -170,16 +170,24 @@ impl Metrics {
             Output::Terminated(t) => {
                 self.termination(t);
                 if let Some(context) = &t.kubernetes {
-                    let over = self
-                        .workloads
-                        .ended(&context.pod.workload, What::Container, &t.verdict, [&t.traffic]);
+                    let end = Ended {
+                        what: What::Container,
+                        verdict: &t.verdict,
+                        needs: verdict::advice::needs(std::slice::from_ref(t.as_ref()), &[]),
+                    };
+                    let over = self.workloads.ended(&context.pod.workload, &end, [&t.traffic]);
                     self.dropped(workloads::OVER_CAP, over);
                 }
             }
             Output::PodTerminated(pod) => {
                 pod.containers.iter().for_each(|t| self.termination(t));
                 let traffic = pod.containers.iter().map(|t| &t.traffic);
-                let over = self.workloads.ended(&pod.pod.workload, What::Pod, &pod.verdict, traffic);
+                let end = Ended {
+                    what: What::Pod,
+                    verdict: &pod.verdict,
+                    needs: verdict::advice::needs(&pod.containers, &pod.unseen),
+                };
+                let over = self.workloads.ended(&pod.pod.workload, &end, traffic);
                 self.dropped(workloads::OVER_CAP, over);
             }
             Output::Early(e) => {
@@ -353,15 +361,7 @@ impl Metrics {
         ] {
             self.connections.add(count.count, &[KeyValue::new("outcome", outcome)]);
         }
-        if traffic.refused.count > 0 {
-            // A listener that closed after the first refusal is not the one that was missed.
-            let closed = traffic
-                .listeners
-                .iter()
-                .map(|l| l.at)
-                .filter(|at| *at <= traffic.refused.first)
-                .min();
-            let window = traffic.refused.last.since(closed.unwrap_or(traffic.refused.first));
+        if let Some(window) = traffic.refusal_window() {
             self.refusal_duration.record(window.as_secs_f64(), &kind);
         }
     }

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::Exit;
 use super::judge::Case;
+use crate::kubernetes::Reported;
+use crate::termination::Termination;
 
-pub(super) use clients::cover;
+pub(super) use clients::NeededSleep;
 pub(super) use grace::{whole_seconds, with_reserve};
 
 /// One setting that was measured to be wrong or tight.
@@ -27,7 +29,7 @@ pub struct Advice {
 pub enum AdviceKind {
     /// `terminationGracePeriodSeconds` was used up or nearly so.
     GraceLonger,
-    /// `terminationGracePeriodSeconds` is many times what was needed.
+    /// `terminationGracePeriodSeconds` is many times what was needed, by a pod as a whole.
     GraceShorter,
     /// The preStop sleep did not cover the time in which clients still came.
     PreStopSleepLonger,
@@ -38,6 +40,16 @@ pub enum AdviceKind {
 }
 
 impl AdviceKind {
+    /// Those beside which it is not to be taken: who took both would have too little.
+    pub(crate) const fn not_beside(self) -> &'static [AdviceKind] {
+        use AdviceKind::{AcceptWhileDraining, GraceLonger, GraceShorter, PreStopSleepLonger, PreStopSleepShorter};
+        match self {
+            GraceShorter => &[GraceLonger, PreStopSleepLonger, AcceptWhileDraining],
+            PreStopSleepShorter => &[PreStopSleepLonger],
+            GraceLonger | PreStopSleepLonger | AcceptWhileDraining => &[],
+        }
+    }
+
     /// The `epitaph.advice.kind` of exports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,13 +70,36 @@ pub(super) fn list(case: &Case<'_>, exit: Exit) -> Vec<Advice> {
     list
 }
 
-/// Of several containers: of each kind the largest number, and no shorter grace where one needs a longer.
-pub(super) fn join<'a>(of: impl Iterator<Item = &'a Advice>) -> Vec<Advice> {
-    let mut list: Vec<Advice> = of.cloned().collect();
+/// What an end shows of the least that a setting may be. Another end's advice of less is not to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// It was not put to the test.
+    Nothing,
+    Seconds(u64),
+    /// More than was measured.
+    NotKnown,
+}
+
+/// By the kind of advice that would take it away: the most that one of the containers needed.
+pub fn needs(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> [(AdviceKind, Need); 2] {
+    let has_run = |(_, reported): &(String, Option<Reported>)| !reported.as_ref().is_some_and(Reported::never_started);
+    let unseen = unseen.iter().filter(|of| has_run(of)).map(|_| Need::NotKnown);
+    let grace = containers.iter().map(grace::need).chain(unseen).max();
+    let sleep = containers.iter().map(|of| clients::sleep_need(&of.case())).max();
+    [
+        (AdviceKind::GraceShorter, grace.unwrap_or(Need::Nothing)),
+        (AdviceKind::PreStopSleepShorter, sleep.unwrap_or(Need::Nothing)),
+    ]
+}
+
+/// Of a pod: of each kind the largest number that one of its containers was given, and what only all together can say.
+pub(super) fn of_pod(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> Vec<Advice> {
+    let [(_, grace), _] = needs(containers, unseen);
+    let own = containers.iter().flat_map(|of| &of.verdict.advice).cloned();
+    let mut list: Vec<Advice> = own.chain(grace::shorter(containers, grace)).collect();
     list.sort_by(|a, b| a.kind.cmp(&b.kind).then(b.seconds.cmp(&a.seconds)));
     list.dedup_by_key(|advice| advice.kind);
-    if list.iter().any(|advice| advice.kind == AdviceKind::GraceLonger) {
-        list.retain(|advice| advice.kind != AdviceKind::GraceShorter);
-    }
+    let kinds: Vec<AdviceKind> = list.iter().map(|advice| advice.kind).collect();
+    list.retain(|advice| !advice.kind.not_beside().iter().any(|kind| kinds.contains(kind)));
     list
 }

@@ -62,7 +62,7 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
         cause: asked.map_or(verdict.cause, |asked| asked.cause),
         traffic: traffic.unwrap_or(TrafficAxis::Unknown),
         sentence: sentence(member, (clean, unclean, total), &others),
-        advice: advice::join(members.iter().flat_map(|member| &member.verdict.advice)),
+        advice: advice::of_pod(containers, unseen),
         evidence,
         ..verdict.clone()
     }

@@ -6,7 +6,6 @@ mod remedy;
 use std::time::Duration;
 
 use super::judge::{Blocked, Case, Crash, Finding, Missing, Open, Why};
-use super::spent::Spent;
 use super::{Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
@@ -310,7 +309,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("{} reset{queued}", were(traffic.reset.count)));
     }
     if traffic.refused.count > 0 {
-        let window = refusal_window(case).map_or(String::new(), |window| {
+        let window = traffic.refusal_window().map_or(String::new(), |window| {
             format!(" in the {} after the listener closed", seconds(window))
         });
         let source = match traffic.refused_source {
@@ -335,17 +334,6 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("its sockets were not observed{why}"));
     }
     clauses
-}
-
-/// What the preStop took: a sleep that covers more replaces it.
-fn hook(case: &Case<'_>) -> Duration {
-    Spent::of(case).and_then(|spent| spent.hook).unwrap_or_default()
-}
-
-/// From the first listener's end to the last refusal.
-fn refusal_window(case: &Case<'_>) -> Option<Duration> {
-    let closed = case.traffic.listeners.iter().map(|listener| listener.at).min()?;
-    Some(case.traffic.refused.last.since(closed))
 }
 
 /// "PID 1 `sh`" where it is its namespace's first, else "`nginx` (pid 77)".

@@ -18,6 +18,9 @@ pub(super) struct Spent {
     pub stop: Option<Boot>,
     /// From the hook's begin to its end, where that is known.
     pub hook: Option<Duration>,
+    /// Since when, and for how long, it was let be before its stop: by its hook; as a sidecar from the request on, by the main
+    /// containers too. Where a preStop sleep would have to begin.
+    pub let_be: Option<(Boot, Duration)>,
     /// From the stop signal to the runtime's kill.
     pub left: Option<Duration>,
     /// The runtime or Kubernetes asked it to stop.
@@ -34,12 +37,18 @@ impl Spent {
         // Its hook ran at the request, and its stop signal came when the main containers had ended: the wait is theirs.
         let waits = context.kind == Some(ContainerKind::Sidecar);
         let kill = case.kill.filter(|kill| kill.sender.role == Role::Runtime);
+        let hook = run
+            .filter(|run| run.seen || !waits)
+            .and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at))));
+        let request = context.request.as_ref().filter(|_| waits);
+        let waited = request
+            .zip(stop)
+            .map(|(request, stop)| (request.latest, stop.since(request.latest)));
         Some(Spent {
             begin,
             stop,
-            hook: run
-                .filter(|run| run.seen || !waits)
-                .and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at)))),
+            hook,
+            let_be: waited.or_else(|| Some((begin, hook?))),
             left: stop.zip(kill).map(|(stop, kill)| kill.at.since(stop)),
             asked: context.asked.is_some() || stop.is_some(),
         })

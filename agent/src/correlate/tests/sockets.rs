@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
+use super::script::{self, ZERO};
 use super::{check, check_evidence, container};
+use crate::correlate::{Correlator, Limits};
+use crate::event::Input;
 
 #[test]
 fn refused_after_the_listener_closed() {
@@ -30,6 +33,49 @@ fn refused_after_the_listener_closed() {
               +1.100 tcp: listener 10.0.0.1:80 closed by close
               +1.500 tcp: 3 connections refused
               +2.700 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+/// The admin's closes at the stop signal, the other when it is drained.
+#[test]
+fn the_window_is_that_of_the_port_that_was_refused() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app closed 9090
+        +21 tcp app closed 80
+        +21.1 tcp app refused 80 5001
+        +22 tcp app refused 80 5002
+        +22.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed
+              fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided them
+        "#]],
+    );
+    // Of several the longest; and a SYN can meet the closed port a moment before its close is told.
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app closed 9090
+        +2.5 tcp app refused 9090 5001
+        +20.999999 tcp app refused 80 5002
+        +21 tcp app closed 80
+        +22 tcp app refused 80 5003
+        +22.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed
+              fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided them
         "#]],
     );
 }
@@ -564,4 +610,33 @@ fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
+}
+
+/// Its connections are more than are told apart.
+#[test]
+fn the_first_of_many_accepted_has_its_time() {
+    let accepted: String = (10..40)
+        .map(|i| format!("+1.{i} tcp app accepted 80 {}\n", 5_000 + i))
+        .collect();
+    let script = container(&format!(
+        "+1 TERM runc -> main handler\n+1.001 enter main TERM\n{accepted}+1.5 tcp app closed 80\n+2 exit main 0\n"
+    ));
+    let mut correlator = Correlator::new(Limits {
+        connections: 4,
+        ..Limits::default()
+    });
+    let mut out = Vec::new();
+    for (at, input) in script::parse(&script).inputs {
+        out.extend(correlator.handle(at, input));
+    }
+    out.extend(correlator.handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick));
+    expect![[r#"
+        clean: Stopped/Clean/Quiet
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+          +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+          +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+          +1.100 tcp: 30 connections accepted after the stop signal
+          +1.500 tcp: listener 10.0.0.1:80 closed by close
+          +2.000 sched_process_exit: PID 1 `app` exited with code 0
+    "#]].assert_eq(&script::show(&out, true));
 }

@@ -66,7 +66,7 @@ pub const REFUSAL_DURATION: Row = Row {
     shape: Shape::Histogram,
     unit: "s",
     labels: &[SUBJECT],
-    about: "From the close of the listener to the last refused connection: the preStop sleep that was missing",
+    about: "From the close of the listener to the last connection refused on its port: the preStop sleep that was missing",
 };
 pub const CONNECTIONS: Row = Row {
     name: "epitaph.connections",
@@ -256,7 +256,7 @@ pub const WORKLOAD_ADVICE: Row = Row {
             "grace-longer, grace-shorter, pre-stop-sleep-longer, pre-stop-sleep-shorter",
         ),
     ],
-    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest that an end of the last hour asked for",
+    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest that an end of the last hour asked for; a shorter one only where no end of that hour needed more",
 };
 pub const BUILD: Row = Row {
     name: "epitaph.build.info",

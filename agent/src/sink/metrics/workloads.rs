@@ -15,6 +15,7 @@ use crate::event::Boot;
 use crate::pod;
 use crate::render::attributes::key;
 use crate::termination::Traffic;
+use crate::verdict::advice::Need;
 use crate::verdict::{self, AdviceKind, Verdict};
 
 /// Reason of a death that was counted as `other`.
@@ -25,6 +26,9 @@ const KEPT: Duration = Duration::from_secs(3600);
 
 /// Between two looks for what is to be forgotten.
 const SWEEP: Duration = Duration::from_secs(60);
+
+/// Advices of one kind that are kept for when larger ones are too old.
+const ADVICES: usize = 8;
 
 const OUTCOMES: [&str; 4] = ["refused", "reset", "cut", "rejected"];
 
@@ -45,6 +49,13 @@ impl What {
             What::Container => "container",
         }
     }
+}
+
+/// An end, and what it shows of the least that a setting may be.
+pub(super) struct Ended<'a> {
+    pub what: What,
+    pub verdict: &'a Verdict,
+    pub needs: [(AdviceKind, Need); 2],
 }
 
 /// Series of one instrument, at most.
@@ -83,9 +94,14 @@ struct Counts {
     connections: [u64; 4],
     ignored: u64,
     stuck: u64,
-    /// Seconds, and when they were asked for.
-    advice: BTreeMap<AdviceKind, (u64, Boot)>,
+    /// In seconds.
+    advice: BTreeMap<AdviceKind, Recent<u64>>,
+    /// By the kind of advice that it speaks against, where that asks for less.
+    needed: BTreeMap<AdviceKind, Recent<Need>>,
 }
+
+/// The largest of late, and in falling order those that come after it in time: each is the largest once those before it are too old.
+struct Recent<T>(Vec<(T, Boot)>);
 
 impl Workloads {
     pub(super) fn new(limit: usize, meter: &Meter) -> Workloads {
@@ -126,9 +142,9 @@ impl Workloads {
             .with_description(WORKLOAD_ADVICE.about)
             .with_callback(move |observer| {
                 lock(&advised).each(&mut |name, counts| {
-                    for (kind, (seconds, _)) in &counts.advice {
+                    for (kind, seconds) in counts.advised() {
                         let labels = [&name, [KeyValue::new("advice", kind.name())].as_slice()].concat();
-                        observer.observe(i64::try_from(*seconds).unwrap_or(i64::MAX), &labels);
+                        observer.observe(i64::try_from(seconds).unwrap_or(i64::MAX), &labels);
                     }
                 });
             })
@@ -178,21 +194,20 @@ impl Workloads {
     pub(super) fn ended<'a>(
         &self,
         workload: &pod::Workload,
-        what: What,
-        verdict: &Verdict,
+        end: &Ended<'_>,
         traffic: impl IntoIterator<Item = &'a Traffic>,
     ) -> u64 {
         let mut known = lock(&self.0);
         let (now, (counts, over)) = (known.now, known.counts(workload));
-        counts.ended[what as usize][usize::from(verdict.unclean)] += 1;
-        *counts.verdicts.entry(verdict.headline).or_default() += 1;
+        counts.ended[end.what as usize][usize::from(end.verdict.unclean)] += 1;
+        *counts.verdicts.entry(end.verdict.headline).or_default() += 1;
         for t in traffic.into_iter().filter(|t| t.observed) {
             let of = [t.refused.count, t.reset.count, t.cut.count, t.rejected.count];
             counts.connections.iter_mut().zip(of).for_each(|(sum, count)| *sum += count);
         }
         // Advice for all the others together would be nobody's.
         if !over {
-            counts.advise(verdict, now);
+            counts.advise(end, now);
         }
         u64::from(over)
     }
@@ -245,7 +260,8 @@ impl Known {
         let is_old = |at: Boot| now.since(at) >= KEPT;
         self.all.retain(|_, counts| !counts.gone.is_some_and(is_old));
         for counts in self.all.values_mut() {
-            counts.advice.retain(|_, (_, at)| !is_old(*at));
+            counts.advice.retain(|_, recent| recent.forget(is_old));
+            counts.needed.retain(|_, recent| recent.forget(is_old));
         }
     }
 
@@ -262,22 +278,53 @@ impl Known {
 }
 
 impl Counts {
-    fn advise(&mut self, verdict: &Verdict, now: Boot) {
-        for advice in &verdict.advice {
-            let Some(seconds) = advice.seconds else { continue };
-            let known = self.advice.entry(advice.kind).or_insert((seconds, now));
-            if seconds >= known.0 {
-                *known = (seconds, now);
+    fn advise(&mut self, end: &Ended<'_>, now: Boot) {
+        for advice in &end.verdict.advice {
+            if let Some(seconds) = advice.seconds {
+                self.advice.entry(advice.kind).or_default().add(seconds, now);
             }
         }
-        for (longer, shorter) in [
-            (AdviceKind::GraceLonger, AdviceKind::GraceShorter),
-            (AdviceKind::PreStopSleepLonger, AdviceKind::PreStopSleepShorter),
-        ] {
-            if self.advice.contains_key(&longer) {
-                self.advice.remove(&shorter);
-            }
+        for (kind, need) in end.needs.into_iter().filter(|(_, need)| *need != Need::Nothing) {
+            self.needed.entry(kind).or_default().add(need, now);
         }
+    }
+
+    /// Without those that another end of late speaks against: an idle pod needs less than a busy one.
+    fn advised(&self) -> impl Iterator<Item = (AdviceKind, u64)> {
+        let largest = self
+            .advice
+            .iter()
+            .filter_map(|(kind, recent)| Some((*kind, recent.largest()?)));
+        largest.filter(|(kind, seconds)| {
+            let needed = self.needed.get(kind).and_then(Recent::largest);
+            let is_enough = needed.is_none_or(|needed| needed <= Need::Seconds(*seconds));
+            is_enough && !kind.not_beside().iter().any(|kind| self.advice.contains_key(kind))
+        })
+    }
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Recent<T> {
+        Recent(Vec::new())
+    }
+}
+
+impl<T: Copy + Ord> Recent<T> {
+    fn add(&mut self, value: T, now: Boot) {
+        self.0.retain(|(known, _)| *known > value);
+        // Of too many the least large goes.
+        self.0.truncate(ADVICES - 1);
+        self.0.push((value, now));
+    }
+
+    fn largest(&self) -> Option<T> {
+        self.0.first().map(|(value, _)| *value)
+    }
+
+    /// False: nothing is left.
+    fn forget(&mut self, is_old: impl Fn(Boot) -> bool) -> bool {
+        self.0.retain(|(_, at)| !is_old(*at));
+        !self.0.is_empty()
     }
 }
 

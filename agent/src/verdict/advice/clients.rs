@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Advice, AdviceKind, whole_seconds, with_reserve};
+use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
+use crate::event::Boot;
 use crate::kubernetes::PodContext;
-use crate::pod::PreStop;
+use crate::pod::{ContainerKind, PreStop};
 use crate::verdict::judge::Case;
 use crate::verdict::seconds;
 use crate::verdict::sentence::many;
@@ -13,16 +14,49 @@ use crate::verdict::spent::Spent;
 /// How many times too long a sleep is before it is worth a word, and by how much.
 const FAR_TOO_LONG: u32 = 4;
 const WORTH_A_WORD: Duration = Duration::from_secs(10);
+/// After fewer new connections a silence may be chance; after so many, that of a sleep far too long is sixty times their pauses.
+const ENOUGH: u64 = 20;
 
 pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
     // Only where its pod was to go do proxies send clients elsewhere: a sleep before a restart saves nobody.
     let Some(context) = case.kubernetes.filter(|context| context.request.is_some()) else {
         return Vec::new();
     };
-    let missed = Missed::of(case);
-    match missed {
-        Some(missed) => missed.advice(case, context),
+    match Missed::of(case).zip(NeededSleep::of(case)) {
+        Some((missed, sleep)) => missed.advice(&sleep, case, context),
         None => too_long(case, context).into_iter().collect(),
+    }
+}
+
+/// The preStop sleep that would have covered all clients who came too late.
+pub struct NeededSleep {
+    pub seconds: u64,
+    /// Of that, what it was let be.
+    had: Duration,
+}
+
+impl NeededSleep {
+    /// None where none came too late, or no listener's close was seen.
+    pub fn of(case: &Case<'_>) -> Option<NeededSleep> {
+        let traffic = case.traffic;
+        let spent = Spent::of(case);
+        // What closed the listener itself (`nginx -s quit` as a hook) covered clients only until then.
+        let had = |closed: Boot| {
+            let let_be = spent.as_ref().and_then(|spent| spent.let_be);
+            let_be.map_or(Duration::ZERO, |(begin, took)| took.min(closed.since(begin)))
+        };
+        let refused = traffic
+            .refusal_windows()
+            .into_iter()
+            .map(|window| (had(window.closed) + window.length(), had(window.closed)));
+        // Which listener's queue it was is not known.
+        let closes = traffic.listeners.iter().filter(|_| traffic.reset_queued > 0);
+        let queued = closes.map(|listener| (had(listener.at), had(listener.at)));
+        let (needed, had) = refused.chain(queued).max()?;
+        Some(NeededSleep {
+            seconds: cover(needed),
+            had,
+        })
     }
 }
 
@@ -30,8 +64,6 @@ pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
 struct Missed {
     /// "14 connections refused in the 3.2 s".
     what: String,
-    /// From the listener's close to the last of them.
-    window: Duration,
     /// Counting ended before clients did.
     still_coming: bool,
 }
@@ -39,17 +71,7 @@ struct Missed {
 impl Missed {
     fn of(case: &Case<'_>) -> Option<Missed> {
         let traffic = case.traffic;
-        let closed = traffic.listeners.iter().map(|listener| listener.at).min()?;
-        if traffic.refused.count == 0 && traffic.reset_queued == 0 {
-            return None;
-        }
-        let last = if traffic.refused.count > 0 {
-            traffic.refused.last
-        } else {
-            closed
-        };
-        let window = last.since(closed);
-        let refused = (traffic.refused.count > 0).then(|| {
+        let refused = traffic.refusal_window().map(|window| {
             format!(
                 "{} refused in the {}",
                 many(traffic.refused.count, "connection"),
@@ -57,23 +79,21 @@ impl Missed {
             )
         });
         let queued = (traffic.reset_queued > 0).then(|| format!("{} reset in its queue", traffic.reset_queued));
-        Some(Missed {
-            what: refused.into_iter().chain(queued).collect::<Vec<_>>().join(" and "),
-            window,
+        let what: Vec<String> = refused.into_iter().chain(queued).collect();
+        (!what.is_empty()).then(|| Missed {
+            what: what.join(" and "),
             still_coming: traffic.refusing_on,
         })
     }
 
-    fn advice(&self, case: &Case<'_>, context: &PodContext) -> Vec<Advice> {
-        let spent = Spent::of(case);
-        let hook = spent.as_ref().and_then(|spent| spent.hook).unwrap_or_default();
+    fn advice(&self, sleep: &NeededSleep, case: &Case<'_>, context: &PodContext) -> Vec<Advice> {
+        let &NeededSleep { seconds: sleep, had } = sleep;
         let stopping = case.exit.zip(case.stop).map(|(exit, stop)| exit.at.since(stop.at));
-        let sleep = cover(hook + self.window);
         let name = context.name();
-        let after = if hook.is_zero() {
-            String::new()
-        } else {
-            format!(", the {} of its preStop included", seconds(hook))
+        let after = match context.kind {
+            _ if had.is_zero() => String::new(),
+            Some(ContainerKind::Sidecar) => format!(", the {} from the request to its stop included", seconds(had)),
+            _ => format!(", the {} of its preStop included", seconds(had)),
         };
         let more = if self.still_coming {
             "; clients had not stopped coming when counting ended, so it may take more"
@@ -126,26 +146,54 @@ impl Missed {
 
 /// A sleep during which nobody came any more.
 fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
-    let traffic = case.traffic;
-    let run = context.pre_stop.as_ref().filter(|run| is_sleep(&run.hook))?;
-    let slept = Spent::of(case)?.hook?;
-    // Without a client nothing was measured.
-    if !traffic.observed || traffic.accepted.count == 0 || traffic.rejected.count > 0 {
-        return None;
-    }
-    let needed = traffic.accepted.last.since(run.begin?);
-    let sleep = cover(needed);
+    let Slept { begin, took } = Slept::of(case)?;
+    let Need::Seconds(sleep) = sleep_need(case) else { return None };
+    let accepted = case.traffic.accepted;
+    let needed = accepted.last.since(begin);
     let advised = Duration::from_secs(sleep);
-    (slept > advised * FAR_TOO_LONG && slept > advised + WORTH_A_WORD).then(|| Advice {
+    let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + WORTH_A_WORD;
+    (is_far_too_long && accepted.count >= ENOUGH).then(|| Advice {
         kind: AdviceKind::PreStopSleepShorter,
         seconds: Some(sleep),
         text: format!(
-            "{} slept {} before its stop, and the last new connection came {} into it: {sleep} s would have been enough",
+            "{} slept {} before its stop, and the last of {} came {} into it: {sleep} s would have been enough",
             context.name(),
-            seconds(slept),
+            seconds(took),
+            many(accepted.count, "new connection"),
             seconds(needed)
         ),
     })
+}
+
+/// The preStop sleep that its clients needed, whatever it was.
+pub(super) fn sleep_need(case: &Case<'_>) -> Need {
+    let traffic = case.traffic;
+    let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
+    match Slept::of(case) {
+        // Without a client nothing was measured.
+        None => Need::Nothing,
+        Some(_) if lost.iter().any(|count| count.count > 0) => Need::NotKnown,
+        Some(_) if !traffic.observed || traffic.accepted.count == 0 => Need::Nothing,
+        Some(slept) => Need::Seconds(cover(traffic.accepted.last.since(slept.begin))),
+    }
+}
+
+/// A preStop sleep that a stop followed.
+struct Slept {
+    begin: Boot,
+    took: Duration,
+}
+
+impl Slept {
+    fn of(case: &Case<'_>) -> Option<Slept> {
+        let context = case.kubernetes.filter(|context| context.request.is_some())?;
+        let run = context.pre_stop.as_ref().filter(|run| is_sleep(&run.hook))?;
+        let spent = Spent::of(case).filter(|spent| spent.stop.is_some())?;
+        Some(Slept {
+            begin: run.begin?,
+            took: spent.hook?,
+        })
+    }
 }
 
 /// A shell that sleeps and does something else is not known by its name.
@@ -158,7 +206,7 @@ fn is_sleep(hook: &PreStop) -> bool {
 }
 
 /// Whole seconds that cover `needed`, an eighth more: proxies do not take the same time twice.
-pub fn cover(needed: Duration) -> u64 {
+fn cover(needed: Duration) -> u64 {
     let millis = needed.as_millis() * 9 / 8;
     u64::try_from(millis.div_ceil(1_000).max(1)).unwrap_or(u64::MAX)
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Advice, AdviceKind};
-use crate::kubernetes::PodContext;
+use super::{Advice, AdviceKind, Need};
+use crate::kubernetes::{PodContext, Request};
+use crate::termination::{MainExit, Termination};
 use crate::verdict::judge::Case;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
@@ -20,7 +21,7 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     // A probe's own grace or a shortened one says nothing of the pod's.
     let whole = context.request.as_ref().is_some_and(|request| request.shortened.is_empty());
     match exit {
-        Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace, &spent, whole),
+        Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace, &spent),
         Exit::KilledAfterGrace | Exit::PrestopOverran | Exit::SidecarStarved if whole => Some(Advice {
             kind: AdviceKind::GraceLonger,
             seconds: None,
@@ -34,45 +35,86 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     }
 }
 
-fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent, whole: bool) -> Option<Advice> {
+fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent) -> Option<Advice> {
     let exit = case.exit?;
-    let name = context.name();
     let needed = exit.at.since(spent.begin);
     let advised = with_reserve(needed);
     let stopping = spent.stop.map_or(Duration::ZERO, |stop| exit.at.since(stop));
     let hook = spent.hook.unwrap_or_default();
     let only_the_minimum = !hook.is_zero() && hook + KUBELET_MINIMUM > grace;
-    if needed + needed / 4 > grace || only_the_minimum {
-        let how = if hook.is_zero() {
-            String::new()
-        } else {
-            format!(" ({} of preStop, {} to stop)", seconds(hook), seconds(stopping))
-        };
-        let left = if only_the_minimum {
-            ": the preStop left it only the kubelet's minimum of two seconds"
-        } else {
-            ""
-        };
-        return Some(Advice {
-            kind: AdviceKind::GraceLonger,
-            seconds: Some(advised),
-            text: format!(
-                "{name} needed {}{how} of a grace of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
-                seconds(needed),
-                whole_seconds(grace)
-            ),
-        });
+    if needed + needed / 4 <= grace && !only_the_minimum {
+        return None;
     }
-    (whole && grace > DEFAULT_GRACE && grace > Duration::from_secs(advised) * FAR_TOO_LONG).then(|| Advice {
-        kind: AdviceKind::GraceShorter,
+    let how = if hook.is_zero() {
+        String::new()
+    } else {
+        format!(" ({} of preStop, {} to stop)", seconds(hook), seconds(stopping))
+    };
+    let left = if only_the_minimum {
+        ": the preStop left it only the kubelet's minimum of two seconds"
+    } else {
+        ""
+    };
+    Some(Advice {
+        kind: AdviceKind::GraceLonger,
         seconds: Some(advised),
         text: format!(
-            "{name} needed {} of a grace of {}: one that hangs would hold up a rollout or a drain for all of it; \
-             terminationGracePeriodSeconds could be {advised}",
+            "{} needed {}{how} of a grace of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
+            context.name(),
             seconds(needed),
             whole_seconds(grace)
         ),
     })
+}
+
+/// The containers share it, and a sidecar's begins with the others' stop: only all of them together can say that it is too long.
+pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> {
+    let Need::Seconds(advised) = need else { return None };
+    let asked = || containers.iter().filter_map(asked_at_request);
+    // A shortened one is not the pod's.
+    if asked().any(|(_, request, _)| !request.shortened.is_empty()) {
+        return None;
+    }
+    let (context, request, exit) = asked().max_by_key(|(.., exit)| exit.at)?;
+    let last = if asked().count() > 1 {
+        ", the last of its pod to end,"
+    } else {
+        ""
+    };
+    let grace = request.grace;
+    (grace > DEFAULT_GRACE && grace > Duration::from_secs(advised) * FAR_TOO_LONG).then(|| Advice {
+        kind: AdviceKind::GraceShorter,
+        seconds: Some(advised),
+        text: format!(
+            "{}{last} needed {} at most of a grace of {}: one that hangs would hold up a rollout or a drain for all of it; \
+             terminationGracePeriodSeconds could be {advised}",
+            context.name(),
+            seconds(exit.at.since(request.earliest)),
+            whole_seconds(grace)
+        ),
+    })
+}
+
+/// The grace that one container needed, whatever it was.
+pub(super) fn need(of: &Termination) -> Need {
+    let spent = || Spent::of(&of.case()).filter(|spent| spent.asked).map(|spent| spent.begin);
+    let request = of.kubernetes.as_ref().and_then(|context| context.request.as_ref());
+    // At its earliest: the kubelet cannot have begun to count before.
+    let begin = request
+        .map(|request| request.earliest)
+        .filter(|at| *at <= of.end)
+        .or_else(spent);
+    match (begin, of.exit, of.verdict.exit) {
+        (None, ..) => Need::Nothing,
+        (Some(begin), Some(exit), Exit::Clean) => Need::Seconds(with_reserve(exit.at.since(begin))),
+        (Some(_), ..) => Need::NotKnown,
+    }
+}
+
+fn asked_at_request(of: &Termination) -> Option<(&PodContext, &Request, MainExit)> {
+    let context = of.kubernetes.as_ref()?;
+    let request = context.request.as_ref().filter(|request| request.earliest <= of.end)?;
+    Some((context, request, of.exit?))
 }
 
 /// An eighth more, rounded up to five seconds: a grace is no place for a close fit.

@@ -1,8 +1,8 @@
 //! What to change, with the measured number in it.
 
-use super::{actor, hook, kubernetes, lower, refusal_window, seconds, target, were};
+use super::{actor, kubernetes, lower, seconds, target, were};
 use crate::event::Signal;
-use crate::verdict::advice::cover;
+use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Finding, Missing, Open, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
@@ -81,12 +81,12 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
              elsewhere before it",
             were(traffic.refused.count)
         )),
-        TrafficAxis::Refused => Some(match refusal_window(case) {
-            Some(window) => format!(
+        TrafficAxis::Refused => Some(match traffic.refusal_window().zip(NeededSleep::of(case)) {
+            Some((window, sleep)) => format!(
                 "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided them",
                 were(traffic.refused.count),
                 seconds(window),
-                cover(window + hook(case))
+                sleep.seconds
             ),
             None => lower(row(Exit::Clean, axis).remedy),
         }),

@@ -91,23 +91,119 @@ fn a_restart_is_not_saved_by_a_sleep() {
     );
 }
 
+fn of_port(port: u16, at_: f64) -> ListenerClosed {
+    ListenerClosed {
+        at: at(at_),
+        local: ([10, 0, 0, 7], port).into(),
+        by_exit: false,
+    }
+}
+
+/// The admin's listener closes at the stop signal, the other when it is drained.
+#[test]
+fn a_sleep_for_the_port_that_was_refused() {
+    let mut death = death()
+        .with(|k| k.grace = Some(Duration::from_secs(30)))
+        .term(0.2)
+        .exit(21.0, 0);
+    death.t.traffic.listeners = vec![of_port(9090, 0.3), of_port(8080, 20.0)];
+    death.t.traffic.refused = count(3, 20.0, 21.0);
+    death.t.traffic.refused_by_port = [(8080, death.t.traffic.refused)].into();
+    check(
+        death,
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 20.8 s later; 3 connections were refused in the 1.0 s after the listener closed
+          remedy: 3 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided them
+          pre-stop-sleep-longer Some(2): container `app`: 3 connections refused in the 1.0 s after its listener closed: a preStop sleep of 2 s would have covered them, which with the 20.8 s it took to stop fits in the grace of 30 s
+    "#]],
+    );
+}
+
+#[test]
+fn a_hook_that_closes_the_listener_covers_clients_until_then() {
+    let drains = || {
+        death()
+            .with(|k| k.grace = Some(Duration::from_secs(60)))
+            .hook(0.0, 10.0, ExitStatus::Exited(0))
+    };
+    check(
+        refused(drains(), 10.1, 1.0, 3.0, 10.3),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; 14 connections were refused in the 2.0 s after the listener closed
+          remedy: 14 connections were refused in the 2.0 s after the listener closed: a preStop sleep of 4 s would have avoided them
+          pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.0 s after its listener closed: a preStop sleep of 4 s would have covered them, the 1.0 s of its preStop included, which with the 0.2 s it took to stop fits in the grace of 60 s
+    "#]],
+    );
+    // Two ports: the sleep is for the one that needs more, although its clients were refused for less.
+    let mut death = refused(drains(), 10.1, 1.0, 4.0, 10.3);
+    death.t.traffic.listeners.push(of_port(9090, 10.2));
+    death.t.traffic.refused_by_port = [(8080, count(10, 1.0, 4.0)), (9090, count(4, 10.3, 12.2))].into();
+    check(
+        death,
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; 14 connections were refused in the 3.0 s after the listener closed
+          remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 14 s would have avoided them
+          pre-stop-sleep-longer Some(14): container `app`: 14 connections refused in the 3.0 s after its listener closed: a preStop sleep of 14 s would have covered them, the 10.0 s of its preStop included, which with the 0.2 s it took to stop fits in the grace of 60 s
+    "#]],
+    );
+}
+
+/// Its hook began at the request, but its stop came only when the main containers had ended.
+#[test]
+fn a_sidecars_sleep_counts_from_the_request() {
+    let sidecar = |grace: u64, hook: fn(Death) -> Death| {
+        let sidecar = hook(death()).with(|k| {
+            k.kind = Some(ContainerKind::Sidecar);
+            k.grace = Some(Duration::from_secs(grace));
+            k.mains_ended = Some(at(20.0));
+        });
+        refused(sidecar, 20.0, 20.1, 23.1, 21.0)
+    };
+    let sleep = |death: Death| death.wait(PreStop::Sleep { seconds: 10 }, 20.0, None);
+    check(
+        sidecar(60, sleep),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
+          remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided them
+          pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after its listener closed: a preStop sleep of 26 s would have covered them, the 20.0 s from the request to its stop included, which with the 1.0 s it took to stop fits in the grace of 60 s
+    "#]],
+    );
+    // Seen or not, or none at all: the same.
+    let advice = |death: Death| death.judged().verdict.advice;
+    let seen = |death: Death| death.hook(0.1, 10.1, ExitStatus::Exited(0));
+    assert_eq!(advice(sidecar(60, seen)), advice(sidecar(60, sleep)));
+    assert_eq!(advice(sidecar(60, |death| death)), advice(sidecar(60, sleep)));
+    check(
+        sidecar(25, sleep),
+        expect![[r#"
+        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
+          remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided them
+          grace-longer Some(25): container `app` needed 21.0 s of a grace of 25 s; set terminationGracePeriodSeconds to at least 25
+          pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after its listener closed: a preStop sleep of 26 s would have covered them, the 20.0 s from the request to its stop included, and with the 1.0 s it took to stop a grace of at least 35 s, not 25 s
+          accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 3.0 s): it must go on accepting after the stop signal until they stop
+    "#]],
+    );
+}
+
+/// Slept 25 s, with that many new connections in the first 1.4 s.
+fn slept(accepted: u64) -> Death {
+    let mut death = death()
+        .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
+        .with(|k| k.grace = Some(Duration::from_secs(60)))
+        .term(25.0)
+        .exit(25.2, 0);
+    death.t.traffic.since = at(0.0);
+    death.t.traffic.accepted = count(accepted, 0.1, 1.4);
+    death
+}
+
 #[test]
 fn a_sleep_far_longer_than_clients_came() {
-    let slept = |accepted: u64| {
-        let mut death = death()
-            .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
-            .with(|k| k.grace = Some(Duration::from_secs(60)))
-            .term(25.0)
-            .exit(25.2, 0);
-        death.t.traffic.since = at(0.0);
-        death.t.traffic.accepted = count(accepted, 0.1, 1.4);
-        death
-    };
     check(
         slept(31),
         expect![[r#"
         clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
-          pre-stop-sleep-shorter Some(2): container `app` slept 25.0 s before its stop, and the last new connection came 1.4 s into it: 2 s would have been enough
+          pre-stop-sleep-shorter Some(2): container `app` slept 25.0 s before its stop, and the last of 31 new connections came 1.4 s into it: 2 s would have been enough
     "#]],
     );
     check(
@@ -116,6 +212,31 @@ fn a_sleep_far_longer_than_clients_came() {
         clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
     "#]],
     );
+}
+
+#[test]
+fn a_silence_says_something_only_after_many_clients() {
+    let advice = |death: Death| {
+        let advice = death.judged().verdict.advice;
+        advice.iter().map(|a| (a.kind.name(), a.seconds)).collect::<Vec<_>>()
+    };
+    let shorter = [("pre-stop-sleep-shorter", Some(2))];
+    assert_eq!(advice(slept(20)), shorter);
+    assert!(advice(slept(19)).is_empty());
+    let mut one = slept(1);
+    one.t.traffic.accepted.last = at(0.1);
+    assert!(advice(one).is_empty());
+    let lost: [fn(&mut Traffic, Count); 4] = [
+        |traffic, lost| traffic.refused = lost,
+        |traffic, lost| traffic.reset = lost,
+        |traffic, lost| traffic.cut = lost,
+        |traffic, lost| traffic.rejected = lost,
+    ];
+    for lose in lost {
+        let mut death = slept(31);
+        lose(&mut death.t.traffic, count(1, 25.1, 25.1));
+        assert!(advice(death).is_empty());
+    }
 }
 
 #[test]

@@ -37,21 +37,6 @@ fn needed_nearly_all_of_its_grace() {
 }
 
 #[test]
-fn a_grace_far_too_long() {
-    let long = |k: &mut PodContext| {
-        k.grace = Some(Duration::from_secs(600));
-        k.request.as_mut().unwrap().grace = Duration::from_secs(600);
-    };
-    check(
-        death().with(long).term(0.3).exit(0.6, 0),
-        expect![[r#"
-        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later
-          grace-shorter Some(5): container `app` needed 0.3 s of a grace of 600 s: one that hangs would hold up a rollout or a drain for all of it; terminationGracePeriodSeconds could be 5
-    "#]],
-    );
-}
-
-#[test]
 fn no_handler() {
     check(
         death().dropped_term(0.3).kill(10.3),

@@ -100,6 +100,82 @@ fn the_longest_needed_grace_counts() {
     assert_eq!(advice, [("grace-longer", Some(15))]);
 }
 
+/// Of a pod with that grace.
+fn graced(name: &str, grace: u64, death: Death) -> Termination {
+    let grace = Duration::from_secs(grace);
+    let death = death.with(|k| {
+        k.grace = Some(grace);
+        k.request.as_mut().unwrap().grace = grace;
+    });
+    named(name, death)
+}
+
+#[test]
+fn a_grace_far_too_long() {
+    let quick = |name| graced(name, 600, death().term(0.3).exit(0.6, 0));
+    check_pod(
+        &[quick("app")],
+        &[],
+        expect![[r#"
+        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later
+          grace-shorter Some(5): container `app` needed 1.5 s at most of a grace of 600 s: one that hangs would hold up a rollout or a drain for all of it; terminationGracePeriodSeconds could be 5
+    "#]],
+    );
+    let slower = graced("log", 600, death().term(0.3).exit(12.6, 0));
+    check_pod(
+        &[quick("app"), slower],
+        &[],
+        expect![[r#"
+        clean (Deleted, Quiet): container `app` (2 of 2 clean): SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later
+          grace-shorter Some(20): container `log`, the last of its pod to end, needed 13.5 s at most of a grace of 600 s: one that hangs would hold up a rollout or a drain for all of it; terminationGracePeriodSeconds could be 20
+    "#]],
+    );
+    // What its container says alone is not the pod's.
+    assert!(quick("app").verdict.advice.is_empty());
+}
+
+#[test]
+fn a_grace_is_too_long_only_for_all_its_containers() {
+    let advice = |others: &[Termination], unseen: &[(String, Option<Reported>)]| {
+        let log = graced("log", 300, death().term(0.3).exit(1.3, 0));
+        let verdict = pod(&[std::slice::from_ref(&log), others].concat(), Some(&asked()), unseen);
+        let advice = verdict.advice.iter().map(|a| (a.kind.name(), a.seconds));
+        advice.collect::<Vec<_>>()
+    };
+    let shorter = [("grace-shorter", Some(5))];
+    assert_eq!(advice(&[], &[]), shorter);
+    // Neither near its end nor far from it.
+    assert!(advice(&[graced("app", 300, death().term(0.3).exit(100.3, 0))], &[]).is_empty());
+    // What was not done has no measured time.
+    assert!(advice(&[graced("app", 300, death().term(0.3).exit(1.3, 3))], &[]).is_empty());
+    assert!(advice(&[graced("app", 300, death().fatal_term(0.3))], &[]).is_empty());
+    assert!(advice(&[], &[("app".into(), reported(0, "Completed"))]).is_empty());
+    assert_eq!(advice(&[], &[("app".into(), reported(128, "StartError"))]), shorter);
+    // A sidecar's stop comes when the main containers have ended.
+    let sidecar = death().with(|k| k.kind = Some(ContainerKind::Sidecar));
+    assert!(advice(&[graced("proxy", 300, sidecar.term(100.0).exit(100.1, 0))], &[]).is_empty());
+    // It had ended before anybody asked.
+    let mut over = death().exit(-60.0, 1);
+    over.k.asked = None;
+    assert_eq!(advice(&[graced("job", 300, over)], &[]), shorter);
+    // Who sleeps as long as another one's clients need has no use for less.
+    let mut refused = death().term(0.2).exit(1.2, 0);
+    refused.t.traffic.listeners.push(ListenerClosed {
+        at: at(0.3),
+        local: ([10, 0, 0, 7], 8080).into(),
+        by_exit: false,
+    });
+    refused.t.traffic.refused = Count {
+        count: 9,
+        first: at(0.4),
+        last: at(9.3),
+    };
+    assert_eq!(
+        advice(&[graced("app", 300, refused)], &[]),
+        [("pre-stop-sleep-longer", Some(11))]
+    );
+}
+
 #[test]
 fn those_that_were_never_seen() {
     let app = || named("app", death().term(0.3).exit(0.5, 0));

@@ -180,33 +180,40 @@ fn a_workload_is_gone_with_the_last_that_bears_its_name() {
     assert!(!series(&metrics).contains("\"stray\""));
 }
 
+/// Counts a pod's end of which nothing but that is known; answers what is advised then.
+fn advise(metrics: &Metrics, kind: AdviceKind, seconds: Option<u64>) -> String {
+    let mut p = of("Deployment", "cart");
+    p.containers.clear();
+    p.unseen.clear();
+    p.verdict.advice = vec![Advice {
+        kind,
+        seconds,
+        text: "measured".into(),
+    }];
+    metrics.output(&ended(p));
+    advised(metrics)
+}
+
+fn advised(metrics: &Metrics) -> String {
+    let text = series(metrics);
+    let advice = text.lines().filter(|l| l.starts_with("advice"));
+    let short = |l: &str| {
+        l.replace("advice_seconds{advice=", "")
+            .replace(",kind=\"Deployment\",name=\"cart\",ns_name=\"shop\"}", "")
+    };
+    advice.map(short).collect::<Vec<_>>().join("; ")
+}
+
 #[test]
 fn the_largest_advice_of_the_last_hour_stands() {
     let metrics = metrics(10);
-    let advise = |kind, seconds| {
-        let mut p = of("Deployment", "cart");
-        p.verdict.advice = vec![Advice {
-            kind,
-            seconds,
-            text: "measured".into(),
-        }];
-        metrics.output(&ended(p));
-        let text = series(&metrics);
-        let advice: Vec<&str> = text.lines().filter(|l| l.starts_with("advice")).collect();
-        let short = |l: &&str| {
-            l.replace("advice_seconds{advice=", "")
-                .replace(",kind=\"Deployment\",name=\"cart\",ns_name=\"shop\"}", "")
-        };
-        advice.iter().map(short).collect::<Vec<_>>().join("; ")
-    };
+    let advise = |kind, seconds| advise(&metrics, kind, seconds);
     metrics.output(&Output::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(advise(AdviceKind::AcceptWhileDraining, None), "");
     assert_eq!(advise(AdviceKind::GraceShorter, Some(5)), "\"grace-shorter\" 5");
-    assert_eq!(
-        advise(AdviceKind::PreStopSleepLonger, Some(4)),
-        "\"grace-shorter\" 5; \"pre-stop-sleep-longer\" 4"
-    );
+    // A sleep of 4 s and a grace of 5 would leave it one.
+    assert_eq!(advise(AdviceKind::PreStopSleepLonger, Some(4)), "\"pre-stop-sleep-longer\" 4");
     assert_eq!(
         advise(AdviceKind::GraceLonger, Some(40)),
         "\"grace-longer\" 40; \"pre-stop-sleep-longer\" 4"
@@ -217,7 +224,57 @@ fn the_largest_advice_of_the_last_hour_stands() {
         "\"grace-longer\" 40; \"pre-stop-sleep-longer\" 4"
     );
     metrics.alive(at(5_000));
-    assert_eq!(advise(AdviceKind::GraceLonger, Some(35)), "\"grace-longer\" 35");
+    assert_eq!(advised(&metrics), "\"grace-longer\" 35");
+    metrics.alive(at(6_590));
+    assert_eq!(advised(&metrics), "\"grace-longer\" 35");
+    metrics.alive(at(6_700));
+    assert_eq!(advised(&metrics), "");
+}
+
+#[test]
+fn few_advices_are_kept_for_later() {
+    let metrics = metrics(10);
+    metrics.output(&Output::Workload(workload("cart")));
+    for i in 0..100 {
+        metrics.alive(at(1_000 + i));
+        assert_eq!(
+            advise(&metrics, AdviceKind::GraceLonger, Some(500 - i)),
+            "\"grace-longer\" 500"
+        );
+    }
+    // The first ones, and the last one.
+    metrics.alive(at(4_603));
+    assert_eq!(advised(&metrics), "\"grace-longer\" 496");
+    metrics.alive(at(4_690));
+    assert_eq!(advised(&metrics), "\"grace-longer\" 401");
+}
+
+/// An idle pod needs less than a busy one.
+#[test]
+fn less_is_advised_only_where_no_end_of_the_last_hour_needed_more() {
+    let metrics = metrics(10);
+    let shorter = |seconds| advise(&metrics, AdviceKind::GraceShorter, Some(seconds));
+    metrics.output(&Output::Workload(workload("cart")));
+    metrics.alive(at(1_000));
+    assert_eq!(shorter(5), "\"grace-shorter\" 5");
+    assert_eq!(shorter(10), "\"grace-shorter\" 10");
+    // Ended well 32.7 s after the request.
+    let mut busy = of("Deployment", "cart");
+    busy.containers.remove(0);
+    busy.unseen.clear();
+    busy.verdict.advice.clear();
+    metrics.output(&ended(busy));
+    assert_eq!(advised(&metrics), "");
+    assert_eq!(shorter(35), "");
+    assert_eq!(shorter(40), "\"grace-shorter\" 40");
+    // One that was asked and not let finish; its pod went on.
+    metrics.alive(at(2_000));
+    metrics.output(&Output::Terminated(Box::new(pods::restarted(3))));
+    assert_eq!(shorter(40), "");
+    metrics.alive(at(5_590));
+    assert_eq!(shorter(5), "");
+    metrics.alive(at(5_660));
+    assert_eq!(advised(&metrics), "\"grace-shorter\" 5");
 }
 
 /// As many workloads as are allowed, each with every verdict: nothing flows over into the SDK's own bound.
