@@ -76,6 +76,14 @@ pub struct Request {
     pub skew: Option<(i64, i64)>,
 }
 
+impl Request {
+    /// The last of the later ones, where it counted for what ended then: kubelets were seen to wait for the first grace all the same.
+    pub fn shortened_for(&self, end: Boot) -> Option<(Boot, Duration)> {
+        let first = self.earliest.plus(self.grace);
+        self.shortened.last().copied().filter(|_| end < first)
+    }
+}
+
 /// What became of the preStop hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreStopRun {

@@ -103,7 +103,13 @@ impl Pod {
     }
 
     /// The grace that counted for this death; None where nobody says.
-    pub fn grace(&self, name: Option<&str>, asked: Option<&Asked>, death: &Death) -> Option<Duration> {
+    pub fn grace(
+        &self,
+        name: Option<&str>,
+        asked: Option<&Asked>,
+        request: Option<&Request>,
+        death: &Death,
+    ) -> Option<Duration> {
         let spec = self.fact.as_ref().and_then(|fact| fact.spec.grace);
         let probes = name.and_then(|name| self.spec(name));
         let of = |probe: Option<&crate::pod::Probe>| probe.and_then(|probe| probe.grace);
@@ -117,9 +123,11 @@ impl Pod {
             None | Some(Cause::Restart) => death.stop.and(spec),
             Some(_) => match self.deletion {
                 Some((deletion, seen)) => {
-                    let in_time = |(seen, _): &&(Boot, Duration)| death.end.is_none_or(|end| *seen <= end);
-                    let last = self.shortened.iter().rev().find(in_time);
-                    let grace = last.map_or(deletion.grace, |(_, grace)| *grace).max(LEAST_GRACE);
+                    let last = request.and_then(|request| match death.end {
+                        Some(end) => request.shortened_for(end),
+                        None => request.shortened.last().copied(),
+                    });
+                    let grace = last.map_or(deletion.grace, |(_, grace)| grace).max(LEAST_GRACE);
                     let is_used_up = death.end.is_none_or(|end| end >= seen.plus(grace));
                     Some(if self.was_forced(death) && !is_used_up {
                         Duration::ZERO

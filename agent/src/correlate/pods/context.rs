@@ -118,7 +118,7 @@ impl Pod {
         // What came after the end is the kubelet's own last delete, or nothing that could change it.
         let request = request.map(|request| request.until(death.end));
         let asked = self.asked_of(name, request.as_ref(), death);
-        let grace = self.grace(name, asked.as_ref(), death);
+        let grace = self.grace(name, asked.as_ref(), request.as_ref(), death);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == death.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);

@@ -112,17 +112,19 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
 }
 
 fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
-    case.kill?;
+    let kill = case.kill?;
     if context.grace.is_some_and(|grace| grace.is_zero()) || context.request.as_ref().is_some_and(|of| of.grace.is_zero()) {
         return Some("its pod was deleted by force, with a grace of 0".to_owned());
     }
     let request = context.request.as_ref()?;
     let (at, grace) = request.shortened.last()?;
+    let followed = request.shortened_for(kill.at).is_some();
     Some(format!(
-        "a later delete, {} after the first, shortened the grace of {} to {}",
+        "a later delete, {} after the first, shortened the grace of {} to {}{}",
         seconds(at.since(request.latest)),
         whole_seconds(request.grace),
-        whole_seconds(*grace)
+        whole_seconds(*grace),
+        if followed { "" } else { ", and the kill came no sooner" }
     ))
 }
 
@@ -188,7 +190,12 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         Cause::Startup => "startupProbe.terminationGracePeriodSeconds",
         _ => "terminationGracePeriodSeconds",
     };
-    let shortened = context.request.as_ref().is_some_and(|request| !request.shortened.is_empty());
+    let end = case.kill.map_or(case.end, |kill| kill.at);
+    let shortened = context
+        .request
+        .as_ref()
+        .and_then(|request| request.shortened_for(end))
+        .is_some();
     Some(if shortened {
         format!(
             "it needs more than the {} it was left: do not shorten the grace by a second delete",

@@ -152,6 +152,16 @@ fn a_second_delete_shortened_the_grace() {
           remedy: it needs more than the 5.0 s it was left: do not shorten the grace by a second delete
     "#]],
     );
+    let not_followed = |k: &mut PodContext| {
+        k.request.as_mut().unwrap().shortened = vec![(at(2.0), Duration::from_secs(3))];
+    };
+    check(
+        death().with(not_followed).term(0.3).kill(10.4),
+        expect![[r#"
+        killed-after-grace (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.1 s later; a later delete, 2.0 s after the first, shortened the grace of 10 s to 3 s, and the kill came no sooner
+          remedy: it needs more than the 10.1 s it was given: raise terminationGracePeriodSeconds above 10 s, or finish the shutdown sooner
+    "#]],
+    );
 }
 
 #[test]

@@ -102,11 +102,10 @@ fn a_process_that_no_kill_ends_is_told_while_it_runs() {
         +203 gone web
         "),
         expect![[r#"
-            +40.000 stuck: container `app`: PID 1 `app` still runs 39.0 s after it was to end (grace 5 s), 8.6 s after SIGKILL; a later delete, 18.9 s after the first, shortened the grace of 30 s to 5 s
             +203.200 pod web +1.000…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +20.000 to 5 s
               web/app +1.300…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet
-                Deleted: deletionTimestamp, grace 5 s
+                Deleted: deletionTimestamp, grace 30 s
               gone +203.000
         "#]],
     );
@@ -146,6 +145,31 @@ fn a_second_delete_shortens_the_grace() {
               web/app +1.300…+8.210 killed-after-grace: Deleted/KilledAfterGrace/Quiet
                 Deleted: deletionTimestamp, grace 3 s, reported 137 Error
               gone +10.000
+        "#]],
+    );
+}
+
+/// As Kubernetes 1.36's kubelet with containerd was seen to do.
+#[test]
+fn a_second_delete_that_the_kubelet_does_not_follow() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +5.1 pod web deleted=+5:3
+        +31.4 KILL runc -> main
+        +31.41 exit main KILL
+        +32 pod web app=137:Error
+        +33 gone web
+        "),
+        expect![[r#"
+            +23.100 stuck: container `app`: PID 1 `app` still runs 22.1 s after it was to end (grace 3 s)
+            +33.800 pod web +1.000…+31.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s, +5.100 to 3 s
+              web/app +1.300…+31.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 137 Error
+              gone +33.000
         "#]],
     );
 }
