@@ -11,6 +11,7 @@ use epitaph::render::id;
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::deploy::as_observer;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::get;
@@ -74,13 +75,12 @@ impl Stage {
         let plane = ControlPlane::api_only(&tools, &directory.path().join("plane"))?;
         let kubectl = plane.kubectl();
         kubectl.apply(NAMESPACES)?;
-        // Its Deployment stays a wish: no controller runs here.
-        kubectl.apply(include_str!("../../deploy/kubernetes/observer.yaml"))?;
+        let kubeconfig = as_observer(&plane)?;
         let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
         let copy = directory.path().join("bin");
         std::fs::create_dir(&copy)?;
         Ok(Some(Stage {
-            kubeconfig: plane.kubeconfig_of_service_account("epitaph", "epitaph-observer")?,
+            kubeconfig,
             epitaph: Epitaph::copied(&program(binaries), &copy)?,
             plane,
             kubectl,
