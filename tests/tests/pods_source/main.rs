@@ -291,6 +291,18 @@ async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Resu
     }
     assert_eq!(options, [(false, vec![3]), (true, vec![7]), (false, vec![3])]);
     assert_eq!(listener.stats().dropped(DropReason::BadAnnotation) - before, 1);
+
+    // A namespace opts out for all of its pods that have no word of their own.
+    namespace(kubectl, "private", json!({"epitaph.dev/ignore": "true"}))?;
+    for (name, annotations, ignored) in [
+        ("hushed", json!({}), true),
+        ("loud", json!({"epitaph.dev/ignore": "false"}), false),
+        ("garbled", json!({"epitaph.dev/ignore": "no"}), true),
+    ] {
+        apply(kubectl, &pod("private", name, &json!({"annotations": annotations})))?;
+        let pod = listener.pod(name, |_| true).await?;
+        assert_eq!(pod.spec.options.ignore, ignored, "{name}");
+    }
     Ok(())
 }
 
