@@ -214,10 +214,11 @@ fn role(observer: &Service) -> anyhow::Result<String> {
     Ok(ready["role"].as_str().context("no role")?.to_owned())
 }
 
-/// Waits until it is active and knows everything.
+/// Waits until it is active and knows everything, the API server's clock too.
 fn until_active(observer: &Service) -> anyhow::Result<()> {
     for _ in 0..PATIENCE {
-        if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 {
+        let clock = observer.metric("epitaph_kubernetes_clock_ahead_seconds", &[]);
+        if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 && clock.is_ok() {
             return Ok(());
         }
         sleep(STEP);
@@ -274,6 +275,10 @@ fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::
     let trace = id::pod_trace_id(&PodUid(uid.as_str().into()), None);
     for span in [removal, replacement] {
         assert_eq!(span["references"][0]["spanID"], id::pod_root(trace).to_string());
+        // The API server runs on this machine: its clock is ours.
+        let ahead = |bound: &str| tag(span, &format!("epitaph.api_clock.ahead.{bound}")).as_f64();
+        let (least, most) = ahead("least").zip(ahead("most")).context("no clock")?;
+        ensure!(least <= 0.0 && most >= 0.0, "{least}..{most}");
     }
     Ok(())
 }
