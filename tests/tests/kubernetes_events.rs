@@ -1,4 +1,4 @@
-//! Events as a real kube-apiserver takes them: the agent's sink, without an agent around it.
+//! Events as a real kube-apiserver takes them: the agent's sink with the rights of its manifest, without an agent around it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use epitaph::termination::Output;
 use epitaph::verdict::{Cause, Exit, Severity, TrafficAxis, Verdict};
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::deploy::as_agent;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
 use serde_json::Value;
 
-/// `poster` has what the sink's own 403 asks for, `nobody` has nothing.
+/// Other namespaces than the agent's; `nobody` has no rights.
 const CLUSTER: &str = "
 apiVersion: v1
 kind: Namespace
@@ -41,23 +42,7 @@ spec:
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: poster, namespace: shop}
----
-apiVersion: v1
-kind: ServiceAccount
 metadata: {name: nobody, namespace: shop}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: poster}
-rules:
-  - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: poster}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: poster}
-subjects: [{kind: ServiceAccount, name: poster, namespace: shop}]
 ";
 
 const PODS: u64 = 110;
@@ -81,11 +66,11 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
         .as_str()
         .context("the Deployment has no UID")?
         .to_owned();
-    let poster = Access::Kubeconfig(plane.kubeconfig_of_service_account("shop", "poster")?);
+    let agent = Access::Kubeconfig(as_agent(&plane)?);
     let rollout: Vec<Output> = (0..PODS).map(|n| unclean("shop", &format!("cart-{n}"), &uid)).collect();
 
     // A rollout: one Event for each pod, one for all of them on the Deployment.
-    let (sink, worker) = posting(&poster, 512, PATIENCE).await?;
+    let (sink, worker) = posting(&agent, 512, PATIENCE).await?;
     offer(&sink, &rollout);
     told(&sink, Outcome::Posted, 2 * PODS).await?;
     worker.shutdown(PATIENCE).await;
@@ -112,7 +97,7 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
     ensure!(described.contains("UncleanTermination"), "{described}");
 
     // The agent was started again and tells the last ones once more, and one that is new.
-    let (sink, worker) = posting(&poster, 512, PATIENCE).await?;
+    let (sink, worker) = posting(&agent, 512, PATIENCE).await?;
     offer(&sink, &rollout[100..]);
     told(&sink, Outcome::Known, 2 * (PODS - 100)).await?;
     offer(&sink, &[unclean("shop", "cart-new", &uid)]);
@@ -174,7 +159,7 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
 
     // Nobody answers at all: what does not fit and what is left at the end is counted.
     plane.stop_api_server()?;
-    let (sink, worker) = posting(&poster, 10, PATIENCE).await?;
+    let (sink, worker) = posting(&agent, 10, PATIENCE).await?;
     offer(&sink, &rollout);
     worker.shutdown(Duration::from_millis(200)).await;
     assert_eq!(untold(&sink), 2 * PODS, "{:?}", sink.stats());

@@ -1,6 +1,7 @@
 //! Observers on a real API server, with the rights of their manifest: slices and pods are written as the controllers write them,
 //! and a real Jaeger is asked for what became of it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use epitaph::render::id;
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::deploy::as_observer;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::get;
@@ -74,13 +76,12 @@ impl Stage {
         let plane = ControlPlane::api_only(&tools, &directory.path().join("plane"))?;
         let kubectl = plane.kubectl();
         kubectl.apply(NAMESPACES)?;
-        // Its Deployment stays a wish: no controller runs here.
-        kubectl.apply(include_str!("../../deploy/kubernetes/observer.yaml"))?;
+        let kubeconfig = as_observer(&plane)?;
         let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
         let copy = directory.path().join("bin");
         std::fs::create_dir(&copy)?;
         Ok(Some(Stage {
-            kubeconfig: plane.kubeconfig_of_service_account("epitaph", "epitaph-observer")?,
+            kubeconfig,
             epitaph: Epitaph::copied(&program(binaries), &copy)?,
             plane,
             kubectl,
@@ -214,10 +215,11 @@ fn role(observer: &Service) -> anyhow::Result<String> {
     Ok(ready["role"].as_str().context("no role")?.to_owned())
 }
 
-/// Waits until it is active and knows everything.
+/// Waits until it is active and knows everything, the API server's clock too.
 fn until_active(observer: &Service) -> anyhow::Result<()> {
     for _ in 0..PATIENCE {
-        if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 {
+        let clock = observer.metric("epitaph_kubernetes_clock_ahead_seconds", &[]);
+        if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 && clock.is_ok() {
             return Ok(());
         }
         sleep(STEP);
@@ -274,6 +276,10 @@ fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::
     let trace = id::pod_trace_id(&PodUid(uid.as_str().into()), None);
     for span in [removal, replacement] {
         assert_eq!(span["references"][0]["spanID"], id::pod_root(trace).to_string());
+        // The API server runs on this machine: its clock is ours.
+        let ahead = |bound: &str| tag(span, &format!("epitaph.api_clock.ahead.{bound}")).as_f64();
+        let (least, most) = ahead("least").zip(ahead("most")).context("no clock")?;
+        ensure!(least <= 0.0 && most >= 0.0, "{least}..{most}");
     }
     Ok(())
 }
@@ -296,6 +302,7 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
     assert_eq!(second.metric("epitaph_observer_active", &[])?, 0.0);
 
     // Told to end, it lets go.
+    let mut told = first.metric("epitaph_observer_spans_total", &[])?;
     assert!(first.end(TO_END)?.success(), "{}", first.log());
     assert!(first.log().contains("the Lease is free"), "{}", first.log());
     until_active(&second)?;
@@ -328,16 +335,48 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
         second.log()
     );
 
-    // An observer that dies lets go of nothing: the next one waits for the Lease's end.
+    // An observer that dies between a pod's terminating and its gone, the replacement made and not ready. It lets go of nothing:
+    // the next one waits for the Lease's end.
+    let left = stage.pod("shop", "edge-a", ("ReplicaSet", "edge"))?;
+    stage.runs("shop", "edge-a")?;
+    stage.slice("shop", "edge", &[("edge-a", &left, READY)])?;
+    stage.delete("shop", "edge-a")?;
+    stage.slice("shop", "edge", &[("edge-a", &left, TERMINATING)])?;
+    stage.pod("shop", "edge-b", ("ReplicaSet", "edge"))?;
+    // Told by the same watches after all that: it had seen edge-a.
+    let rolled_meanwhile = stage.roll("shop", "api", "api-a", "api-b")?;
+    check(&stage, &rolled_meanwhile, "api")?;
+    told += second.metric("epitaph_observer_spans_total", &[])?;
     second.kill()?;
-    let third = stage.observer(&[])?;
+    let mut third = stage.observer(&[])?;
     until_active(&third)?;
     let lease = stage
         .kubectl
         .json(&["-n", "epitaph", "get", "lease", "epitaph-observer", "-o", "json"])?;
     assert_eq!(lease["spec"]["leaseTransitions"], 2, "{lease:#}");
+    stage.slice("shop", "edge", &[])?;
+    stage.gone("shop", "edge-a")?;
+    stage.runs("shop", "edge-b")?;
+    third.until("epitaph_observer_dropped_total", &["reason=\"begin_unseen\""], 1.0)?;
     let rolled_last = stage.roll("shop", "web", "web-f", "web-g")?;
-    check(&stage, &rolled_last, "web")
+    check(&stage, &rolled_last, "web")?;
+
+    // All that the three told is there, once: no span id stands twice in a trace, and nothing is told of edge-a by half.
+    told += third.metric("epitaph_observer_spans_total", &[])?;
+    assert!(third.end(TO_END)?.success(), "{}", third.log());
+    let all = [&rolled.0, &rolled_again.0, &uid, &rolled_meanwhile.0, &rolled_last.0];
+    let mut spans = Vec::new();
+    for uid in all {
+        spans.extend(stage.spans(uid, 1)?);
+    }
+    let ids: BTreeSet<_> = spans
+        .iter()
+        .map(|span| (span["traceID"].as_str(), span["spanID"].as_str()))
+        .collect();
+    assert_eq!((spans.len(), told), (ids.len(), ids.len() as f64), "{spans:#?}");
+    let of_left = stage.spans(&left, 0)?;
+    assert!(of_left.is_empty(), "{of_left:#?}");
+    Ok(())
 }
 
 #[test]
@@ -370,6 +409,45 @@ fn an_observer_tells_nothing_of_those_who_opted_out_or_of_what_it_did_not_see_be
     until_active(&other)?;
     until_says(&observer, "another observer holds the Lease")?;
     assert!(other.end(TO_END)?.success());
+    two_without_a_lease_tell_everything_twice(&stage, observer)
+}
+
+/// As docs/limits.md has it.
+fn two_without_a_lease_tell_everything_twice(stage: &Stage, one: Service) -> anyhow::Result<()> {
+    const SPANS: [&str; 2] = ["endpoint.removal", "replacement"];
+    let other = stage.observer(&["--set", "observer.election=false"])?;
+    let mut both = [one, other];
+    let told = |observer: &Service, span: &str| observer.metric("epitaph_observer_spans_total", &[&format!("span=\"{span}\"")]);
+    let mut before = Vec::new();
+    for observer in &both {
+        until_active(observer)?;
+        before.push([told(observer, SPANS[0])?, told(observer, SPANS[1])?]);
+    }
+    let (uid, _) = stage.roll("shop", "twice", "twice-a", "twice-b")?;
+    let spans = stage.spans(&uid, 4)?;
+    for (n, name) in SPANS.into_iter().enumerate() {
+        let ids: Vec<_> = spans
+            .iter()
+            .filter(|span| span["operationName"] == name)
+            .map(|span| &span["spanID"])
+            .collect();
+        assert!(ids.len() == 2 && ids[0] == ids[1], "{spans:#?}");
+        for (observer, before) in both.iter().zip(&before) {
+            assert_eq!(told(observer, name)? - before[n], 1.0, "{}", observer.log());
+        }
+    }
+    assert_eq!(spans.len(), 4, "{spans:#?}");
+    for observer in &mut both {
+        assert_eq!(role(observer)?, "active");
+        assert_eq!(observer.metric("epitaph_observer_active", &[])?, 1.0);
+        assert!(observer.end(TO_END)?.success(), "{}", observer.log());
+    }
+    // Nobody holds a Lease by which it could have known of the first one.
+    assert!(
+        !both[1].log().contains("another observer holds the Lease"),
+        "{}",
+        both[1].log()
+    );
     Ok(())
 }
 

@@ -345,5 +345,6 @@ fn removal(endpoint: &Endpoint, departed: Moment, pod: Arc<PodIdentity>, service
         not_serving: endpoint.not_serving,
         all_terminating: endpoint.all_terminating,
         publish_not_ready: endpoint.publish_not_ready,
+        api_clock: None,
     }
 }

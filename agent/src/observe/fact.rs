@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::attribute::PodUid;
-use crate::pod::PodIdentity;
+use crate::pod::{ApiClock, PodIdentity};
 
 /// The observer's watches; each is told apart from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +43,7 @@ pub enum Input {
     ListEnd(Watch),
     /// What it tells next may have happened while it was broken.
     Broken(Watch),
+    ApiClock(ApiClock),
     /// Nothing but time.
     Tick,
 }
@@ -54,7 +55,7 @@ impl Input {
             Input::Slice(_) | Input::SliceGone(_) => Some(Watch::EndpointSlices),
             Input::Pod(_) | Input::PodGone(_) => Some(Watch::Pods),
             Input::Namespace { .. } | Input::NamespaceGone(_) => Some(Watch::Namespaces),
-            Input::ListBegin(_) | Input::ListEnd(_) | Input::Broken(_) | Input::Tick => None,
+            Input::ListBegin(_) | Input::ListEnd(_) | Input::Broken(_) | Input::ApiClock(_) | Input::Tick => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Boot;
-use crate::pod::PodIdentity;
+use crate::pod::{ApiClock, PodIdentity};
 
 pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
 
@@ -87,6 +87,8 @@ pub struct EndpointRemoval {
     pub all_terminating: Option<Moment>,
     /// It was ready and terminating at once, as only `publishNotReadyAddresses` makes it.
     pub publish_not_ready: bool,
+    /// As far as it was known when this was told.
+    pub api_clock: Option<ApiClock>,
 }
 
 /// The pod that took an ended one's place.
@@ -102,6 +104,8 @@ pub struct Replacement {
     pub ready: Option<Moment>,
     /// Ready, or, without that, the end of the replacement or of our patience.
     pub end: Moment,
+    /// As in [`EndpointRemoval::api_clock`].
+    pub api_clock: Option<ApiClock>,
 }
 
 /// How a replacement is known.
@@ -184,6 +188,7 @@ pub struct Observer {
     pods: Pods,
     endpoints: Endpoints,
     replacements: Replacements,
+    api_clock: Option<ApiClock>,
 }
 
 impl Observer {
@@ -194,6 +199,7 @@ impl Observer {
             pods: Pods::new(limits.pods),
             endpoints: Endpoints::new(limits.endpoints),
             replacements: Replacements::new(limits.vacancies),
+            api_clock: None,
         }
     }
 
@@ -221,6 +227,7 @@ impl Observer {
             }
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
             (Input::NamespaceGone(name), _) => self.namespace(name, false),
+            (Input::ApiClock(clock), _) => self.api_clock = Some(clock),
             _ => {}
         }
         // Before that nobody knows who opted out.
@@ -229,6 +236,13 @@ impl Observer {
             self.replacements.finish(now, &self.pods, &mut out);
         }
         self.pods.forget(now);
+        for output in &mut out {
+            match output {
+                Output::Removal(removal) => removal.api_clock = self.api_clock,
+                Output::Replacement(replacement) => replacement.api_clock = self.api_clock,
+                Output::Dropped { .. } => {}
+            }
+        }
         out
     }
 

@@ -206,5 +206,6 @@ fn told(coming: Coming, record: &Record, end: Moment) -> Output {
         scheduled: record.scheduled,
         ready: record.ready,
         end,
+        api_clock: None,
     }))
 }

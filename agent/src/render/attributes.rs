@@ -123,7 +123,7 @@ table! {
     REQUEST_EARLIEST "epitaph.request.earliest" Span String "" "The pod's deletion was asked for no earlier, RFC 3339, this node's clock: the API gives whole seconds on its own clock."
     REQUEST_LATEST "epitaph.request.latest" Span String "" "And no later."
     REQUEST_GRACE "epitaph.request.grace" Span Double "s" "`deletionGracePeriodSeconds` of the first request; later ones are events `grace.shortened`."
-    API_CLOCK_AHEAD_LEAST "epitaph.api_clock.ahead.least" Span Double "s" "The API server's clock minus this node's, at least; absent where it was not measured."
+    API_CLOCK_AHEAD_LEAST "epitaph.api_clock.ahead.least" Span Double "s" "The API server's clock minus that of the node that tells the span, at least; absent where it was not measured."
     API_CLOCK_AHEAD_MOST "epitaph.api_clock.ahead.most" Span Double "s" "At most."
     GRACE "epitaph.grace" Span Double "s" "The grace that counted for this death; on `grace.shortened`: the new one."
     CONTAINERS "epitaph.containers" Span Int "{container}" "Containers that ended with the pod, each with a span."

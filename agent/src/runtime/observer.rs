@@ -208,6 +208,9 @@ impl OnDuty {
     fn feed(&mut self, at: Boot, input: Input) {
         let Some(term) = &mut self.term else { return };
         term.told = term.told.max(at);
+        if let Input::ApiClock(clock) = &input {
+            self.metrics.api_clock(clock);
+        }
         term.held.extend(term.observer.handle(term.told, input));
         if !term.synced && term.observer.is_synced() {
             term.synced = true;

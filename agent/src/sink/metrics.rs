@@ -225,9 +225,7 @@ impl Metrics {
     }
 
     pub fn api_clock(&self, clock: &ApiClock) {
-        for (name, nanos) in [("least", clock.earliest), ("most", clock.latest)] {
-            self.clock.record(nanos as f64 / 1e9, &[KeyValue::new("bound", name)]);
-        }
+        record_clock(&self.clock, clock);
     }
 
     /// Records lost since the last call.
@@ -380,6 +378,12 @@ fn subject(subject: &Subject) -> (&'static str, &'static str) {
     match subject {
         Subject::Container { runtime, .. } => ("container", runtime_name(*runtime)),
         Subject::Unit { .. } => ("unit", "systemd"),
+    }
+}
+
+fn record_clock(gauge: &Gauge<f64>, clock: &ApiClock) {
+    for (name, nanos) in [("least", clock.earliest), ("most", clock.latest)] {
+        gauge.record(nanos as f64 / 1e9, &[KeyValue::new("bound", name)]);
     }
 }
 

@@ -1,16 +1,36 @@
 //! Epitaph on the cluster, as `deploy/kubernetes` installs it: only the image, and where traces go, are the test's.
 
-use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::control_plane::ControlPlane;
 use super::images::EPITAPH;
 use super::{Cluster, HOST_FOR_GUESTS};
 
 /// Of the manifests.
 pub const NAMESPACE: &str = "epitaph";
+pub const AGENT: &str = include_str!("../../../deploy/kubernetes/agent.yaml");
+pub const OBSERVER: &str = include_str!("../../../deploy/kubernetes/observer.yaml");
+
+/// A kubeconfig with no more rights than the agent's manifest gives, on a control plane where nobody makes its pods.
+///
+/// # Errors
+/// The API server refuses the manifest.
+pub fn as_agent(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
+    plane.kubectl().apply(AGENT)?;
+    plane.kubeconfig_of_service_account(NAMESPACE, "epitaph-agent")
+}
+
+/// The same of the observer's manifest, whose namespace has to be there.
+///
+/// # Errors
+/// The API server refuses the manifest.
+pub fn as_observer(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
+    plane.kubectl().apply(OBSERVER)?;
+    plane.kubeconfig_of_service_account(NAMESPACE, "epitaph-observer")
+}
 
 /// Applies the manifests and waits until all of it is ready; the newest binary runs then.
 ///
@@ -21,19 +41,16 @@ pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
     let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?.ports();
     let collector = format!("http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_http);
     let digest = cluster.imported(EPITAPH)?;
-    let workloads = [
-        ("agent.yaml", "daemonset/epitaph-agent"),
-        ("observer.yaml", "deployment/epitaph-observer"),
-    ];
-    for (file, _) in workloads {
+    let workloads = [(AGENT, "daemonset/epitaph-agent"), (OBSERVER, "deployment/epitaph-observer")];
+    for (manifest, workload) in workloads {
         // Only to have them as JSON.
         let args = ["create", "--dry-run=client", "--output=json", "-f", "-"];
-        let objects = kubectl.run_with(&args, &manifest(file)?)?;
+        let objects = kubectl.run_with(&args, &of_ours(manifest)?)?;
         let objects = serde_json::Deserializer::from_str(&objects).into_iter::<Value>();
         let objects = objects.map(|object| object.map(|object| ours(object, &collector, &digest)));
         let objects = objects
             .collect::<Result<Vec<Value>, _>>()
-            .with_context(|| format!("read {file}"))?;
+            .with_context(|| format!("read the manifest of {workload}"))?;
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         kubectl.apply(&list.to_string())?;
     }
@@ -55,12 +72,13 @@ fn ours(mut object: Value, collector: &str, digest: &str) -> Value {
     object
 }
 
-fn manifest(file: &str) -> anyhow::Result<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes").join(file);
-    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+fn of_ours(manifest: &str) -> anyhow::Result<String> {
     let (image, policy) = ("image: epitaph:dev\n", "imagePullPolicy: IfNotPresent\n");
-    ensure!(text.contains(image) && text.contains(policy), "{file} names another image");
-    Ok(text
+    ensure!(
+        manifest.contains(image) && manifest.contains(policy),
+        "a manifest names another image"
+    );
+    Ok(manifest
         .replace(image, &format!("image: {EPITAPH}\n"))
         .replace(policy, "imagePullPolicy: Never\n"))
 }

@@ -15,6 +15,7 @@ use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
+use epitaph_tests::cluster::deploy::{AGENT, as_agent};
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::get;
@@ -27,7 +28,6 @@ use listener::Listener;
 use proxy::Proxy;
 
 const NODE: &str = "node-1";
-const MANIFEST: &str = include_str!("../../../deploy/kubernetes/agent.yaml");
 
 /// None where there is no API server to be had, which is said.
 fn plane(test: &str, directory: &Path) -> anyhow::Result<Option<ControlPlane>> {
@@ -111,10 +111,8 @@ async fn a_pods_life_is_told_as_the_api_has_it() -> anyhow::Result<()> {
         return Ok(());
     };
     let kubectl = plane.kubectl();
-    kubectl.apply(MANIFEST)?;
     namespace(&kubectl, "shop", json!({"epitaph.dev/expected-exit-codes": "3"}))?;
-    // With no more rights than the manifest gives.
-    let mut listener = listen(&plane.kubeconfig_of_service_account("epitaph", "epitaph-agent")?).await?;
+    let mut listener = listen(&as_agent(&plane)?).await?;
     listener.synced().await?;
 
     owners(&kubectl, &mut listener).await?;
@@ -293,6 +291,18 @@ async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Resu
     }
     assert_eq!(options, [(false, vec![3]), (true, vec![7]), (false, vec![3])]);
     assert_eq!(listener.stats().dropped(DropReason::BadAnnotation) - before, 1);
+
+    // A namespace opts out for all of its pods that have no word of their own.
+    namespace(kubectl, "private", json!({"epitaph.dev/ignore": "true"}))?;
+    for (name, annotations, ignored) in [
+        ("hushed", json!({}), true),
+        ("loud", json!({"epitaph.dev/ignore": "false"}), false),
+        ("garbled", json!({"epitaph.dev/ignore": "no"}), true),
+    ] {
+        apply(kubectl, &pod("private", name, &json!({"annotations": annotations})))?;
+        let pod = listener.pod(name, |_| true).await?;
+        assert_eq!(pod.spec.options.ignore, ignored, "{name}");
+    }
     Ok(())
 }
 
@@ -471,7 +481,7 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
         return Ok(());
     };
     let kubectl = plane.kubectl();
-    let manifest: Vec<&str> = MANIFEST.split("---\n").collect();
+    let manifest: Vec<&str> = AGENT.split("---\n").collect();
     let (accounts, rights): (Vec<&str>, Vec<&str>) =
         manifest.into_iter().partition(|part| !part.contains("rbac.authorization"));
     kubectl.apply(&accounts.join("---\n"))?;

@@ -24,6 +24,35 @@ fn ready_terminating_gone() {
 }
 
 #[test]
+fn all_that_is_told_says_how_far_the_apis_clock_was_known_to_be() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod b ReplicaSet/web node=n2 ready
+        +1 slice web-1 web a:rs b:rs
+        +10 pod a ReplicaSet/web node=n1 ready deleting
+        +10.1 slice web-1 web b:rs
+        +10.2 gone a
+        # Not measured yet.
+        +14 tick
+        +20 skew -20 10
+        +21 skew 3000 3010
+        +30 pod b ReplicaSet/web node=n2 ready deleting
+        +30.1 slice web-1 web
+        +30.2 pod c ReplicaSet/web node=n1
+        +30.2 gone b
+        +33 pod c ReplicaSet/web node=n1 ready
+        +34 tick
+        ",
+        expect![[r#"
+            +14.0 removal a of web [IPv4 http/TCP:8080]: +10.1 → +10.1
+            +33.0 c replaces b (next-of-replica-set): created +30.2, scheduled +30.2, ready +33.0, the API's clock +3000..+3010 ms
+            +34.0 removal b of web [IPv4 http/TCP:8080]: +30.1 → +30.1, the API's clock +3000..+3010 ms
+        "#]],
+    );
+}
+
+#[test]
 fn one_span_per_service_over_both_address_families() {
     check(
         "

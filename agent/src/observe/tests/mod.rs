@@ -9,6 +9,7 @@ use script::{ZERO, parse};
 
 use super::{EndpointRemoval, Limits, Moment, Observer, Output, Replacement};
 use crate::event::Boot;
+use crate::pod::ApiClock;
 
 /// Plays a script and shows each word with the time at which it was said.
 fn play(script: &str) -> String {
@@ -73,7 +74,7 @@ fn removal(r: &EndpointRemoval) -> String {
     if r.publish_not_ready {
         text += ", publishNotReadyAddresses";
     }
-    text
+    text + &clock(r.api_clock)
 }
 
 fn replacement(r: &Replacement) -> String {
@@ -94,5 +95,11 @@ fn replacement(r: &Replacement) -> String {
     if r.ready != Some(r.end) {
         let _ = write!(text, ", end {}", moment(r.end));
     }
-    text
+    text + &clock(r.api_clock)
+}
+
+fn clock(clock: Option<ApiClock>) -> String {
+    clock.map_or_else(String::new, |ApiClock { earliest, latest }| {
+        format!(", the API's clock {:+}..{:+} ms", earliest / 1_000_000, latest / 1_000_000)
+    })
 }

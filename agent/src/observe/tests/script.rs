@@ -6,6 +6,7 @@
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
 //! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH`, `tick`
+//! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 use crate::attribute::PodUid;
 use crate::event::Boot;
 use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
-use crate::pod::{PodIdentity, Service, Workload};
+use crate::pod::{ApiClock, PodIdentity, Service, Workload};
 
 /// Scripts begin an hour after boot.
 pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
@@ -58,6 +59,13 @@ fn line(line: &str) -> (Boot, Input) {
         "listed" => Input::ListEnd(watch()),
         "broken" => Input::Broken(watch()),
         "tick" => Input::Tick,
+        "skew" => {
+            let nanos = |word: &str| word.parse::<i64>().unwrap_or_else(|_| panic!("no milliseconds: {line}")) * 1_000_000;
+            Input::ApiClock(ApiClock {
+                earliest: nanos(words[2]),
+                latest: nanos(words[3]),
+            })
+        }
         other => panic!("no verb {other}: {line}"),
     };
     (at, input)

@@ -6,6 +6,7 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use crate::attribute::{Attribution, Runtime};
 use crate::event::{Boot, Disposition, TargetState};
+use crate::render::attributes::key;
 use crate::render::text::escape;
 use crate::termination::{RefusedSource, Role};
 
@@ -35,8 +36,11 @@ impl Attributes {
     pub(super) fn signed(&mut self, key: &'static str, value: i64) {
         self.0.push(KeyValue::new(key, value));
     }
-    pub(super) fn signed_seconds(&mut self, key: &'static str, nanos: i64) {
-        self.0.push(KeyValue::new(key, nanos as f64 / 1e9));
+    /// How far the API server's clock is ahead, nanoseconds.
+    pub(super) fn api_clock(&mut self, least: i64, most: i64) {
+        for (key, nanos) in [(key::API_CLOCK_AHEAD_LEAST, least), (key::API_CLOCK_AHEAD_MOST, most)] {
+            self.0.push(KeyValue::new(key, nanos as f64 / 1e9));
+        }
     }
     pub(super) fn seconds(&mut self, key: &'static str, value: Duration) {
         self.0.push(KeyValue::new(key, value.as_secs_f64()));

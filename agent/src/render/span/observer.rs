@@ -1,5 +1,5 @@
 //! The observer's spans: below the root of the trace that the agent of the pod's node tells. Their times are those at which
-//! the API server's word arrived, on the observer's clock.
+//! the API server's word arrived, on the observer's clock; each says how far that is from the API server's.
 
 use opentelemetry::trace::{Event, SpanContext, TraceFlags, TraceState};
 use opentelemetry_sdk::trace::SpanData;
@@ -8,7 +8,7 @@ use super::attributes::Attributes;
 use super::{Frame, Options, Trace, resource};
 use crate::event::WallOffset;
 use crate::observe::{EndpointRemoval, Moment, Replacement};
-use crate::pod::PodIdentity;
+use crate::pod::{ApiClock, PodIdentity};
 use crate::render::attributes::key;
 use crate::render::id;
 
@@ -23,6 +23,7 @@ pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Tr
         a.bool(key::ENDPOINT_PUBLISH_NOT_READY, true);
     }
     a.bool(key::ENDPOINT_ALL_TERMINATING, r.all_terminating.is_some());
+    clock(r.api_clock, &mut a);
     let span = below_the_root(&at, "endpoint.removal", r.begin, r.end, a);
     let mut span = with_id(span, id::service_span_id(at.trace, "endpoint.removal", &r.service));
     span.events.events = events(
@@ -53,6 +54,7 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
     }
     a.text(key::REPLACEMENT_RULE, r.rule.name());
     a.bool(key::REPLACEMENT_READY, r.ready.is_some());
+    clock(r.api_clock, &mut a);
     let mut span = below_the_root(&at, "replacement", r.created, r.end, a);
     span.events.events = events(
         &at,
@@ -66,6 +68,12 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
     Trace {
         resource: resource::of_far_pod(&r.pod, options),
         spans: vec![span],
+    }
+}
+
+fn clock(clock: Option<ApiClock>, a: &mut Attributes) {
+    if let Some(ApiClock { earliest, latest }) = clock {
+        a.api_clock(earliest, latest);
     }
 }
 

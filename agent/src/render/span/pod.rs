@@ -153,8 +153,7 @@ pub(super) fn request(request: Option<&Request>, at: &Frame, a: &mut Attributes)
     a.text(key::REQUEST_LATEST, at.rfc3339(request.latest));
     a.seconds(key::REQUEST_GRACE, request.grace);
     if let Some((least, most)) = request.skew {
-        a.signed_seconds(key::API_CLOCK_AHEAD_LEAST, least);
-        a.signed_seconds(key::API_CLOCK_AHEAD_MOST, most);
+        a.api_clock(least, most);
     }
 }
 

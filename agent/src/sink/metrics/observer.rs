@@ -3,8 +3,10 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};
 
-use super::{Metrics, Row, Shape};
+use super::table::KUBERNETES_CLOCK;
+use super::{Metrics, Row, Shape, record_clock};
 use crate::observe::{DropReason, Output, Watch};
+use crate::pod::ApiClock;
 
 pub const ACTIVE: Row = Row {
     name: "epitaph.observer.active",
@@ -54,6 +56,7 @@ pub struct ObserverMetrics {
     known: Gauge<u64>,
     watch_breaks: Counter<u64>,
     dropped: Counter<u64>,
+    clock: Gauge<f64>,
 }
 
 impl ObserverMetrics {
@@ -65,6 +68,7 @@ impl ObserverMetrics {
             known: KNOWN.gauge(meter),
             watch_breaks: WATCH_BREAKS.counter(meter),
             dropped: DROPPED.counter(meter),
+            clock: KUBERNETES_CLOCK.gauge_f64(meter),
         };
         ours.active(false);
         ours.known((0, 0));
@@ -98,6 +102,10 @@ impl ObserverMetrics {
 
     pub fn dropped(&self, reason: &'static str, count: u64) {
         self.dropped.add(count, &[KeyValue::new("reason", reason)]);
+    }
+
+    pub fn api_clock(&self, clock: &ApiClock) {
+        record_clock(&self.clock, clock);
     }
 
     pub fn output(&self, output: &Output) {
@@ -139,7 +147,15 @@ mod tests {
             reason: DropReason::BeginUnseen,
             count: 3,
         });
+        ours.api_clock(&ApiClock {
+            earliest: -250_000_000,
+            latest: 50_000_000,
+        });
         let text = metrics.text().unwrap();
+        assert!(
+            text.contains("epitaph_kubernetes_clock_ahead_seconds{bound=\"least\"} -0.25"),
+            "{text}"
+        );
         assert!(text.contains("epitaph_observer_active 1"), "{text}");
         assert!(
             text.contains("epitaph_observer_dropped_total{reason=\"begin_unseen\"} 3"),

@@ -344,7 +344,7 @@ impl Row {
 
 /// The table of `docs/metrics.md`.
 pub fn markdown() -> String {
-    let observer = [EXPORT_SPANS, EXPORT_RETRIES, BUILD];
+    let observer = [EXPORT_SPANS, EXPORT_RETRIES, KUBERNETES_CLOCK, BUILD];
     let observer = observer.iter().chain(super::observer::TABLE);
     format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
 }

@@ -1,5 +1,5 @@
-//! What the observer watches of the whole cluster: EndpointSlices, pods, and which namespaces opted out; and the Lease that
-//! makes one observer the active one.
+//! What the observer watches of the whole cluster: EndpointSlices, pods, and which namespaces opted out; how far the API server's
+//! clock is from ours; and the Lease that makes one observer the active one.
 //!
 //! *Architecture invariant*: nothing here decides anything. Objects become small facts at once; a full queue makes a watch wait.
 
@@ -44,7 +44,7 @@ pub async fn client(access: &Access) -> Result<Client, PodsError> {
     pods::connect(access).await
 }
 
-/// All three watches. Dropping it ends them.
+/// All three watches, and the clock. Dropping it ends them.
 #[derive(Debug)]
 pub struct Cluster {
     inputs: mpsc::Receiver<(Boot, Input)>,
@@ -70,6 +70,8 @@ impl Cluster {
         tasks.spawn(slices_told(teller(Watch::EndpointSlices), slices.default_backoff()));
         tasks.spawn(pods_told(teller(Watch::Pods), owners, pods.default_backoff()));
         tasks.spawn(namespaces_told(teller(Watch::Namespaces), namespaces.default_backoff()));
+        let measured = |is| (clock::now(), Input::ApiClock(is));
+        tasks.spawn(pods::clock::run(client.clone(), Arc::default(), inputs, measured));
         Cluster {
             inputs: receiver,
             _tasks: tasks,

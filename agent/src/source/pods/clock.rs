@@ -17,7 +17,7 @@ use super::asking::outcome;
 use super::error::{Action, explain};
 use super::stats::{Outcome, Stats};
 use crate::clock;
-use crate::event::{Boot, Input, Wall, WallOffset};
+use crate::event::{Boot, Wall, WallOffset};
 use crate::pod::ApiClock;
 
 /// How often the difference is measured again.
@@ -41,7 +41,7 @@ const DRIFT_PPM: i128 = 200;
 const NARROW: Duration = Duration::from_millis(50);
 
 /// Measures until nobody listens.
-pub(super) async fn run(client: Client, stats: Arc<Stats>, inputs: Sender<Input>) {
+pub(in crate::source) async fn run<I>(client: Client, stats: Arc<Stats>, inputs: Sender<I>, input: impl Fn(ApiClock) -> I) {
     let mut known: Option<Offset> = None;
     let mut told = None;
     let mut said = false;
@@ -68,7 +68,7 @@ pub(super) async fn run(client: Client, stats: Arc<Stats>, inputs: Sender<Input>
             let now = known.aged(clock::now()).against_our_wall(clock::wall_offset());
             if differs(told, now) {
                 told = Some(now);
-                if inputs.send(Input::ApiClock(now)).await.is_err() {
+                if inputs.send(input(now)).await.is_err() {
                     return;
                 }
             }

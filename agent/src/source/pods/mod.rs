@@ -5,7 +5,7 @@
 
 mod asking;
 mod cache;
-mod clock;
+pub(in crate::source) mod clock;
 pub(in crate::source) mod convert;
 pub(in crate::source) mod error;
 mod hints;
@@ -102,7 +102,7 @@ impl Pods {
         let mut tasks = JoinSet::new();
         tasks.spawn(watch.run());
         tasks.spawn(Hints::new(client.clone(), stats.clone(), inputs.clone()).run(to_explain));
-        tasks.spawn(clock::run(client.clone(), stats.clone(), inputs));
+        tasks.spawn(clock::run(client.clone(), stats.clone(), inputs, Input::ApiClock));
         Ok(Pods {
             inputs: receiver,
             stats,

@@ -5,11 +5,16 @@ use expect_test::expect;
 use super::told;
 use crate::event::Boot;
 use crate::observe::{EndpointRemoval, Moment, Replacement, Rule};
+use crate::pod::ApiClock;
 use crate::render::fixtures::{observation, pods as fixtures};
 use crate::render::id;
 use crate::render::span::{Options, Trace, removal, replacement};
 
 const BEGIN: Boot = Boot(3_600_000_000_000);
+const MEASURED: Option<ApiClock> = Some(ApiClock {
+    earliest: -250_000_000,
+    latest: 50_000_000,
+});
 
 fn at(millis: u64) -> Moment {
     Moment {
@@ -31,6 +36,7 @@ fn left(service: &str) -> EndpointRemoval {
         not_serving: Some(at(1900)),
         all_terminating: None,
         publish_not_ready: false,
+        api_clock: None,
     }
 }
 
@@ -48,6 +54,7 @@ fn left_late() -> EndpointRemoval {
         }),
         all_terminating: Some(at(100)),
         publish_not_ready: true,
+        api_clock: MEASURED,
         ..left("admin")
     }
 }
@@ -65,6 +72,7 @@ fn replaced() -> Replacement {
         scheduled: Some(at(70)),
         ready: Some(at(4000)),
         end: at(4000),
+        api_clock: MEASURED,
     }
 }
 
@@ -109,6 +117,8 @@ fn a_gap_is_said_and_what_was_before_the_begin_is_no_event() {
           epitaph.endpoint.address_types=["IPv4","IPv6"]
           epitaph.endpoint.publish_not_ready_addresses=true
           epitaph.endpoint.all_terminating=true
+          epitaph.api_clock.ahead.least=-0.25
+          epitaph.api_clock.ahead.most=0.05
           epitaph.watch.gap=5
           @0 endpoint.terminating 
           @100 service.all_terminating 
@@ -128,6 +138,8 @@ fn a_replacement_names_the_pod_and_the_rule() {
           epitaph.replacement.node.name=node-8
           epitaph.replacement.rule=next-of-replica-set
           epitaph.replacement.ready=true
+          epitaph.api_clock.ahead.least=-0.25
+          epitaph.api_clock.ahead.most=0.05
           @50 pod.created 
           @70 pod.scheduled 
           @4000 pod.ready 
