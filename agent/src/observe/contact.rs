@@ -8,19 +8,31 @@ use crate::event::Boot;
 /// What was missed comes in one burst once a broken watch is back; a word later than this after the burst's first is new.
 const BURST: Duration = Duration::from_secs(2);
 
+/// Within so long a watch that broke, or whose connection died without a word, is back, or says once more that it is broken.
+pub const BACK_WITHIN: Duration = Duration::from_secs(100);
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contact {
     synced: bool,
     /// Its last word before the list or break that goes on.
     gap_since: Option<Boot>,
+    /// Last heard to be broken.
+    broken: Option<Boot>,
     /// First word after the break.
     back: Option<Boot>,
     listing: bool,
+    /// Nobody listened for a while during the list that goes on: what comes after it may be late, too.
+    listed_late: bool,
 }
 
 impl Contact {
     pub(super) fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// It may not have told yet what has happened already.
+    pub(super) fn is_in_gap(&self) -> bool {
+        self.gap_since.is_some()
     }
 
     /// It told something.
@@ -33,8 +45,7 @@ impl Contact {
         };
         let back = *self.back.get_or_insert(now);
         if !self.listing && now.since(back) > BURST {
-            self.gap_since = None;
-            self.back = None;
+            self.gap_ends();
             return Seen::Watched(Moment::exact(now));
         }
         let moment = Moment {
@@ -50,20 +61,51 @@ impl Contact {
 
     pub(super) fn broken(&mut self, now: Boot) {
         self.gap_since.get_or_insert(now);
+        self.broken = Some(now);
+        self.back = None;
+    }
+
+    /// Nobody listened from `since` on: what it told meanwhile comes only now.
+    pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
+        self.gap_since.get_or_insert(since);
+        self.broken = Some(now);
+        self.back = None;
+        self.listed_late |= self.listing;
+    }
+
+    /// A watch that was broken and tells nothing may be back, and quiet.
+    pub(super) fn tick(&mut self, now: Boot) {
+        let told_all = match (self.back, self.broken) {
+            (Some(back), _) => now.since(back) > BURST,
+            (None, Some(broken)) => now.since(broken) > BACK_WITHIN,
+            (None, None) => false,
+        };
+        if told_all && !self.listing {
+            self.gap_ends();
+        }
+    }
+
+    fn gap_ends(&mut self) {
+        self.gap_since = None;
+        self.broken = None;
         self.back = None;
     }
 
     pub(super) fn list_begin(&mut self, now: Boot) {
         self.gap_since.get_or_insert(now);
         self.listing = true;
+        self.listed_late = false;
     }
 
     /// Everything is known again.
     pub(super) fn list_end(&mut self) {
-        *self = Contact {
-            synced: true,
-            ..Contact::default()
-        };
+        self.synced = true;
+        self.listing = false;
+        if std::mem::take(&mut self.listed_late) {
+            self.back = None;
+        } else {
+            self.gap_ends();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contact::Seen;
+use super::contact::{BACK_WITHIN, Seen};
 use super::pods::Pods;
 use super::{Conditions, DropReason, EndpointRemoval, Moment, Output, SliceFact, SliceKey};
 use crate::attribute::PodUid;
@@ -15,7 +15,13 @@ use crate::pod::PodIdentity;
 const MOVE: Duration = Duration::from_secs(3);
 
 /// How long an endpoint that is gone waits for its pod's word.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = BACK_WITHIN;
+
+/// One that left so long before its pod's end, and was never terminating, left for another reason.
+const LAG: Duration = Duration::from_secs(30);
+
+/// Not ready so shortly before the pod's end is part of it: a container that ended is told as either first.
+const NEAR: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Endpoints {
@@ -157,8 +163,8 @@ impl Endpoints {
         }
     }
 
-    /// Those that are out for good.
-    pub(super) fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
+    /// Those that are out for good. `pods_in_gap`: the pods' watch may not have told yet of their ends.
+    pub(super) fn finish(&mut self, now: Boot, pods: &Pods, pods_in_gap: bool, out: &mut Vec<Output>) {
         let mut over = Vec::new();
         for key in &self.departed {
             let endpoint = self.services.get(&key.0).and_then(|service| service.endpoints.get(&key.1));
@@ -171,22 +177,23 @@ impl Endpoints {
                 continue;
             }
             let dropped = |reason| Output::Dropped { reason, count: 1 };
-            match pods.get(&key.1) {
-                Some(record) if record.ended => {
-                    if endpoint.is_begin_unseen() {
-                        out.push(dropped(DropReason::BeginUnseen));
-                    } else if pods.has_trace(record) && self.told.insert(key.clone()) {
-                        out.push(Output::Removal(Box::new(removal(
-                            endpoint,
-                            departed,
-                            record.identity.clone(),
-                            &key.0,
-                        ))));
+            let record = pods.get(&key.1);
+            match record.map(|record| (record, record.ended)) {
+                Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(dropped(DropReason::BeginUnseen)),
+                Some((record, Some(ended))) if pods.has_trace(record) => {
+                    let went_on = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(LAG);
+                    if went_on {
+                        out.push(dropped(DropReason::PodGoesOn));
+                    } else if self.told.insert(key.clone()) {
+                        let pod = (record.identity.clone(), ended);
+                        out.push(Output::Removal(Box::new(removal(endpoint, departed, pod, &key.0))));
                     }
                 }
-                _ if waited < PATIENCE => continue,
-                // The Service let go of a pod that goes on.
-                Some(_) => {}
+                Some((_, Some(_))) => {}
+                _ if pods_in_gap || waited < PATIENCE => continue,
+                // The Service let go of it, or its end was missed.
+                Some((record, None)) if pods.has_trace(record) => out.push(dropped(DropReason::PodGoesOn)),
+                Some((_, None)) => {}
                 None => out.push(dropped(DropReason::PodUnknown)),
             }
             over.push(key.clone());
@@ -332,13 +339,23 @@ impl Endpoint {
     }
 }
 
-fn removal(endpoint: &Endpoint, departed: Moment, pod: Arc<PodIdentity>, service: &ServiceKey) -> EndpointRemoval {
+fn removal(
+    endpoint: &Endpoint,
+    departed: Moment,
+    (pod, ended): (Arc<PodIdentity>, Moment),
+    service: &ServiceKey,
+) -> EndpointRemoval {
+    // A pod may be not ready for hours before something else ends it.
+    let of_the_end = |not_ready: &Moment| not_ready.at.plus(NEAR) >= ended.at;
     EndpointRemoval {
         pod,
         service: service.name.clone(),
         ports: endpoint.ports.clone(),
         address_types: endpoint.address_types.clone(),
-        begin: endpoint.terminating.or(endpoint.not_ready).unwrap_or(departed),
+        begin: endpoint
+            .terminating
+            .or(endpoint.not_ready.filter(of_the_end))
+            .unwrap_or(departed),
         end: departed,
         terminating: endpoint.terminating,
         not_ready: endpoint.not_ready,

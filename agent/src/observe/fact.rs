@@ -44,6 +44,8 @@ pub enum Input {
     /// What it tells next may have happened while it was broken.
     Broken(Watch),
     ApiClock(ApiClock),
+    /// Nobody listened since the last input: what any watch told meanwhile comes only now.
+    Stalled,
     /// Nothing but time.
     Tick,
 }
@@ -55,7 +57,9 @@ impl Input {
             Input::Slice(_) | Input::SliceGone(_) => Some(Watch::EndpointSlices),
             Input::Pod(_) | Input::PodGone(_) => Some(Watch::Pods),
             Input::Namespace { .. } | Input::NamespaceGone(_) => Some(Watch::Namespaces),
-            Input::ListBegin(_) | Input::ListEnd(_) | Input::Broken(_) | Input::ApiClock(_) | Input::Tick => None,
+            Input::ListBegin(_) | Input::ListEnd(_) | Input::Broken(_) | Input::ApiClock(_) | Input::Stalled | Input::Tick => {
+                None
+            }
         }
     }
 }
@@ -128,6 +132,13 @@ pub struct PodSight {
     pub started: bool,
     /// Annotation `epitaph.dev/ignore`; without it the namespace's counts.
     pub ignored: Option<bool>,
+}
+
+impl PodSight {
+    /// It ends, or has ended.
+    pub fn ends(&self) -> bool {
+        self.deleting || self.failed || self.succeeded
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -21,6 +21,7 @@ use std::time::Duration;
 use crate::event::Boot;
 use crate::pod::{ApiClock, PodIdentity};
 
+pub use contact::BACK_WITHIN;
 pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
 
 use contact::{Contact, Seen};
@@ -62,6 +63,10 @@ impl Moment {
     const fn exact(at: Boot) -> Moment {
         Moment { at, gap: None }
     }
+
+    fn earliest(self) -> Boot {
+        self.at.minus(self.gap.unwrap_or_default())
+    }
 }
 
 /// One pod's way out of one Service.
@@ -74,7 +79,7 @@ pub struct EndpointRemoval {
     pub ports: Arc<[String]>,
     /// `IPv4`, `IPv6`: of the slices that held it.
     pub address_types: Vec<Arc<str>>,
-    /// Terminating first seen; where it never was, no longer ready; where that was not seen either, gone.
+    /// Terminating first seen; where it never was, no longer ready, if that belongs to the pod's end; else gone.
     pub begin: Moment,
     /// In no slice of the Service any more.
     pub end: Moment,
@@ -143,6 +148,17 @@ pub enum Output {
     Dropped { reason: DropReason, count: u64 },
 }
 
+impl Output {
+    /// Whose trace it is for.
+    pub fn pod_mut(&mut self) -> Option<&mut Arc<PodIdentity>> {
+        match self {
+            Output::Removal(removal) => Some(&mut removal.pod),
+            Output::Replacement(replacement) => Some(&mut replacement.pod),
+            Output::Dropped { .. } => None,
+        }
+    }
+}
+
 /// Why something is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
@@ -156,15 +172,18 @@ pub enum DropReason {
     BeginUnseen,
     /// An endpoint left whose pod the pods' watch never showed.
     PodUnknown,
+    /// An endpoint left whose pod goes on, as far as the pods' watch tells.
+    PodGoesOn,
 }
 
 impl DropReason {
-    pub const ALL: [DropReason; 5] = [
+    pub const ALL: [DropReason; 6] = [
         DropReason::PodCap,
         DropReason::EndpointCap,
         DropReason::VacancyCap,
         DropReason::BeginUnseen,
         DropReason::PodUnknown,
+        DropReason::PodGoesOn,
     ];
 
     /// Name on metrics.
@@ -175,6 +194,7 @@ impl DropReason {
             DropReason::VacancyCap => "vacancy_cap",
             DropReason::BeginUnseen => "begin_unseen",
             DropReason::PodUnknown => "pod_unknown",
+            DropReason::PodGoesOn => "pod_goes_on",
         }
     }
 }
@@ -183,6 +203,8 @@ impl DropReason {
 #[derive(Debug)]
 pub struct Observer {
     contact: [Contact; Watch::ALL.len()],
+    /// When the last input was taken in.
+    told: Option<Boot>,
     /// Namespaces whose owners opted out, of the list that goes on.
     ignored_so_far: Option<HashSet<String>>,
     pods: Pods,
@@ -195,6 +217,7 @@ impl Observer {
     pub fn new(limits: Limits) -> Observer {
         Observer {
             contact: Default::default(),
+            told: None,
             ignored_so_far: None,
             pods: Pods::new(limits.pods),
             endpoints: Endpoints::new(limits.endpoints),
@@ -206,6 +229,7 @@ impl Observer {
     /// `now` does not go back.
     pub fn handle(&mut self, now: Boot, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
+        let before = self.told.replace(now).unwrap_or(now);
         let seen = input.watch().map(|watch| self.contact[watch as usize].word(now));
         match (input, seen) {
             (Input::Broken(watch), _) => self.contact[watch as usize].broken(now),
@@ -225,6 +249,8 @@ impl Observer {
                     self.replacements.step(&step, &self.pods, &mut out);
                 }
             }
+            (Input::Stalled, _) => self.contact.iter_mut().for_each(|contact| contact.stalled(before, now)),
+            (Input::Tick, _) => self.contact.iter_mut().for_each(|contact| contact.tick(now)),
             (Input::Namespace { name, ignored }, _) => self.namespace(name, ignored),
             (Input::NamespaceGone(name), _) => self.namespace(name, false),
             (Input::ApiClock(clock), _) => self.api_clock = Some(clock),
@@ -232,7 +258,8 @@ impl Observer {
         }
         // Before that nobody knows who opted out.
         if self.is_synced() {
-            self.endpoints.finish(now, &self.pods, &mut out);
+            let pods_in_gap = self.contact[Watch::Pods as usize].is_in_gap();
+            self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
             self.replacements.finish(now, &self.pods, &mut out);
         }
         self.pods.forget(now);

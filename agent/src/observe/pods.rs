@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contact::Seen;
+use super::contact::{BACK_WITHIN, Seen};
 use super::{DropReason, Moment, Output, Owner, PodSight};
 use crate::attribute::PodUid;
 use crate::event::Boot;
 use crate::pod::PodIdentity;
 
 /// How long a pod that is gone is still known: the watches of slices and pods are not in step.
-const KEEP: Duration = Duration::from_secs(60);
+const KEEP: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20));
 
 #[derive(Debug)]
 pub(super) struct Pods {
@@ -35,7 +35,7 @@ pub(super) struct Record {
     pub(super) scheduled: Option<Moment>,
     pub(super) ready: Option<Moment>,
     /// Deleting, failed, succeeded or gone, whatever came first.
-    pub(super) ended: bool,
+    pub(super) ended: Option<Moment>,
     pub(super) succeeded: bool,
     gone: bool,
     /// When it began to end: what the statuses say later, they say of ends before that, too.
@@ -107,7 +107,7 @@ impl Pods {
             created: seen,
             scheduled: None,
             ready: None,
-            ended: false,
+            ended: None,
             succeeded: false,
             gone: false,
             started: false,
@@ -120,17 +120,18 @@ impl Pods {
         if sight.ready {
             record.ready.get_or_insert(seen.moment());
         }
-        let has_ended = sight.deleting || sight.failed || sight.succeeded;
-        let ends = has_ended && !record.ended;
-        if !record.ended {
+        let ends = sight.ends() && record.ended.is_none();
+        if record.ended.is_none() {
             record.started = sight.started;
         }
-        record.ended |= has_ended;
+        if ends {
+            record.ended = Some(seen.moment());
+        }
         record.succeeded |= sight.succeeded;
         record.ignored = sight.ignored;
         record.identity = sight.identity;
         let owner = record.owner.as_ref().map(|owner| owner.uid.clone());
-        let is_live = !record.ended;
+        let is_live = record.ended.is_none();
         if is_new && is_live {
             self.count_live(owner.as_ref(), 1);
         } else if !is_new && ends {
@@ -151,8 +152,8 @@ impl Pods {
     pub(super) fn gone(&mut self, uid: &PodUid, seen: Seen) -> Option<Step> {
         let record = self.known.get_mut(uid).filter(|record| !record.gone)?;
         record.gone = true;
-        let ends = !record.ended;
-        record.ended = true;
+        let ends = record.ended.is_none();
+        record.ended.get_or_insert(seen.moment());
         let owner = record.owner.as_ref().map(|owner| owner.uid.clone());
         if ends {
             self.count_live(owner.as_ref(), -1);

@@ -87,7 +87,7 @@ impl Replacements {
                 vacancy.gone = Some(step.seen.moment().at);
             }
         }
-        let settled = record.ready.is_some() || record.ended;
+        let settled = record.ready.is_some() || record.ended.is_some();
         if settled && let Some(coming) = self.coming.remove(&step.uid) {
             out.push(told(coming, record, record.ready.unwrap_or(step.seen.moment())));
         }

@@ -27,6 +27,9 @@ use crate::cli::SysExit;
 /// How often the machine is told the time, and the Lease is looked after.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Nothing was taken in for so long: the machine slept, or this process had no time. What waits has waited for nobody knows how long.
+const STALL: Duration = Duration::from_secs(2);
+
 /// Without an election: how often the Lease is looked at, to warn of another observer.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -129,6 +132,8 @@ struct Term {
     cluster: Cluster,
     /// What the machine was told last: three watches tell side by side.
     told: Boot,
+    /// When that was, by the clock: a word is told with the time at which it came.
+    fed: Boot,
     synced: bool,
     /// The Lease ran out while nobody could be asked: nothing is taken in and nothing is told until it is ours again.
     paused: bool,
@@ -184,6 +189,7 @@ impl OnDuty {
                     observer: Observer::new(self.limits),
                     cluster: Cluster::start(&self.client, &self.stats),
                     told: now,
+                    fed: now,
                     synced: false,
                     paused: false,
                     held: Vec::new(),
@@ -192,6 +198,7 @@ impl OnDuty {
             (true, Some(term)) if term.paused => {
                 tracing::info!("active again: the Lease was nobody else's meanwhile");
                 term.paused = false;
+                term.take(now, Input::Stalled);
             }
             (false, Some(_)) if self.seat.is_lost() => {
                 tracing::warn!("the Lease is another's: nothing is observed any more; what was under way is not told");
@@ -207,11 +214,15 @@ impl OnDuty {
 
     fn feed(&mut self, at: Boot, input: Input) {
         let Some(term) = &mut self.term else { return };
-        term.told = term.told.max(at);
         if let Input::ApiClock(clock) = &input {
             self.metrics.api_clock(clock);
         }
-        term.held.extend(term.observer.handle(term.told, input));
+        let now = clock::now();
+        if now.since(term.fed) > STALL {
+            term.take(now, Input::Stalled);
+        }
+        term.fed = now;
+        term.take(at, input);
         if !term.synced && term.observer.is_synced() {
             term.synced = true;
             let (pods, endpoints) = term.observer.known();
@@ -221,7 +232,12 @@ impl OnDuty {
         if !self.seat.is_ours(clock::now()) {
             return;
         }
-        for output in term.held.drain(..) {
+        for mut output in term.held.drain(..) {
+            if let Some(pod) = output.pod_mut()
+                && let Some(named) = term.cluster.named(&pod.uid)
+            {
+                *pod = named;
+            }
             self.metrics.output(&output);
             let Some(traces) = &self.traces else { continue };
             let offset = clock::wall_offset();
@@ -261,6 +277,13 @@ impl OnDuty {
         let total = self.stats.unreadables();
         self.metrics
             .dropped("unreadable", total - std::mem::replace(&mut self.counted.unreadable, total));
+    }
+}
+
+impl Term {
+    fn take(&mut self, at: Boot, input: Input) {
+        self.told = self.told.max(at);
+        self.held.extend(self.observer.handle(self.told, input));
     }
 }
 

@@ -34,10 +34,10 @@ pub const CONTROLLER: &str = "epitaph.dev/agent";
 pub struct Settings {
     /// `reportingInstance`: this node's name.
     pub node: String,
-    /// Events that wait to be posted; the oldest goes when another comes.
+    /// Events that wait to be posted; when another comes, one that could not be posted goes, else the oldest.
     pub queue: usize,
     pub rate: Rate,
-    /// First pause after a failure; it doubles up to `longest_pause`.
+    /// First pause after a failure, of the Event or, where the API server is away, of all; it doubles up to `longest_pause`.
     pub pause: Duration,
     pub longest_pause: Duration,
     /// How long one Event is tried for.

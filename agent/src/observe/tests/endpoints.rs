@@ -113,8 +113,16 @@ fn an_endpoint_whose_pod_goes_on_is_no_removal() {
         +50 pod a ReplicaSet/web node=n1 ready deleting
         +55 gone a
         +70 tick
+        # This one goes on for longer than anybody's word may be late.
+        +100 pod b ReplicaSet/web node=n1 ready
+        +100 slice web-1 web b:rs
+        +101 slice web-1 web
+        +202 tick
         ",
-        expect![""],
+        expect![[r#"
+            +50.0 dropped 1 pod_goes_on
+            +202.0 dropped 1 pod_goes_on
+        "#]],
     );
 }
 
@@ -280,6 +288,133 @@ fn a_watch_that_resumes_tells_late_and_says_so() {
 }
 
 #[test]
+fn a_watch_that_was_back_and_quiet_has_no_gap() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod b ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs b:rs
+        +10 broken endpointslices
+        # It may still be on its way back.
+        +99 tick
+        +100 slice web-1 web a:st b:rs
+        +100 pod a ReplicaSet/web node=n1 ready deleting
+        +110 slice web-1 web b:rs
+        +110 gone a
+        +200 broken endpointslices
+        +290 broken endpointslices
+        +389 tick
+        +391 tick
+        +1800 slice web-1 web b:st
+        +1800 pod b ReplicaSet/web node=n1 ready deleting
+        +1801 slice web-1 web
+        +1801 gone b
+        +1810 tick
+        ",
+        expect![[r#"
+            +200.0 removal a of web [IPv4 http/TCP:8080]: +100.0 (gap 90.0) → +110.0, terminating +100.0 (gap 90.0), not ready +100.0 (gap 90.0)
+            +1810.0 removal b of web [IPv4 http/TCP:8080]: +1800.0 → +1801.0, terminating +1800.0, not ready +1800.0, all terminating +1800.0
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_told_while_nobody_listened_may_have_been_earlier() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +10 tick
+        +130 stalled
+        +130 tick
+        +130 slice web-1 web a:st
+        +130 pod a ReplicaSet/web node=n1 ready deleting
+        +131 slice web-1 web
+        +131 gone a
+        +140 tick
+        ",
+        expect![[r#"
+            +140.0 removal a of web [IPv4 http/TCP:8080]: +130.0 (gap 120.0) → +131.0 (gap 121.0), terminating +130.0 (gap 120.0), not ready +130.0 (gap 120.0), all terminating +130.0 (gap 120.0)
+        "#]],
+    );
+}
+
+#[test]
+fn what_comes_after_a_list_during_which_nobody_listened_may_be_late_too() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +10 list endpointslices
+        +10 slice web-1 web a:rs
+        +40 stalled
+        +40 listed endpointslices
+        +40 slice web-1 web a:st
+        +40 pod a ReplicaSet/web node=n1 ready deleting
+        +50 slice web-1 web
+        +50 gone a
+        +60 tick
+        ",
+        expect![[r#"
+            +60.0 removal a of web [IPv4 http/TCP:8080]: +40.0 (gap 30.0) → +50.0, terminating +40.0 (gap 30.0), not ready +40.0 (gap 30.0), all terminating +40.0 (gap 30.0)
+        "#]],
+    );
+}
+
+#[test]
+fn not_ready_long_before_its_end_is_no_begin() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod b ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs b:rs
+        +10 pod a ReplicaSet/web node=n1
+        +10 slice web-1 web a: b:rs
+        # By force.
+        +7200 gone a
+        +7200.1 slice web-1 web b:rs
+        # By the kubelet.
+        +7300 slice web-1 web b:
+        +7302 pod b ReplicaSet/web node=n1 failed
+        +7302.1 slice web-1 web
+        +7310 tick
+        ",
+        expect![[r#"
+            +7300.0 removal a of web [IPv4 http/TCP:8080]: +7200.1 → +7200.1, not ready +10.0, not serving +10.0
+            +7310.0 removal b of web [IPv4 http/TCP:8080]: +7300.0 → +7302.1, not ready +7300.0, not serving +7300.0
+        "#]],
+    );
+}
+
+#[test]
+fn a_pods_word_that_is_late_is_waited_for() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod b ReplicaSet/web node=n1 ready
+        +0 pod c ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs b:rs c:rs
+        +10 slice web-1 web a:st b:st c:rs
+        +11 slice web-1 web c:rs
+        # Its connection was dead.
+        +75 pod a ReplicaSet/web node=n1 ready deleting
+        +112 tick
+        +120 broken pods
+        +130 slice web-1 web c:st
+        +131 slice web-1 web
+        +200 broken pods
+        +280 tick
+        +290 pod c ReplicaSet/web node=n1 ready deleting
+        ",
+        expect![[r#"
+            +75.0 removal a of web [IPv4 http/TCP:8080]: +10.0 → +11.0, terminating +10.0, not ready +10.0
+            +112.0 dropped 1 pod_goes_on
+            +290.0 removal c of web [IPv4 http/TCP:8080]: +130.0 → +131.0, terminating +130.0, not ready +130.0, all terminating +130.0
+        "#]],
+    );
+}
+
+#[test]
 fn opted_out_static_and_never_started_pods_are_not_told() {
     check(
         "
@@ -317,12 +452,12 @@ fn a_pod_that_nobody_showed_is_waited_for_and_counted() {
         +2 slice web-1 web a:st b:st
         +3 slice web-1 web
         +20 pod b - node=n1 deleting
-        +32 tick
-        +34 tick
+        +102 tick
+        +104 tick
         ",
         expect![[r#"
             +20.0 removal b of web [IPv4 http/TCP:8080]: +2.0 → +3.0, terminating +2.0, not ready +2.0, all terminating +2.0
-            +34.0 dropped 1 pod_unknown
+            +104.0 dropped 1 pod_unknown
         "#]],
     );
 }

@@ -5,7 +5,7 @@
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
-//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH`, `tick`
+//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH`, `stalled`, `tick`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
@@ -58,6 +58,7 @@ fn line(line: &str) -> (Boot, Input) {
         "list" => Input::ListBegin(watch()),
         "listed" => Input::ListEnd(watch()),
         "broken" => Input::Broken(watch()),
+        "stalled" => Input::Stalled,
         "tick" => Input::Tick,
         "skew" => {
             let nanos = |word: &str| word.parse::<i64>().unwrap_or_else(|_| panic!("no milliseconds: {line}")) * 1_000_000;

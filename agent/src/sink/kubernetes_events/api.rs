@@ -21,8 +21,15 @@ pub(super) enum Failure {
     NamespaceGone(String),
     #[error("cannot post an Event: the API server refused it ({0})")]
     Rejected(String),
+    /// Something between us and this Event only: a webhook that fails, a race.
     #[error("cannot post an Event: {0}")]
     Later(String),
+    /// The API server, or what is before it: nothing can be posted.
+    #[error("cannot post an Event: {0}")]
+    Away(String),
+    /// No answer, from the API server or from a webhook of this Event's.
+    #[error("cannot post an Event: the API server did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,19 +55,13 @@ impl Events {
         }
     }
 
-    pub async fn post(&mut self, key: &Key, pending: &Pending) -> Result<Done, Failure> {
+    pub async fn post(&mut self, key: &Key, pending: &mut Pending) -> Result<Done, Failure> {
         let limit = self.timeout;
-        tokio::time::timeout(limit, self.posted(key, pending))
-            .await
-            .unwrap_or_else(|_| {
-                Err(Failure::Later(format!(
-                    "the API server did not answer within {} s",
-                    limit.as_secs()
-                )))
-            })
+        let posted = tokio::time::timeout(limit, self.posted(key, pending)).await;
+        posted.unwrap_or(Err(Failure::Silent(limit)))
     }
 
-    async fn posted(&mut self, key: &Key, pending: &Pending) -> Result<Done, Failure> {
+    async fn posted(&mut self, key: &Key, pending: &mut Pending) -> Result<Done, Failure> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), series::namespace(&key.object));
         let name = key.event_name(&self.node);
         if let Some(known) = self.memory.get(key).cloned() {
@@ -71,6 +72,7 @@ impl Events {
             }
         }
         let event = series::event(key, pending, &self.node);
+        pending.sends(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => {
                 self.memory.remember(key, Posted::read(&event));
@@ -93,12 +95,13 @@ impl Events {
         name: &str,
         key: &Key,
         known: &Posted,
-        pending: &Pending,
+        pending: &mut Pending,
     ) -> kube::Result<Done> {
         let Some(posted) = known.with(pending) else {
             self.memory.remember(key, known.clone());
             return Ok(Done::Known);
         };
+        pending.sends(posted.clone());
         let patch = Patch::Merge(posted.patch(pending.last));
         api.patch(name, &PatchParams::default(), &patch).await?;
         self.memory.remember(key, posted);
@@ -112,16 +115,19 @@ fn is(error: &kube::Error, code: u16) -> bool {
 
 pub(super) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
-        return Failure::Later(bounded(&crate::error::chain(error)));
+        return Failure::Away(bounded(&crate::error::chain(error)));
     };
     let message = bounded(&status.message);
     match status.code {
         // An object that is being removed takes no new ones, and says so as a 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
-        403 => Failure::Forbidden(message),
+        // An exceeded quota and a webhook that denies are 403s, too.
+        403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message),
         404 => Failure::NamespaceGone(message),
-        // Our token may have been renewed meanwhile; 409 is a race with a deletion.
-        401 | 408 | 409 | 429 | 500.. => Failure::Later(format!("{} {message}", status.code)),
+        // Our token may have been renewed meanwhile.
+        401 | 429 => Failure::Away(format!("{} {message}", status.code)),
+        // 409 is a race with a deletion; 500 may be a webhook of one namespace.
+        408 | 409 | 500.. => Failure::Later(format!("{} {message}", status.code)),
         code => Failure::Rejected(format!("{code} {message}")),
     }
 }

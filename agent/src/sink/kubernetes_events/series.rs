@@ -20,6 +20,17 @@ const LONGEST_INSTANCE: usize = 128;
 /// Events remembered; one that was forgotten is asked for.
 const REMEMBERED: usize = 1024;
 
+/// A request's words, which the API has if it arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub posted: Posted,
+    /// How many of the deaths that wait are counted in it.
+    pub of: u64,
+}
+
+/// Requests without an answer that are remembered, of one Event.
+const UNANSWERED: usize = 8;
+
 /// What an Event of ours says on the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Posted {
@@ -40,8 +51,12 @@ impl Posted {
 
     /// With what waits; None where all of it is counted already.
     pub fn with(&self, pending: &Pending) -> Option<Posted> {
-        let known = pending.deaths.iter().filter(|death| self.deaths.contains(death)).count();
-        let new = pending.count.saturating_sub(known as u64);
+        // Deaths beyond those that are named cannot be told apart by name.
+        let known = match pending.sent.iter().rfind(|sent| sent.posted == *self) {
+            Some(sent) => sent.of,
+            None => pending.deaths.iter().filter(|death| self.deaths.contains(death)).count() as u64,
+        };
+        let new = pending.count.saturating_sub(known);
         if new == 0 {
             return None;
         }
@@ -61,6 +76,20 @@ impl Posted {
             "metadata": { "annotations": { DEATHS: self.deaths.join(",") } },
             "series": series(self.count, last),
         })
+    }
+}
+
+impl Pending {
+    /// These words are sent; an answer may never come.
+    pub fn sends(&mut self, posted: Posted) {
+        let sent = Sent { posted, of: self.count };
+        if self.sent.contains(&sent) {
+            return;
+        }
+        if self.sent.len() >= UNANSWERED {
+            self.sent.remove(0);
+        }
+        self.sent.push(sent);
     }
 }
 

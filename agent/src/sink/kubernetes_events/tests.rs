@@ -1,6 +1,9 @@
-//! Which Events, with which words and counts; the conversation itself is in `tests/tests/kubernetes_events.rs`.
+//! Which Events, with which words and counts; the conversation with a real API server is in `tests/tests/kubernetes_events.rs`.
+
+mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use expect_test::expect;
 
@@ -47,6 +50,17 @@ fn pod(of: Death, name: &str) -> Output {
 
 fn unclean(name: &str) -> Output {
     pod(death().dropped_term(0.3).kill(10.3), name)
+}
+
+fn unclean_in(namespace: &str, name: &str) -> Output {
+    let mut output = unclean(name);
+    if let Output::PodTerminated(pod) = &mut output {
+        let mut identity = (*pod.pod).clone();
+        namespace.clone_into(&mut identity.namespace);
+        namespace.clone_into(&mut identity.workload.namespace);
+        pod.pod = Arc::new(identity);
+    }
+    output
 }
 
 fn text(reports: &[Report]) -> String {
@@ -176,7 +190,7 @@ fn filled(most: usize, outputs: &[Output]) -> (Queue, Stats) {
 }
 
 fn all(queue: &Queue) -> Vec<(String, u64)> {
-    std::iter::from_fn(|| queue.take())
+    std::iter::from_fn(|| queue.take(at(0.0)))
         .map(|(key, pending)| (key.object.name, pending.count))
         .collect()
 }
@@ -207,14 +221,14 @@ fn a_full_queue_loses_its_oldest_and_counts_all_of_it() {
 }
 
 #[test]
-fn what_could_not_be_posted_is_first_again_with_what_came_meanwhile() {
+fn what_could_not_be_posted_waits_again_with_what_came_meanwhile() {
     let (queue, stats) = filled(8, &[unclean("cart-1")]);
-    let (key, pending) = queue.take().expect("the workload's");
+    let (key, pending) = queue.take(at(0.0)).expect("the workload's");
     for report in report::of(&unclean("cart-2"), &observation()) {
         queue.push(report, at(1.0), &stats);
     }
     queue.put_back(key, pending.clone());
-    let again: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+    let again: Vec<_> = std::iter::from_fn(|| queue.take(at(1.0))).collect();
     let workload: Vec<&Pending> = again
         .iter()
         .filter(|(key, _)| key.object.kind == "Deployment")
@@ -228,15 +242,81 @@ fn what_could_not_be_posted_is_first_again_with_what_came_meanwhile() {
 }
 
 #[test]
-fn a_death_that_the_event_counts_already_is_not_counted_again() {
-    let pending = |deaths: &[&str]| Pending {
+fn what_cannot_be_posted_waits_with_its_namespace_and_holds_no_other_up() {
+    let pause = |failed| Duration::from_secs(1_u64 << failed);
+    let waiting = |queue: &Queue, now: Boot| {
+        let taken: Vec<_> = std::iter::from_fn(|| queue.take(now)).collect();
+        let names: Vec<String> = taken.iter().map(|(key, _)| key.object.name.clone()).collect();
+        taken.into_iter().for_each(|(key, pending)| queue.put_back(key, pending));
+        names
+    };
+    let outputs = ["bad", "shop", "bad"].iter().zip(["a", "b", "c"]);
+    let outputs: Vec<Output> = outputs.map(|(namespace, name)| unclean_in(namespace, name)).collect();
+    let (queue, stats) = filled(8, &outputs);
+    for (failed, at_once, later) in [(1.0, 1.5, 2.1), (3.0, 4.9, 5.1)] {
+        let (key, pending) = queue.take(at(failed)).expect("one of `bad`");
+        assert_eq!(series::namespace(&key.object), "bad");
+        queue.put_off(key, pending, at(failed), pause);
+        // Others of other namespaces have their turn at once.
+        assert_eq!(waiting(&queue, at(at_once)), ["cart", "b"]);
+        // The rest of its namespace after it, and first what was not tried yet.
+        let all = waiting(&queue, at(later));
+        assert_eq!(all.len(), 5, "{all:?}");
+    }
+    // When there is no room, what could not be posted goes first.
+    let (queue, stats_of_full) = filled(2, &outputs[..1]);
+    let (key, pending) = queue.take(at(0.0)).expect("the workload's");
+    queue.put_off(key, pending, at(0.0), pause);
+    let report = report::of(&outputs[1], &observation()).remove(0);
+    queue.push(report, at(0.1), &stats_of_full);
+    assert_eq!(stats_of_full.get(Outcome::QueueFull), 1);
+    assert_eq!(waiting(&queue, at(60.0)), ["a", "cart"]);
+    assert_eq!(stats.get(Outcome::QueueFull), 0);
+}
+
+/// Deaths that wait; beyond the last few only their number is known.
+fn pending(deaths: &[&str]) -> Pending {
+    Pending {
         since: Boot(0),
         first: Wall(0),
         last: Wall(0),
         count: deaths.len() as u64,
         note: String::new(),
         deaths: deaths.iter().map(|&death| death.to_owned()).collect(),
+        failed: 0,
+        not_before: Boot(0),
+        sent: Vec::new(),
+    }
+}
+
+#[test]
+fn what_an_unanswered_request_told_is_not_counted_again() {
+    let key = report::of(&unclean("cart-1"), &observation()).remove(0).key;
+    let mut waiting = Pending {
+        count: 60,
+        ..pending(&["y", "z"])
     };
+    let created = Posted::read(&series::event(&key, &waiting, NODE));
+    waiting.sends(created.clone());
+    assert_eq!(created.with(&waiting), None);
+    // More came before the next attempt, which is not answered either.
+    waiting.count += 2;
+    waiting.deaths = vec!["z".into(), "za".into(), "zb".into()];
+    waiting.sends(Posted::read(&series::event(&key, &waiting, NODE)));
+    let raised = created.with(&waiting).expect("two are new");
+    assert_eq!(raised.count, 62);
+    waiting.sends(raised.clone());
+    assert_eq!(raised.with(&waiting), None);
+    // It is an older one: nothing of ours arrived.
+    let older = Posted {
+        count: 10,
+        deaths: vec!["b".into()],
+    };
+    assert_eq!(older.with(&waiting).expect("all are new").count, 72);
+}
+
+#[test]
+fn a_death_that_the_event_counts_already_is_not_counted_again() {
     let key = report::of(&unclean("cart-1"), &observation()).remove(0).key;
     let event = series::event(&key, &pending(&["a", "b"]), NODE);
     let posted = Posted::read(&event);
@@ -261,6 +341,19 @@ fn a_403_names_the_rule() {
     let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
     assert!(failure.to_string().contains(RULE), "{failure}");
     assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
+    // Others say no, too.
+    for no in [
+        "events.events.k8s.io \"x\" is forbidden: exceeded quota: few, requested: count/events=1\u{1b}[2J",
+        "admission webhook \"no.example\" denied the request: not here",
+    ] {
+        let refused = kube::core::Status::failure(no, "Forbidden").with_code(403);
+        let text = super::api::failure(&kube::Error::Api(refused.boxed())).to_string();
+        assert!(
+            !text.contains("RBAC") && text.contains("403") && text.contains(&no[30..40]),
+            "{text}"
+        );
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
     let going = "unable to create new content in namespace shop because it is being terminated";
     let going = kube::core::Status::failure(going, "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(going.boxed()));

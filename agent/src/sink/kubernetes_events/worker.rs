@@ -1,5 +1,6 @@
 //! The loop that posts: rate, retries, counts.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use kube::Client;
 use super::Settings;
 use super::api::{Done, Events, Failure};
 use super::bucket::Bucket;
-use super::queue::Queue;
+use super::queue::{Pending, Queue};
+use super::report::Key;
+use super::series;
 use super::stats::{Outcome, Stats};
 use crate::event::Boot;
 
@@ -19,10 +22,16 @@ pub(super) struct Worker {
     queue: Arc<Queue>,
     stats: Arc<Stats>,
     clock: fn() -> Boot,
+    /// Of the API server as a whole.
     pause: Duration,
-    /// The last failure's kind: said once in a row.
-    said: Option<Outcome>,
+    /// It is away: said once in a row.
+    away: bool,
+    /// What else went wrong, by namespace: said once in a row, too.
+    said: HashSet<(String, Outcome)>,
 }
+
+/// Namespaces whose troubles are said.
+const SAID: usize = 64;
 
 impl Worker {
     pub fn new(client: Client, settings: Settings, queue: Arc<Queue>, stats: Arc<Stats>, clock: fn() -> Boot) -> Worker {
@@ -34,29 +43,31 @@ impl Worker {
             queue,
             stats,
             clock,
-            said: None,
+            away: false,
+            said: HashSet::new(),
         }
     }
 
     /// Until the queue is closed and empty.
     pub async fn run(mut self) {
-        while self.queue.waits().await {
+        while self.queue.waits(self.clock).await {
             self.token().await;
             // Taken only now: what came while we waited is in its count.
-            let Some((key, pending)) = self.queue.take() else { continue };
-            let outcome = match self.events.post(&key, &pending).await {
+            let Some((key, mut pending)) = self.queue.take((self.clock)()) else {
+                continue;
+            };
+            let outcome = match self.events.post(&key, &mut pending).await {
                 Ok(done) => {
-                    self.recovered();
+                    self.recovered(&key);
                     match done {
                         Done::Posted => Outcome::Posted,
                         Done::Known => Outcome::Known,
                     }
                 }
-                Err(failure) => match self.failed(&failure, pending.since) {
+                Err(failure) => match self.failed(&failure, &key, pending.since) {
                     Some(outcome) => outcome,
                     None => {
-                        self.queue.put_back(key, pending);
-                        self.rest().await;
+                        self.again(&failure, key, pending).await;
                         continue;
                     }
                 },
@@ -77,12 +88,12 @@ impl Worker {
     }
 
     /// None: try again later.
-    fn failed(&mut self, failure: &Failure, since: Boot) -> Option<Outcome> {
+    fn failed(&mut self, failure: &Failure, key: &Key, since: Boot) -> Option<Outcome> {
         let outcome = match failure {
             Failure::Forbidden(_) => Outcome::Forbidden,
             Failure::NamespaceGone(_) => Outcome::NamespaceGone,
             Failure::Rejected(_) => Outcome::Rejected,
-            Failure::Later(_) => Outcome::Unavailable,
+            Failure::Later(_) | Failure::Away(_) | Failure::Silent(_) => Outcome::Unavailable,
         };
         let patience = match outcome {
             Outcome::Unavailable => self.settings.give_up,
@@ -96,16 +107,46 @@ impl Worker {
             Outcome::Forbidden => !again,
             _ => true,
         };
-        if is_trouble && self.said.replace(outcome) != Some(outcome) {
-            tracing::warn!(outcome = outcome.name(), "{failure}");
+        if is_trouble {
+            self.say(failure, outcome, series::namespace(&key.object));
         }
         (!again).then_some(outcome)
     }
 
-    fn recovered(&mut self) {
+    fn say(&mut self, failure: &Failure, outcome: Outcome, namespace: &str) {
+        let is_news = match failure {
+            Failure::Away(_) => !std::mem::replace(&mut self.away, true),
+            _ => self.said.len() < SAID && self.said.insert((namespace.to_owned(), outcome)),
+        };
+        if is_news {
+            tracing::warn!(outcome = outcome.name(), namespace, "{failure}");
+        }
+    }
+
+    fn recovered(&mut self, key: &Key) {
         self.pause = self.settings.pause;
-        if self.said.take().is_some() {
-            tracing::info!("the API server takes Events again");
+        let namespace = series::namespace(&key.object);
+        self.queue.is_well(namespace);
+        let troubles = [Outcome::Unavailable, Outcome::Forbidden].map(|outcome| (namespace.to_owned(), outcome));
+        let was_said = troubles.iter().filter(|trouble| self.said.remove(*trouble)).count() > 0;
+        if std::mem::take(&mut self.away) || was_said {
+            tracing::info!(namespace, "the API server takes Events again");
+        }
+    }
+
+    /// One Event's trouble makes only its namespace wait; where all would fail alike, all rest.
+    async fn again(&mut self, failure: &Failure, key: Key, pending: Pending) {
+        if let Failure::Away(_) = failure {
+            self.queue.put_back(key, pending);
+        } else {
+            let Settings {
+                pause, longest_pause, ..
+            } = self.settings;
+            let pause = |failed| pause.saturating_mul(2_u32.saturating_pow(failed)).min(longest_pause);
+            self.queue.put_off(key, pending, (self.clock)(), pause);
+        }
+        if self.queue.is_closed() || matches!(failure, Failure::Away(_) | Failure::Silent(_)) {
+            self.rest().await;
         }
     }
 

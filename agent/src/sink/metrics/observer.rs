@@ -42,9 +42,9 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "pod_cap, endpoint_cap, vacancy_cap, begin_unseen, pod_unknown, unreadable",
+        "pod_cap, endpoint_cap, vacancy_cap, begin_unseen, pod_unknown, pod_goes_on, unreadable",
     )],
-    about: "What it did not keep, and what it did not tell because it had not seen its begin",
+    about: "What it did not keep, and what it did not tell because it had not seen its begin, or no end of its pod",
 };
 
 pub const TABLE: &[Row] = &[ACTIVE, SPANS, KNOWN, WATCH_BREAKS, DROPPED];

@@ -91,6 +91,31 @@ async fn a_retry_is_the_same_byte_by_byte() {
     }
 }
 
+#[test]
+fn a_collector_that_asks_for_no_pause_gets_ours() {
+    let [own, most] = [1, 30].map(Duration::from_secs);
+    for (asked, pause) in [(None, 1), (Some(0), 1), (Some(7), 7), (Some(3600), 30)] {
+        let asked = asked.map(Duration::from_secs);
+        assert_eq!(worker::pause(asked, own, most), Duration::from_secs(pause), "{asked:?}");
+    }
+}
+
+/// `Reply::Busy` asks for a pause of 0 s.
+#[tokio::test]
+async fn a_busy_collector_is_not_asked_in_a_loop() {
+    let collector = Collector::start(|_, _| Reply::Busy).await;
+    let mut settings = settings(Protocol::HttpProtobuf, collector.address.port());
+    settings.backoff = Backoff {
+        first: Duration::from_secs(60),
+        most: Duration::from_secs(60),
+    };
+    let (sink, _worker) = start(settings).expect("a sink");
+    sink.offer(death(1));
+    until("the first answer", || sink.stats().retries() > 0).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(collector.received().len(), 1);
+}
+
 /// Another process, or this one after a restart, makes the same request of the same death.
 #[test]
 fn encoding_again_gives_the_same_bytes() {

@@ -96,7 +96,7 @@ impl Worker {
             };
             self.stats.retries.fetch_add(1, Ordering::Relaxed);
             self.report_trouble(&why);
-            let pause = after.map_or_else(|| jittered(wait), |asked| asked.min(self.backoff.most));
+            let pause = pause(after, jittered(wait), self.backoff.most);
             wait = (wait * 2).min(self.backoff.most);
             if *closing.borrow() {
                 // The deadline of the shutdown is near: no long waits any more.
@@ -151,6 +151,11 @@ pub(super) fn encode(traces: &[Trace]) -> Bytes {
         })
         .collect();
     ExportTraceServiceRequest { resource_spans }.encode_to_vec().into()
+}
+
+/// A collector may ask for more patience, up to `most`, and never for less: one that asks for none would be asked in a loop.
+pub(super) fn pause(asked: Option<Duration>, own: Duration, most: Duration) -> Duration {
+    own.max(asked.unwrap_or_default()).min(most)
 }
 
 /// Between half and all of it, so that the agents of a cluster do not come back all at once.

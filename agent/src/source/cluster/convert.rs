@@ -10,7 +10,7 @@ use crate::attribute::PodUid;
 use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
 use crate::source::pods::convert::{bounded, identity};
 use crate::source::pods::options::Annotated;
-use crate::source::pods::owners::{Owners, controller, unasked};
+use crate::source::pods::owners::{controller, unasked};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -70,27 +70,18 @@ fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
     })
 }
 
-/// `owners`: whom to ask for the workload of a pod that ends; without them it is what the pod itself says.
-pub(super) async fn pod(pod: &Pod, owners: Option<&mut Owners>) -> Option<PodSight> {
+/// Its workload is what it says itself.
+pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
     let meta = &pod.metadata;
     let status = pod.status.as_ref();
     let phase = status.and_then(|s| s.phase.as_deref()).unwrap_or_default();
-    let (deleting, failed, succeeded) = (meta.deletion_timestamp.is_some(), phase == "Failed", phase == "Succeeded");
-    let workload = match owners {
-        Some(owners) if deleting || failed || succeeded => owners.workload(pod).await.0,
-        _ => unasked(pod),
-    };
-    let node = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_name.as_deref())
-        .unwrap_or_default();
+    let node = node(pod);
     let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     let annotations = meta.annotations.as_ref();
     let index = annotations.and_then(|all| all.get(COMPLETION_INDEX));
     let owner = controller(meta.owner_references.as_deref().unwrap_or_default());
     Some(PodSight {
-        identity: Arc::new(identity(pod, &bounded(node, MAX_NAME), workload)?),
+        identity: Arc::new(identity(pod, &node, unasked(pod))?),
         owner: owner.map(|owner| Owner {
             kind: bounded(&owner.kind, MAX_NAME).into(),
             uid: bounded(&owner.uid, MAX_NAME).into(),
@@ -98,13 +89,19 @@ pub(super) async fn pod(pod: &Pod, owners: Option<&mut Owners>) -> Option<PodSig
         completion_index: index.map(|index| bounded(index, MAX_NAME).into()),
         scheduled: !node.is_empty(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
-        deleting,
-        failed,
-        succeeded,
+        deleting: meta.deletion_timestamp.is_some(),
+        failed: phase == "Failed",
+        succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
         // The agent of its node says what is wrong with an annotation.
         ignored: Annotated::parse(annotations, |_| {}).ignore(),
     })
+}
+
+/// Empty before it is scheduled.
+pub(super) fn node(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    bounded(node.unwrap_or_default(), MAX_NAME)
 }
 
 /// A container that waits to be started again has ended before, and its end was told without the pod's; of init containers the
@@ -175,9 +172,9 @@ mod tests {
         assert_eq!((&*key.namespace, &*key.name), ("shop", "x"));
     }
 
-    #[tokio::test]
-    async fn a_pod_and_what_of_it_counts() {
-        let sight = |value: Value| async move { pod(&serde_json::from_value(value).unwrap(), None).await };
+    #[test]
+    fn a_pod_and_what_of_it_counts() {
+        let sight = |value: Value| pod(&serde_json::from_value(value).unwrap());
         let mut object = json!({
             "metadata": {
                 "name": "web-7d9-x", "namespace": "shop", "uid": "u-a", "labels": {"pod-template-hash": "7d9"},
@@ -190,7 +187,7 @@ mod tests {
             "spec": {"nodeName": "n1", "containers": []},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        let seen = sight(object.clone()).await.unwrap();
+        let seen = sight(object.clone()).unwrap();
         assert_eq!(seen.owner.map(|o| o.uid).as_deref(), Some("o1"));
         assert_eq!(
             (seen.identity.workload.kind.as_str(), seen.identity.node.as_str()),
@@ -206,7 +203,7 @@ mod tests {
         };
         let ended = |code: i32| status(json!({"terminated": {"exitCode": code}}));
         object["status"] = json!({"phase": "Failed", "containerStatuses": ended(0)});
-        let seen = sight(object.clone()).await.unwrap();
+        let seen = sight(object.clone()).unwrap();
         assert!(seen.deleting && seen.failed && seen.started && !seen.ready);
         for (init, main, started) in [
             (ended(0), status(json!({"waiting": {"reason": "CrashLoopBackOff"}})), false),
@@ -215,8 +212,8 @@ mod tests {
             (ended(1), status(json!({"waiting": {}})), true),
         ] {
             object["status"] = json!({"initContainerStatuses": init, "containerStatuses": main});
-            assert_eq!(sight(object.clone()).await.unwrap().started, started, "{object}");
+            assert_eq!(sight(object.clone()).unwrap().started, started, "{object}");
         }
-        assert_eq!(sight(json!({"metadata": {"name": "x"}})).await, None);
+        assert_eq!(sight(json!({"metadata": {"name": "x"}})), None);
     }
 }

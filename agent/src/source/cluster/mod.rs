@@ -6,9 +6,13 @@
 mod convert;
 mod error;
 mod lease;
+mod names;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -20,18 +24,33 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::attribute::PodUid;
 use crate::clock;
 use crate::event::Boot;
-use crate::observe::{Input, Watch};
+use crate::observe::{BACK_WITHIN, Input, PodSight, Watch};
+use crate::pod::PodIdentity;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
 
 pub use lease::Lease;
 pub use stats::Stats;
 
+use names::Names;
+
 /// The server ends a watch after this, seconds, and it goes on where it was. A connection that died without a word is noticed
 /// five seconds later at the latest, and nothing says that what comes then is late: hence no longer.
 const WATCH_SECONDS: u32 = 60;
+
+/// Beginning of an answer, connection and all: a request that hangs looks like a watch that is quiet.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// kube's longest pause after a failure, 30 s, and as much chance.
+const PAUSE: Duration = Duration::from_secs(60);
+
+const _: () = assert!(
+    ANSWER.as_secs() + PAUSE.as_secs() < BACK_WITHIN.as_secs()
+        && ANSWER.as_secs() + WATCH_SECONDS as u64 + 5 < BACK_WITHIN.as_secs()
+);
 
 /// Inputs that wait for the loop.
 const QUEUE: usize = 256;
@@ -41,13 +60,28 @@ const QUEUE: usize = 256;
 /// # Errors
 /// Settings with which nobody could be asked.
 pub async fn client(access: &Access) -> Result<Client, PodsError> {
-    pods::connect(access).await
+    let client = pods::connect(access).await?;
+    Ok(with_limit(&client, ANSWER))
+}
+
+/// Of the answer's beginning only: a watch's goes on.
+fn with_limit(client: &Client, limit: Duration) -> Client {
+    let inner = client.clone();
+    let answered = tower::service_fn(move |request| {
+        let inner = inner.clone();
+        async move {
+            let answer = tokio::time::timeout(limit, inner.send(request)).await;
+            answer.unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {limit:?}").into())))
+        }
+    });
+    Client::new(answered, client.default_namespace())
 }
 
 /// All three watches, and the clock. Dropping it ends them.
 #[derive(Debug)]
 pub struct Cluster {
     inputs: mpsc::Receiver<(Boot, Input)>,
+    names: Names,
     _tasks: JoinSet<()>,
 }
 
@@ -65,15 +99,17 @@ impl Cluster {
         let slices = watcher(Api::<EndpointSlice>::all(client.clone()), config.clone());
         let pods = watcher(Api::<Pod>::all(client.clone()), config.clone());
         let namespaces = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config);
-        let owners = Owners::new(client.clone(), Arc::default());
+        let (names, asking) = Names::new(Owners::new(client.clone(), Arc::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(slices_told(teller(Watch::EndpointSlices), slices.default_backoff()));
-        tasks.spawn(pods_told(teller(Watch::Pods), owners, pods.default_backoff()));
+        tasks.spawn(pods_told(teller(Watch::Pods), names.clone(), pods.default_backoff()));
+        tasks.spawn(asking);
         tasks.spawn(namespaces_told(teller(Watch::Namespaces), namespaces.default_backoff()));
         let measured = |is| (clock::now(), Input::ApiClock(is));
         tasks.spawn(pods::clock::run(client.clone(), Arc::default(), inputs, measured));
         Cluster {
             inputs: receiver,
+            names,
             _tasks: tasks,
         }
     }
@@ -81,6 +117,11 @@ impl Cluster {
     /// The next word, and when it arrived. None where all watches ended, which none does by itself.
     pub async fn next(&mut self) -> Option<(Boot, Input)> {
         self.inputs.recv().await
+    }
+
+    /// A pod that ended, by its workload's name, where that had to be asked for and there is an answer by now.
+    pub fn named(&self, pod: &PodUid) -> Option<Arc<PodIdentity>> {
+        self.names.of(pod)
     }
 }
 
@@ -107,20 +148,24 @@ async fn slices_told(mut teller: Teller, events: impl Stream<Item = Told<Endpoin
     }
 }
 
-async fn pods_told(mut teller: Teller, mut owners: Owners, events: impl Stream<Item = Told<Pod>>) {
+async fn pods_told(mut teller: Teller, names: Names, events: impl Stream<Item = Told<Pod>>) {
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let seen = clock::now();
         let told = match event {
             // A list has every pod that ended in the last days: nobody is asked for the owners of them all.
-            Ok(Event::InitApply(pod)) => teller.tell_some(seen, convert::pod(&pod, None).await.map(Input::Pod)).await,
+            Ok(Event::InitApply(pod)) => teller.tell_some(seen, convert::pod(&pod).map(Input::Pod)).await,
             Ok(Event::Apply(pod)) => {
-                let sight = convert::pod(&pod, Some(&mut owners)).await;
+                let sight = convert::pod(&pod);
+                if sight.as_ref().is_some_and(PodSight::ends) {
+                    names.want(pod);
+                }
                 teller.tell_some(seen, sight.map(Input::Pod)).await
             }
             Ok(Event::Delete(pod)) => {
                 // Its last state: a forced deletion is told by nothing else.
-                let sight = convert::pod(&pod, Some(&mut owners)).await;
+                let sight = convert::pod(&pod);
+                names.want(pod);
                 let uid = sight.as_ref().map(|sight| sight.identity.uid.clone());
                 match teller.tell_some(seen, sight.map(Input::Pod)).await {
                     Ok(()) => teller.tell_some(seen, uid.map(Input::PodGone)).await,

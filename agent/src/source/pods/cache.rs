@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 #[derive(Debug)]
-pub(super) struct Cache<K, V> {
+pub(in crate::source) struct Cache<K, V> {
     values: HashMap<K, V>,
     /// Oldest first.
     order: VecDeque<K>,

@@ -4,7 +4,7 @@
 //! is asked for again.
 
 mod asking;
-mod cache;
+pub(in crate::source) mod cache;
 pub(in crate::source) mod clock;
 pub(in crate::source) mod convert;
 pub(in crate::source) mod error;

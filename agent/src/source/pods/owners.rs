@@ -123,6 +123,11 @@ pub(in crate::source) fn unasked(pod: &Pod) -> Workload {
     }
 }
 
+/// It says only what stands between it and its workload.
+pub(in crate::source) fn is_to_be_asked(pod: &Pod) -> bool {
+    matches!(direct(pod), Direct::Ask(..))
+}
+
 type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 async fn metadata<K>(client: Client, namespace: &str, name: &str) -> kube::Result<Meta>
