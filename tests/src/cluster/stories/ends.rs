@@ -136,16 +136,16 @@ pub const STORIES: &[Story] = &[
     },
     Story {
         name: "second-delete-shorter",
-        what: "a delete with a grace of 60 s, and 3 s later one with 2 s",
+        what: "a delete with a grace of 60 s, and 3 s later one with 20 s, which not every kubelet follows",
         manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
         from: From::Ready,
-        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::Delete(Some(2))],
+        acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::Delete(Some(20))],
         alone: false,
         kubelet: None,
         expected: Expected {
-            sentence: &["SIGTERM", "SIGKILL", "shortened the grace of 60 s to 2 s"],
-            remedy: &["second delete"],
-            lasts: &[("SIGTERM → exit", Duration::from_secs(4))],
+            sentence: &["SIGTERM", "SIGKILL", "shortened the grace of 60 s to 20 s"],
+            remedy: &["it needs more than"],
+            lasts: &[("SIGTERM → exit", Duration::from_secs(15))],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
     },
