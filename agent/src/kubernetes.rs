@@ -76,11 +76,16 @@ pub struct Request {
     pub skew: Option<(i64, i64)>,
 }
 
+/// How long after the grace a busy kubelet and runtime may still be about to kill.
+const SLOW_KILL: Duration = Duration::from_secs(10);
+
 impl Request {
-    /// The last of the later ones, where it counted for what ended then: kubelets were seen to wait for the first grace all the same.
+    /// The last of the later ones, where it can have counted for what ended then: kubelets were seen to wait for the first grace
+    /// all the same.
     pub fn shortened_for(&self, end: Boot) -> Option<(Boot, Duration)> {
         let first = self.earliest.plus(self.grace);
-        self.shortened.last().copied().filter(|_| end < first)
+        let counted = |(seen, grace): &(Boot, Duration)| end < first && end < seen.plus(*grace).plus(SLOW_KILL);
+        self.shortened.last().copied().filter(counted)
     }
 }
 

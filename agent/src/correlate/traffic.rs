@@ -207,7 +207,8 @@ impl Sockets {
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
         connection.by_kubelet |= clients.is_kubelets(&pair, at);
-        if matches!(set, Fact::RefusedByServer | Fact::RefusedByClient) && !connection.by_kubelet {
+        let is_refusal = matches!(set, Fact::RefusedByServer | Fact::RefusedByClient);
+        if is_refusal && !connection.by_kubelet && self.listeners.could_take(pair.local) {
             self.refused = self.refused.max(Some(at));
         }
         match set {

@@ -21,7 +21,9 @@ pub(super) struct Contact {
     /// First word after the break.
     back: Option<Boot>,
     listing: bool,
-    /// Nobody listened for a while during the list that goes on: what comes after it may be late, too.
+    /// When somebody listened again after a while.
+    stalled: Option<Boot>,
+    /// Nobody listened for a while, shortly before the list that goes on or during it: what comes after it may be late, too.
     listed_late: bool,
 }
 
@@ -70,6 +72,7 @@ impl Contact {
         self.gap_since.get_or_insert(since);
         self.broken = Some(now);
         self.back = None;
+        self.stalled = Some(now);
         self.listed_late |= self.listing;
     }
 
@@ -94,7 +97,7 @@ impl Contact {
     pub(super) fn list_begin(&mut self, now: Boot) {
         self.gap_since.get_or_insert(now);
         self.listing = true;
-        self.listed_late = false;
+        self.listed_late = self.stalled.is_some_and(|at| now.since(at) <= BURST);
     }
 
     /// Everything is known again.

@@ -80,10 +80,15 @@ pub enum Need {
     NotKnown,
 }
 
+/// Of the containers that ended by the API's word alone, those that may have run.
+pub(super) fn that_ran(unseen: &[(String, Option<Reported>)]) -> impl Iterator<Item = &str> {
+    let has_run = |(_, reported): &&(String, Option<Reported>)| !reported.as_ref().is_some_and(Reported::never_started);
+    unseen.iter().filter(has_run).map(|(name, _)| name.as_str())
+}
+
 /// By the kind of advice that would take it away: the most that one of the containers needed.
 pub fn needs(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> [(AdviceKind, Need); 2] {
-    let has_run = |(_, reported): &(String, Option<Reported>)| !reported.as_ref().is_some_and(Reported::never_started);
-    let unseen = unseen.iter().filter(|of| has_run(of)).map(|_| Need::NotKnown);
+    let unseen = that_ran(unseen).map(|_| Need::NotKnown);
     let grace = containers.iter().map(grace::need).chain(unseen).max();
     let sleep = containers.iter().map(|of| clients::sleep_need(&of.case())).max();
     [

@@ -10,11 +10,7 @@ use crate::termination::Termination;
 pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
-    let has_run = |reported: &Option<Reported>| reported.as_ref().is_none_or(|reported| !reported.never_started());
-    let unobserved = unseen
-        .iter()
-        .filter(|(_, reported)| has_run(reported))
-        .map(|_| TrafficAxis::Unknown);
+    let unobserved = advice::that_ran(unseen).map(|_| TrafficAxis::Unknown);
     let traffic = containers
         .iter()
         .map(|of| of.verdict.traffic)

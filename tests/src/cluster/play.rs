@@ -235,7 +235,7 @@ impl Stage {
         if let Some(rule) = expected.replaced {
             problems.extend(differs_in_place(rule, trace, pod, &self.pods(story.name)?));
         }
-        let mut of_events = Vec::new();
+        let mut of_events = vec!["the Events were not read".to_owned()];
         // They are posted beside the trace. Those that must not be there would have come by now.
         let _ = until(SOON, "the Events", || {
             of_events = differs_in_events(trace, pod, &self.events()?);

@@ -95,12 +95,14 @@ impl Pod {
     /// Kubernetes 1.28 the kubelet gives it the whole grace after its hook, too.
     fn overdue_at(&self, of: &Container) -> Option<Boot> {
         let (deletion, seen) = self.deletion?;
-        let (seen, grace) = self.shortened.last().copied().unwrap_or((seen, deletion.grace));
+        // Not every kubelet follows a later delete: the longest grace that any of them gave.
+        let graces = self.shortened.iter().copied().chain([(seen, deletion.grace)]);
         // Where the API says that it is over, the record of its end was lost.
         let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
         let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
-        let stopped = of.stopped.filter(|_| runs)?.max(seen);
-        Some(stopped.plus(grace).plus(OVERDUE))
+        let stopped = of.stopped.filter(|_| runs)?;
+        let until = graces.map(|(seen, grace)| stopped.max(seen).plus(grace)).max()?;
+        Some(until.plus(OVERDUE))
     }
 
     /// As late as the question for its Events allows, while that is open: they name what nothing else does.

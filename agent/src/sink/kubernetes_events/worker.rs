@@ -116,7 +116,13 @@ impl Worker {
     fn say(&mut self, failure: &Failure, outcome: Outcome, namespace: &str) {
         let is_news = match failure {
             Failure::Away(_) => !std::mem::replace(&mut self.away, true),
-            _ => self.said.len() < SAID && self.said.insert((namespace.to_owned(), outcome)),
+            _ => {
+                // Said again now and then, rather than never: namespaces come and go.
+                if self.said.len() >= SAID {
+                    self.said.clear();
+                }
+                self.said.insert((namespace.to_owned(), outcome))
+            }
         };
         if is_news {
             tracing::warn!(outcome = outcome.name(), namespace, "{failure}");
@@ -145,7 +151,7 @@ impl Worker {
             let pause = |failed| pause.saturating_mul(2_u32.saturating_pow(failed)).min(longest_pause);
             self.queue.put_off(key, pending, (self.clock)(), pause);
         }
-        if self.queue.is_closed() || matches!(failure, Failure::Away(_) | Failure::Silent(_)) {
+        if self.queue.is_closed() || matches!(failure, Failure::Away(_)) {
             self.rest().await;
         }
     }

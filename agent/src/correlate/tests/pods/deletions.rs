@@ -102,6 +102,7 @@ fn a_process_that_no_kill_ends_is_told_while_it_runs() {
         +203 gone web
         "),
         expect![[r#"
+            +46.400 stuck: container `app`: PID 1 `app` still runs 45.4 s after it was to end (grace 30 s), 15.0 s after SIGKILL; a later delete, 18.9 s after the first, shortened the grace of 30 s to 5 s, and the kill came no sooner
             +203.200 pod web +1.000…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +20.000 to 5 s
               web/app +1.300…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet
@@ -164,7 +165,6 @@ fn a_second_delete_that_the_kubelet_does_not_follow() {
         +33 gone web
         "),
         expect![[r#"
-            +23.100 stuck: container `app`: PID 1 `app` still runs 22.1 s after it was to end (grace 3 s)
             +33.800 pod web +1.000…+31.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +5.100 to 3 s
               web/app +1.300…+31.410 killed-after-grace: Deleted/KilledAfterGrace/Quiet
