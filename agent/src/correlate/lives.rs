@@ -28,6 +28,10 @@ impl Correlator {
             self.due.insert((due, own));
         }
         state.due = due;
+        // A timer that moves before it fires says nothing: its pod must not be told without it meanwhile.
+        if let Some(until) = state.counted_on(self.limits.linger) {
+            self.pods.counts_on(own, until, self.now);
+        }
     }
 
     /// `until`: the deaths that are due by then are judged.

@@ -290,6 +290,13 @@ impl State {
         end.plus(linger).max(paused.unwrap_or(end))
     }
 
+    /// Until when its end, which is known, is not told because clients are refused.
+    pub fn counted_on(&self, linger: Duration) -> Option<Boot> {
+        let end = self.main()?.exit_at()?;
+        let until = self.counted_until(end, linger);
+        (until > end.plus(linger) && !self.may_be_stage()).then_some(until)
+    }
+
     /// Whether clients were refused up to the last moment that counts, and so longer.
     pub fn is_refusing_on(&self, end: Boot, linger: Duration) -> bool {
         let (pause, over) = match self.is_of_pod() {

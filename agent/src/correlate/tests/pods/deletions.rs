@@ -175,6 +175,28 @@ fn a_second_delete_that_the_kubelet_does_not_follow() {
 }
 
 #[test]
+fn who_ended_by_itself_after_a_shorter_grace_had_the_first_one() {
+    check(
+        &web("
+        +1.05 pod web deleted=+1:60
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +5.1 pod web deleted=+5:20
+        +45 exit main 0
+        +46 pod web app=0:Completed
+        +47 gone web
+        "),
+        expect![[r#"
+            +47.200 pod web +1.000…+45.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 60 s, +5.100 to 20 s
+              web/app +1.300…+45.000 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 60 s, reported 0 Completed
+              gone +47.000
+        "#]],
+    );
+}
+
+#[test]
 fn an_eviction_by_the_api() {
     check(
         &web("

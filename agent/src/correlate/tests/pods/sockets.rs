@@ -116,3 +116,29 @@ fn a_deletion_has_each_container_watched_once_and_let_go_once() {
     "#]]
     .assert_eq(&text);
 }
+
+/// What nobody here would have taken keeps nobody waiting; and an end that is counted on is waited for, though its cgroup and its
+/// pod are gone.
+#[test]
+fn refusals_at_another_address_of_the_port_hold_no_end_up() {
+    let outputs = |polled: &str| {
+        let polls: String = (3..25)
+            .map(|i| format!("+{i}.5 tcp web:app refused 80 {} server={polled}\n", 6_000 + i))
+            .collect();
+        run(&web(&format!(
+            "+1.05 pod web deleted=+1:30
+        +2 TERM runc -> main handler
+        +2.01 enter main TERM
+        +2.02 tcp web:app closed 80 0 server=::1
+        +2.1 exit main 0
+        +2.15 tcp web:app refused 80 6000 server=::1
+        +2.2 pod web deleted=+1:30 app=0:Completed
+        +2.3 rmdir web:app
+        +2.4 gone web
+        {polls}"
+        )))
+    };
+    // Five seconds after the last refusal of its own.
+    assert_eq!(told(&outputs("127.0.0.1")), ("+7.300".to_owned(), 1));
+    assert_eq!(told(&outputs("::1")), ("+29.500".to_owned(), 23));
+}
