@@ -24,8 +24,9 @@ pub const STORIES: &[Story] = &[
         "the main container uses up the grace, and the sidecar, which waited for it, is killed with it",
         |name| {
             let spec = json!({
-                "terminationGracePeriodSeconds": 6,
-                "initContainers": [sidecar(&["handle-for", "30", "0"])],
+                // Long, for the two seconds that the sidecar gets can be five on a machine that is slow to kill.
+                "terminationGracePeriodSeconds": 14,
+                "initContainers": [sidecar(&["handle-for", "60", "0"])],
                 "containers": [container("app", &["handle-slowly"])],
             });
             vec![pod(name, spec)]
