@@ -186,13 +186,12 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     same("its rule", tag(replacement, "epitaph.replacement.rule"), json!(rule));
     same("it became ready", tag(replacement, "epitaph.replacement.ready"), json!(true));
     same("the Service", tag(removal, "k8s.service.name"), json!(pod.service));
-    // Only a ReplicaSet makes the next one before this one is gone.
-    let early = replacement["startTime"].as_u64() < Some(end(root));
-    same(
-        "it was made before the end",
-        json!(early),
-        json!(rule == "next-of-replica-set"),
-    );
+    let start = |span: &Value| span["startTime"].as_u64().unwrap_or(0);
+    // Only a ReplicaSet makes the next one at once, not when this one is gone.
+    let late = start(replacement) >= end(root);
+    let soon = start(replacement) < start(root) + 30_000_000;
+    let in_time = if rule == "next-of-replica-set" { soon } else { late };
+    same("it was made in its time", json!(in_time), json!(true));
     let begun = removal["startTime"].as_u64() < Some(end(root));
     same("the endpoint was terminating before the end", json!(begun), json!(true));
     problems
