@@ -384,4 +384,6 @@ fn array<const N: usize>(b: &mut &[u8]) -> [u8; N] {
 }
 
 #[cfg(test)]
+pub(crate) mod encode;
+#[cfg(test)]
 mod tests;

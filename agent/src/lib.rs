@@ -22,5 +22,6 @@ pub mod render;
 pub mod runtime;
 pub mod sink;
 pub mod source;
+pub mod stored;
 pub mod termination;
 pub mod verdict;

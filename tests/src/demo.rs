@@ -27,7 +27,7 @@ pub struct Options {
     pub players: PathBuf,
     /// Handed to the agent as `--otlp URL`.
     pub otlp: Option<String>,
-    /// The agent is `record FILE`, not `watch`.
+    /// The agent is `record FILE`, not `watch`; [`demo`] writes beside it, as `.played`, which story is whose in it.
     pub record: Option<PathBuf>,
     /// Names of stories; the demo's where it is empty.
     pub only: Vec<String>,
@@ -77,7 +77,22 @@ pub fn demo(options: &Options) -> anyhow::Result<Report> {
         std::fs::write(&path, report.lines.join("\n") + "\n").with_context(|| format!("write {}", path.display()))?;
         println!("the agent's output: {}", path.display());
     }
+    if let Some(recording) = &options.record {
+        let path = recording.with_extension("played");
+        std::fs::write(&path, played(&report)).with_context(|| format!("write {}", path.display()))?;
+    }
     Ok(report)
+}
+
+/// A line per story: `passed` or `failed`, its name, its subject, and the container of its bystander where there is one.
+fn played(report: &Report) -> String {
+    let line = |case: &Case| {
+        let word = if case.differs().is_empty() { "passed" } else { "failed" };
+        let role = &case.role;
+        let neighbour = role.neighbour.as_deref().unwrap_or_default();
+        format!("{word} {} {} {neighbour}\n", role.story.name, role.subject)
+    };
+    report.cases.iter().map(line).collect()
 }
 
 /// As [`demo`], but every line that is to be shown as it happens goes to `tell`.

@@ -6,6 +6,7 @@ mod agent;
 mod bench;
 mod bpf;
 mod cluster;
+mod corpus;
 mod debian;
 mod demo;
 mod go;
@@ -41,6 +42,13 @@ const TASKS: &[Task] = &[
         about: "all that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); cluster: \
                 the stories on a real cluster; kernels: as the task of that name",
         run: test::task,
+    },
+    Task {
+        name: "corpus",
+        flags: "[--all] [--timelines] [STORY...]",
+        about: "records into tests/corpus what has no recording there: the demo's stories (root) and the text timelines, or these alone; \
+                --all records everything anew; then writes what replay gives of all of it",
+        run: corpus::task,
     },
     Task {
         name: "jaeger",

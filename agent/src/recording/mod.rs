@@ -15,10 +15,7 @@ mod writer;
 
 use serde::{Deserialize, Serialize};
 
-use std::sync::Arc;
-
-use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::event::Observation;
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;
@@ -72,93 +69,6 @@ pub enum WriteError {
     KernelWithoutBytes,
     #[error("cannot record an input as JSON: {0}")]
     Json(serde_json::Error),
-}
-
-/// An input on disk: all but kernel records.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "input", rename_all = "snake_case")]
-enum Stored {
-    Start(Observation),
-    Probe {
-        name: String,
-        state: ProbeState,
-    },
-    Cgroup(CgroupFact),
-    Process(ProcessFact),
-    Pods {
-        state: PodsState,
-    },
-    Pod {
-        pod: PodFact,
-    },
-    PodGone(PodGone),
-    PodHint(PodHint),
-    PodHints(PodHints),
-    ApiClock(ApiClock),
-    Lost {
-        /// [`Kind::name`].
-        kind: String,
-        since: Boot,
-        count: u64,
-    },
-    Clock {
-        offset: WallOffset,
-    },
-    Tick,
-    End,
-}
-
-impl Stored {
-    /// None for a kernel event: it is kept as bytes.
-    fn new(input: &Input) -> Option<Stored> {
-        Some(match input.clone() {
-            Input::Kernel { .. } => return None,
-            Input::Start(observation) => Stored::Start(observation),
-            Input::Probe { name, state } => Stored::Probe { name, state },
-            Input::Cgroup(fact) => Stored::Cgroup(fact),
-            Input::Process(fact) => Stored::Process(fact),
-            Input::Pods(state) => Stored::Pods { state },
-            Input::Pod(pod) => Stored::Pod {
-                pod: Arc::unwrap_or_clone(pod),
-            },
-            Input::PodGone(gone) => Stored::PodGone(gone),
-            Input::PodHint(hint) => Stored::PodHint(hint),
-            Input::PodHints(hints) => Stored::PodHints(hints),
-            Input::ApiClock(clock) => Stored::ApiClock(clock),
-            Input::Lost { kind, since, count } => Stored::Lost {
-                kind: kind.name().to_owned(),
-                since,
-                count,
-            },
-            Input::Clock(offset) => Stored::Clock { offset },
-            Input::Tick => Stored::Tick,
-            Input::End => Stored::End,
-        })
-    }
-
-    /// None where it speaks of a kind of evidence that this version does not know.
-    fn input(self) -> Option<Input> {
-        Some(match self {
-            Stored::Start(observation) => Input::Start(observation),
-            Stored::Probe { name, state } => Input::Probe { name, state },
-            Stored::Cgroup(fact) => Input::Cgroup(fact),
-            Stored::Process(fact) => Input::Process(fact),
-            Stored::Pods { state } => Input::Pods(state),
-            Stored::Pod { pod } => Input::Pod(Arc::new(pod)),
-            Stored::PodGone(gone) => Input::PodGone(gone),
-            Stored::PodHint(hint) => Input::PodHint(hint),
-            Stored::PodHints(hints) => Input::PodHints(hints),
-            Stored::ApiClock(clock) => Input::ApiClock(clock),
-            Stored::Lost { kind, since, count } => Input::Lost {
-                kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
-                since,
-                count,
-            },
-            Stored::Clock { offset } => Input::Clock(offset),
-            Stored::Tick => Input::Tick,
-            Stored::End => Input::End,
-        })
-    }
 }
 
 fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {

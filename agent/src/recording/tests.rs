@@ -3,8 +3,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::attribute::PodUid;
-use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
-use crate::pod::HintsState;
+use crate::event::{
+    Boot, CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Kind, Pid, ProbeState, ProcessFact, WallOffset,
+};
+use crate::pod::{HintsState, PodHints};
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {

@@ -7,6 +7,7 @@ mod nested;
 mod pods;
 mod processes;
 mod properties;
+mod recorded;
 mod script;
 mod sockets;
 mod stops;
@@ -16,7 +17,8 @@ use std::collections::HashSet;
 
 use expect_test::Expect;
 
-use crate::correlate::{Correlator, Limits};
+use recorded::Recorded;
+
 use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
 use crate::termination::Output;
 
@@ -35,7 +37,7 @@ const HIERARCHIES: [u32; 2] = [9, 3];
 
 /// What comes out of a script on a machine with v1 beside v2, whose containers are in v1 only.
 fn hybrid(script: &str) -> String {
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     for (now, mut input) in script::parse(script).inputs {
         match &mut input {
@@ -73,7 +75,7 @@ fn hybrid(script: &str) -> String {
 fn lodged(script: &str) -> Vec<Output> {
     const RUNTIMES: CgroupId = CgroupId::v2(10);
     let of_v1 = |id: u64| CgroupId { hierarchy: 4, id };
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     let mut containers = HashSet::new();
     for (now, mut input) in script::parse(script).inputs {
@@ -98,6 +100,7 @@ fn lodged(script: &str) -> Vec<Output> {
                 Event::CgroupMkdir(made) if made.path.as_ref().is_some_and(|path| path.contains("docker-")) => {
                     containers.insert(made.cgroup.id);
                     made.cgroup = of_v1(made.cgroup.id);
+                    made.parent = of_v1(made.parent.id);
                 }
                 Event::CgroupRmdir(gone) if containers.contains(&gone.cgroup.id) => gone.cgroup = of_v1(gone.cgroup.id),
                 Event::SignalGenerate(signal) => [&mut signal.sender, &mut signal.target].into_iter().for_each(move_in),

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::pods::cast::Cast;
-use crate::correlate::{Correlator, Limits};
+use super::recorded::Recorded;
 use crate::event::*;
 use crate::pod::{ApiClock, PodsState};
 use crate::termination::Output;
@@ -317,7 +317,13 @@ impl Parser {
             "accepted" => (state(SynRecv, Established), true, false),
             "refused" => (TcpOp::ResetSent { reason: 0 }, false, false),
             "client-refused" => (TcpOp::ResetReceived, false, false),
-            "client-error" => (TcpOp::Error { errno: 111 }, false, false),
+            "client-error" => (
+                TcpOp::Error {
+                    errno: number("errno") as u32,
+                },
+                false,
+                false,
+            ),
             "reset" => (TcpOp::ResetSent { reason: 0 }, true, false),
             "cut" => (state(Established, FinWait1), true, true),
             "closed-by-itself" => (state(Established, FinWait1), true, false),
@@ -411,7 +417,7 @@ fn status(words: &[&str]) -> ExitStatus {
 
 /// Feeds a script in its own order, then time until all is final.
 pub(super) fn run(script: &str) -> Vec<Output> {
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     let mut last = ZERO;
     for (at, input) in parse(script).inputs {

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use expect_test::Expect;
 
+use super::recorded::Recorded;
 use super::script::{self, ZERO};
-use crate::correlate::{Correlator, Limits};
 use crate::event::{Boot, Input};
 use crate::kubernetes::{PodContext, Request};
 use crate::termination::{Output, Termination};
@@ -57,7 +57,7 @@ fn check_sentences(script: &str, expect: Expect) {
 
 /// Feeds a script in its own order with a tick each fifth of a second, and then for three minutes.
 fn run(script: &str) -> Vec<(Boot, Output)> {
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     let mut now = Boot(0);
     for (at, input) in script::parse(script).inputs {
@@ -72,14 +72,14 @@ fn run(script: &str) -> Vec<(Boot, Output)> {
     out
 }
 
-fn tick(correlator: &mut Correlator, now: &mut Boot, until: Boot, out: &mut Vec<(Boot, Output)>) {
+fn tick(correlator: &mut Recorded, now: &mut Boot, until: Boot, out: &mut Vec<(Boot, Output)>) {
     while now.plus(Duration::from_millis(200)) < until {
         *now = now.plus(Duration::from_millis(200));
         feed(correlator, *now, Input::Tick, out);
     }
 }
 
-fn feed(correlator: &mut Correlator, now: Boot, input: Input, out: &mut Vec<(Boot, Output)>) {
+fn feed(correlator: &mut Recorded, now: Boot, input: Input, out: &mut Vec<(Boot, Output)>) {
     out.extend(correlator.handle(now, input).into_iter().map(|output| (now, output)));
 }
 

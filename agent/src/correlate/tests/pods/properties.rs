@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::properties::any_input;
+use super::super::recorded::Recorded;
 use super::super::script::{self, ZERO};
 use super::cast::Cast;
 use super::{feed, run, tick, web};
@@ -54,7 +55,7 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
     };
     let mut inputs: Vec<_> = script::parse(script).inputs.into_iter().enumerate().map(delayed).collect();
     inputs.sort_by_key(|(arrival, _)| *arrival);
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let (mut out, mut now) = (Vec::new(), Boot(0));
     for (arrival, input) in inputs {
         if now > Boot(0) {
