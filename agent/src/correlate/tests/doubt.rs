@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use expect_test::expect;
 
+use super::recorded::Recorded;
 use super::script::ZERO;
 use super::{check, container, unit};
-use crate::correlate::{Correlator, Limits};
 use crate::event::{Event, Input};
 
 #[test]
@@ -550,7 +550,7 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
             *at = at.plus(Duration::from_millis(3_200));
         }
     }
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     for (now, input) in inputs {
         out.extend(correlator.handle(now, input));
