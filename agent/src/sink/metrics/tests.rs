@@ -7,9 +7,8 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
-use crate::render::fixtures::pods;
-use crate::render::sample;
 use crate::verdict::{Advice, AdviceKind};
+use epitaph_core::fixtures::{pods, sample};
 
 /// Tells the names of what it is given.
 struct Collector(mpsc::Sender<Vec<String>>);

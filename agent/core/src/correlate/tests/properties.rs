@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::script::{self, ZERO, show};
 use super::{container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::event::*;
+use crate::fixtures::script::{self, ZERO, show};
 use crate::termination::Output;
 use crate::verdict::Exit;
 

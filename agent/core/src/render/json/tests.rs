@@ -2,8 +2,8 @@ use expect_test::expect_file;
 use proptest::prelude::*;
 
 use super::*;
+use crate::fixtures::{self, sample};
 use crate::pod::PreStop;
-use crate::render::{fixtures, sample};
 
 /// One of each object as text, by its name in the document; the fields in their order.
 fn examples() -> [(&'static str, String); 7] {
@@ -15,14 +15,14 @@ fn examples() -> [(&'static str, String); 7] {
     let pod = fixtures::pods::pod(1);
     let context = pod.containers[0].kubernetes.as_ref().unwrap();
     // Its containers are objects of another example.
-    let mut whole = pod_termination(&pod, &fixtures::observation());
+    let mut whole = pod_termination(&pod, &fixtures::terminations::observation());
     whole.containers.clear();
     [
         ("observing", pretty(&observing(&observation, &sample::probes()))),
         ("termination", pretty(&termination(&sample::ignored(), &observation))),
         (
             "kubernetes",
-            pretty(&pods::context(context, fixtures::observation().wall_offset)),
+            pretty(&pods::context(context, fixtures::terminations::observation().wall_offset)),
         ),
         ("pod-termination", pretty(&whole)),
         ("stop-signal-ignored", pretty(&early(&sample::early(), &observation))),
@@ -34,7 +34,7 @@ fn examples() -> [(&'static str, String); 7] {
 #[test]
 fn the_documented_examples_are_what_the_code_makes() {
     // Only the examples are made; the words around them are written by hand.
-    let mut doc = include_str!("../../../../docs/json.md").to_owned();
+    let mut doc = include_str!("../../../../../docs/json.md").to_owned();
     for (name, example) in examples() {
         let start = format!("<!-- example: {name} -->\n```json\n");
         let from = doc
@@ -44,7 +44,7 @@ fn the_documented_examples_are_what_the_code_makes() {
         let to = from + doc[from..].find("```").unwrap();
         doc.replace_range(from..to, &format!("{example}\n"));
     }
-    expect_file!["../../../../docs/json.md"].assert_eq(&doc);
+    expect_file!["../../../../../docs/json.md"].assert_eq(&doc);
 }
 
 #[test]
@@ -66,11 +66,11 @@ fn every_field_is_described() {
     for hook in [PreStop::Sleep { seconds: 5 }, PreStop::HttpGet { port: Some(80) }] {
         let pod = fixtures::pods::evicted(1, hook);
         keys(
-            &serde_json::to_value(pod_termination(&pod, &fixtures::observation())).unwrap(),
+            &serde_json::to_value(pod_termination(&pod, &fixtures::terminations::observation())).unwrap(),
             &mut all,
         );
     }
-    let doc = include_str!("../../../../docs/json.md");
+    let doc = include_str!("../../../../../docs/json.md");
     for key in all {
         assert!(doc.contains(&format!("`{key}`")), "docs/json.md does not describe `{key}`");
     }
@@ -80,18 +80,21 @@ fn every_field_is_described() {
 #[test]
 fn containers_of_a_pod_have_the_pods_trace() {
     let pod = fixtures::pods::pod(1);
-    let object = serde_json::to_value(pod_termination(&pod, &fixtures::observation())).unwrap();
+    let object = serde_json::to_value(pod_termination(&pod, &fixtures::terminations::observation())).unwrap();
     let trace = id::of_pod(&pod.pod, &pod.boot_id).to_string();
     assert_eq!(object["trace_id"], trace);
     assert_eq!(object["containers"][0]["trace_id"], trace);
     assert_eq!(object["containers"][1]["trace_id"], trace);
-    let warning = early(&fixtures::pods::early(&pod.containers[0]), &fixtures::observation());
+    let warning = early(
+        &fixtures::pods::early(&pod.containers[0]),
+        &fixtures::terminations::observation(),
+    );
     assert_eq!(serde_json::to_value(warning).unwrap()["trace_id"], trace);
 
     let restarted = fixtures::pods::restarted(1);
-    let own = serde_json::to_value(termination(&restarted, &fixtures::observation())).unwrap();
+    let own = serde_json::to_value(termination(&restarted, &fixtures::terminations::observation())).unwrap();
     assert_eq!(own["trace_id"], id::of(&restarted).to_string());
-    let warning = early(&fixtures::pods::early(&restarted), &fixtures::observation());
+    let warning = early(&fixtures::pods::early(&restarted), &fixtures::terminations::observation());
     assert_eq!(serde_json::to_value(warning).unwrap()["trace_id"], own["trace_id"]);
 }
 
@@ -130,7 +133,7 @@ proptest! {
         for text in [&back["sentence"], &back["remedy"], &back["cgroup"], &back["subject"]["name"], &back["main"]["comm"]] {
             prop_assert!(!text.as_str().unwrap().contains(char::is_control));
         }
-        let pod = self::line(&pod_termination(&fixtures::pods::hostile(&text), &fixtures::observation()));
+        let pod = self::line(&pod_termination(&fixtures::pods::hostile(&text), &fixtures::terminations::observation()));
         prop_assert_eq!(pod.matches('\n').count(), 1);
         prop_assert!(harmless(&serde_json::from_str(&pod).unwrap()), "{}", pod);
     }

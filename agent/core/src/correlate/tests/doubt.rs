@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use expect_test::expect;
 
-use super::script::ZERO;
 use super::{check, container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::event::{Event, Input};
+use crate::fixtures::script::ZERO;
 
 #[test]
 fn a_lost_signal_makes_a_clean_exit_unknown() {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::properties::any_input;
-use super::super::script::{self, ZERO};
-use super::cast::Cast;
-use super::{feed, run, tick, web};
+use super::{run, web};
 use crate::attribute::{ContainerId, PodUid};
 use crate::correlate::{Correlator, Limits};
 use crate::event::{Boot, Input, Wall};
+use crate::fixtures::cast::Cast;
+use crate::fixtures::script::{self, ZERO, feed, tick};
 use crate::pod::*;
 use crate::termination::{DropReason, Output};
 

@@ -2,10 +2,10 @@
 
 use expect_test::expect;
 
-use super::script::{self, ZERO};
 use super::{check, check_evidence, container};
 use crate::correlate::{Correlator, Limits};
 use crate::event::Input;
+use crate::fixtures::script::{self, ZERO};
 
 #[test]
 fn refused_after_the_listener_closed() {

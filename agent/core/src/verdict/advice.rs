@@ -41,7 +41,7 @@ pub enum AdviceKind {
 
 impl AdviceKind {
     /// Those beside which it is not to be taken: who took both would have too little.
-    pub(crate) const fn not_beside(self) -> &'static [AdviceKind] {
+    pub const fn not_beside(self) -> &'static [AdviceKind] {
         use AdviceKind::{AcceptWhileDraining, GraceLonger, GraceShorter, PreStopSleepLonger, PreStopSleepShorter};
         match self {
             GraceShorter => &[GraceLonger, PreStopSleepLonger, AcceptWhileDraining],

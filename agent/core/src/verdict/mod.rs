@@ -8,7 +8,7 @@ mod sentence;
 mod spent;
 pub mod table;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use serde::Serialize;
 
@@ -158,7 +158,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Before the judge has spoken.
-    pub(crate) const fn pending() -> Verdict {
+    pub const fn pending() -> Verdict {
         Verdict {
             headline: "unknown",
             cause: Cause::Unknown,

@@ -1,13 +1,8 @@
 //! preStop hooks.
 
 use expect_test::expect;
-use opentelemetry::Value;
 
-use super::{check, run, web};
-use crate::render::attributes::key;
-use crate::render::fixtures::observation;
-use crate::render::span::{Options, pod_trace};
-use crate::termination::Output;
+use super::{check, web};
 
 #[test]
 fn an_exec_hook_is_known_by_place_name_and_ancestry() {
@@ -273,13 +268,4 @@ fn a_wait_that_seems_to_end_before_it_begins_is_told_as_such() {
           gone +3.000
     "#]],
     );
-    let told = run(&script).into_iter().find_map(|(_, output)| match output {
-        Output::PodTerminated(pod) => Some(pod),
-        _ => None,
-    });
-    let spans = pod_trace(&told.expect("an end"), &observation(), &Options::default()).spans;
-    let span = spans.iter().find(|span| span.name == "preStop").expect("a hook");
-    assert_eq!(span.start_time, span.end_time);
-    let apart = span.attributes.iter().find(|a| a.key.as_str() == key::ENDED_BEFORE_BEGIN);
-    assert_eq!(apart.map(|a| a.value.clone()), Some(Value::F64(0.5)));
 }

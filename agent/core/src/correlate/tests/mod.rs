@@ -7,7 +7,6 @@ mod nested;
 mod pods;
 mod processes;
 mod properties;
-mod script;
 mod sockets;
 mod stops;
 mod successors;
@@ -18,6 +17,7 @@ use expect_test::Expect;
 
 use crate::correlate::{Correlator, Limits};
 use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
+use crate::fixtures::script;
 use crate::termination::Output;
 
 /// What comes out of a script, without the evidence lines.

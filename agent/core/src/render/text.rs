@@ -259,7 +259,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::render::{fixtures, sample};
+    use crate::fixtures::{self, sample};
 
     fn check(t: &Termination, expected: Expect) {
         expected.assert_eq(&termination(t, &sample::observation(), Style::Plain));
@@ -306,14 +306,14 @@ mod tests {
                 container proxy  clean
                   gaps: the API was away for 4.0 s
                 container init  no probe saw its end; the API says exit code 0, Completed
-        "#]].assert_eq(&pod_termination(&pod, &fixtures::observation(), Style::Plain));
+        "#]].assert_eq(&pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain));
     }
 
     #[test]
     fn a_container_whose_pod_goes_on() {
         let t = fixtures::pods::restarted(1);
         let early = fixtures::pods::early(&t);
-        let observation = fixtures::observation();
+        let observation = fixtures::terminations::observation();
         expect![[r#"
             2023-11-14T23:36:40.000Z pod shop/cart-7d9f8b6c5-x2x4z container app  stop signal ignored
               container `app`: SIGTERM reached PID 1 `sh`, which has no handler; SIGKILL follows in 30.0 s
@@ -378,9 +378,9 @@ mod tests {
             warning.subject = t.subject.clone();
             warning.sentence = text.clone();
             let pod = fixtures::pods::hostile(&text);
-            let told = pod_termination(&pod, &fixtures::observation(), Style::Plain);
+            let told = pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain);
             prop_assert!(!told.contains(|c: char| c.is_control() && c != '\n'), "{:?}", told);
-            let lines = pod_termination(&fixtures::pods::hostile("x"), &fixtures::observation(), Style::Plain).lines().count();
+            let lines = pod_termination(&fixtures::pods::hostile("x"), &fixtures::terminations::observation(), Style::Plain).lines().count();
             prop_assert_eq!(told.lines().count(), lines);
             let (_, oom) = sample::child_oom();
             let rest = observing(&observation, &probes, Style::Plain)

@@ -1,7 +1,6 @@
 //! Text timelines of the kernel and of the Kubernetes API, joined.
 
 mod bad_days;
-pub(super) mod cast;
 mod deletions;
 mod hints;
 mod hooks;
@@ -13,13 +12,11 @@ mod senders;
 mod sockets;
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use expect_test::Expect;
 
-use super::script::{self, ZERO};
-use crate::correlate::{Correlator, Limits};
-use crate::event::{Boot, Input};
+use crate::event::Boot;
+use crate::fixtures::script::{ZERO, play as run};
 use crate::kubernetes::{PodContext, Request};
 use crate::termination::{Output, Termination};
 
@@ -53,34 +50,6 @@ fn check_sentences(script: &str, expect: Expect) {
     });
     let lines: Vec<String> = verdicts.map(|v| format!("{}\n", v.sentence)).collect();
     expect.assert_eq(&lines.concat());
-}
-
-/// Feeds a script in its own order with a tick each fifth of a second, and then for three minutes.
-fn run(script: &str) -> Vec<(Boot, Output)> {
-    let mut correlator = Correlator::new(Limits::default());
-    let mut out = Vec::new();
-    let mut now = Boot(0);
-    for (at, input) in script::parse(script).inputs {
-        if now > Boot(0) {
-            tick(&mut correlator, &mut now, at, &mut out);
-        }
-        now = now.max(at);
-        feed(&mut correlator, now, input, &mut out);
-    }
-    let last = now.plus(Duration::from_secs(180));
-    tick(&mut correlator, &mut now, last, &mut out);
-    out
-}
-
-fn tick(correlator: &mut Correlator, now: &mut Boot, until: Boot, out: &mut Vec<(Boot, Output)>) {
-    while now.plus(Duration::from_millis(200)) < until {
-        *now = now.plus(Duration::from_millis(200));
-        feed(correlator, *now, Input::Tick, out);
-    }
-}
-
-fn feed(correlator: &mut Correlator, now: Boot, input: Input, out: &mut Vec<(Boot, Output)>) {
-    out.extend(correlator.handle(now, input).into_iter().map(|output| (now, output)));
 }
 
 fn show(outputs: &[(Boot, Output)]) -> String {
