@@ -110,13 +110,24 @@ fn dispatch() -> Result<ExitCode> {
 }
 
 fn listing() -> String {
-    let calls: Vec<String> = TASKS.iter().map(|task| format!("{} {}", task.name, task.flags)).collect();
-    let width = calls.iter().map(String::len).max().unwrap_or(0);
-    let lines = TASKS
-        .iter()
-        .zip(&calls)
-        .map(|(task, call)| format!("  {call:width$}  {}\n", task.about));
-    format!("cargo xtask TASK\n\n{}", lines.collect::<String>())
+    let task = |task: &Task| format!("\n  {} {}\n{}", task.name, task.flags, indented(task.about));
+    format!("cargo xtask TASK\n{}", TASKS.iter().map(task).collect::<String>())
+}
+
+/// `text` in lines that fit a terminal, below the name of the task.
+fn indented(text: &str) -> String {
+    const WIDTH: usize = 92;
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| format!("      {line}\n")).collect()
 }
 
 /// Refuses arguments that the task did not read: a mistyped flag is an error.

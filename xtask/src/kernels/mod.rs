@@ -43,8 +43,8 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] \
-                         [KERNEL… | running]";
+pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]... [--run COMMAND [--with FILE]...] \
+                         [KERNEL... | running]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed, or a row is not as expected.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
