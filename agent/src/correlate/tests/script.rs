@@ -279,6 +279,8 @@ impl Parser {
             result: match () {
                 () if has("ignored") => SignalResult::Ignored,
                 () if has("pending") => SignalResult::AlreadyPending,
+                () if has("overflow") => SignalResult::OverflowFail,
+                () if has("info-lost") => SignalResult::LoseInfo,
                 () => SignalResult::Delivered,
             },
             disposition: match () {

@@ -640,3 +640,17 @@ fn the_first_of_many_accepted_has_its_time() {
           +2.000 sched_process_exit: PID 1 `app` exited with code 0
     "#]].assert_eq(&script::show(&out, true));
 }
+
+/// The probes of record versions up to 3 recorded no sockets after a signal with these results.
+#[test]
+fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
+    for result in ["overflow", "info-lost"] {
+        check(
+            &container(&format!("+1 RTMIN+3 runc -> main handler {result}\n+2 exit main 0")),
+            expect![[r#"
+                clean: Stopped/Clean/Unknown
+                  the runtime sent SIGRTMIN+3 to PID 1 `app`, and it exited with code 0, 1.0 s later
+            "#]],
+        );
+    }
+}
