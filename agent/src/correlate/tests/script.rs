@@ -118,9 +118,14 @@ impl Parser {
                 task: self.task(rest[0]),
                 signal: signal(rest[1]),
             }),
+            "discard" => Event::SignalDiscarded(SignalDiscarded {
+                task: self.task(rest[0]),
+                signal: signal(rest[1]),
+            }),
             "exit" => Event::ProcessExit(ProcessExit {
                 task: self.task(rest[0]),
                 status: status(&rest[1..]),
+                armed: armed(rest),
             }),
             "oom" => {
                 let task = self.task(rest[0]);
@@ -128,6 +133,7 @@ impl Parser {
                     victim: task.tgid,
                     task: (!rest.contains(&"pid-only")).then_some(task),
                     trigger: task.tgid,
+                    armed: None,
                 })
             }
             "tcp" => self.tcp(rest),
@@ -225,6 +231,7 @@ impl Parser {
         Event::CgroupMkdir(CgroupMkdir {
             cgroup,
             parent: CgroupId::v2(2),
+            container: None,
             path: Some(path),
         })
     }
@@ -235,7 +242,8 @@ impl Parser {
         Event::ProcessExec(ProcessExec {
             task,
             parent_cgroup: parent.cgroup,
-            parent_beside: parent.beside,
+            parent_v1_cgroup: parent.v1_cgroup,
+            parent_container: parent.container,
             parent_comm: parent.comm,
         })
     }
@@ -295,7 +303,10 @@ impl Parser {
                 frozen: has("frozen"),
                 exiting: has("exiting"),
                 traced: has("traced"),
+                sigwait: has("sigwait"),
             },
+            pending: None,
+            armed: armed(words),
         })
     }
 
@@ -346,6 +357,7 @@ impl Parser {
         Event::Tcp(Tcp {
             op,
             cgroup: Some(self.cgroup(words[0])),
+            container: None,
             netns: 1,
             local,
             remote,
@@ -358,6 +370,7 @@ impl Parser {
             sk_err: number("errno") as u32,
             tgid: Pid(1),
             counts,
+            progress: None,
         })
     }
 
@@ -380,7 +393,8 @@ fn task(pid: u32, ppid: u32, cgroup: CgroupId, start: Boot, comm: &str) -> Task 
         ns_pid: pid,
         pidns: 4_026_531_836,
         cgroup,
-        beside: None,
+        v1_cgroup: None,
+        container: None,
         start,
         comm: Comm::new(comm),
     }
@@ -399,6 +413,16 @@ pub(super) fn time(word: &str) -> Boot {
 fn signal(name: &str) -> Signal {
     let number = (1..=64).find(|&n| Signal::new(n).is_some_and(|s| s.to_string() == format!("SIG{name}")));
     Signal::new(number.unwrap_or_else(|| panic!("no signal {name}"))).expect("a signal")
+}
+
+/// Whether the record says so: those of older epitaphs do not.
+fn armed(words: &[&str]) -> Option<Armed> {
+    match () {
+        () if words.contains(&"armed") => Some(Armed::ByThis),
+        () if words.contains(&"already-armed") => Some(Armed::Already),
+        () if words.contains(&"unarmed") => Some(Armed::No),
+        () => None,
+    }
 }
 
 fn status(words: &[&str]) -> ExitStatus {
