@@ -40,6 +40,32 @@ pub enum PathError {
 
 /// Finds the subject of a cgroup, by its path from the hierarchy's root.
 pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
+    let (segments, outside) = split(path)?;
+    match container_of_pod(&segments)
+        .or_else(|| container(&segments))
+        .or_else(|| unit(&segments))
+    {
+        Some((subject, at)) => Ok(Place::Subject(subject, &path[..segments[at].end])),
+        None if outside => Err(PathError::OutsideNamespace),
+        None => Ok(Place::Host),
+    }
+}
+
+/// The path of the outermost container's cgroup, a prefix of the path given: what is made inside a container counts for it,
+/// whatever name it has there.
+pub fn outermost_container(path: &str) -> Option<&str> {
+    let (segments, _) = split(path).ok()?;
+    let is_container = |&at: &usize| {
+        container_of_pod_at(&segments, at)
+            .or_else(|| container_at(&segments, at))
+            .is_some()
+    };
+    let at = (0..segments.len()).find(is_container)?;
+    Some(&path[..segments[at].end])
+}
+
+/// The segments, and whether what stands before them is not known.
+fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
     if !path.starts_with('/') {
         return Err(PathError::NotAbsolute);
     }
@@ -60,15 +86,7 @@ pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
         }
         start = end + 1;
     }
-
-    match container_of_pod(&segments)
-        .or_else(|| container(&segments))
-        .or_else(|| unit(&segments))
-    {
-        Some((subject, at)) => Ok(Place::Subject(subject, &path[..segments[at].end])),
-        None if outside => Err(PathError::OutsideNamespace),
-        None => Ok(Place::Host),
-    }
+    Ok((segments, outside))
 }
 
 #[derive(Clone, Copy)]
@@ -79,36 +97,41 @@ struct Segment<'a> {
 }
 
 fn container_of_pod(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
-    (1..segments.len()).rev().find_map(|at| {
-        let pod = pod_uid(segments, at - 1)?;
-        let name = segments[at].name;
-        let (runtime, id) = runtime_scope(name).or_else(|| container_id(name).map(|id| (Runtime::Unnamed, id)))?;
-        Some((
-            Subject::Container {
-                id,
-                runtime,
-                pod: Some(pod),
-            },
-            at,
-        ))
+    (0..segments.len())
+        .rev()
+        .find_map(|at| Some((container_of_pod_at(segments, at)?, at)))
+}
+
+fn container_of_pod_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
+    let pod = pod_uid(segments, at.checked_sub(1)?)?;
+    let name = segments[at].name;
+    let (runtime, id) = runtime_scope(name).or_else(|| container_id(name).map(|id| (Runtime::Unnamed, id)))?;
+    Some(Subject::Container {
+        id,
+        runtime,
+        pod: Some(pod),
     })
 }
 
 fn container(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
-    (0..segments.len()).rev().find_map(|at| {
-        let name = segments[at].name;
-        let (runtime, id) = runtime_scope(name).or_else(|| {
-            let parent = segments[at.checked_sub(1)?].name;
-            let runtime = match parent {
-                "docker" => Runtime::Docker,
-                // containerd's own default is /<namespace>/<id>: nerdctl and ctr with the cgroupfs driver.
-                "default" | "k8s.io" if at == 1 => Runtime::Containerd,
-                _ => return None,
-            };
-            Some((runtime, container_id(name)?))
-        })?;
-        Some((Subject::Container { id, runtime, pod: None }, at))
-    })
+    (0..segments.len())
+        .rev()
+        .find_map(|at| Some((container_at(segments, at)?, at)))
+}
+
+fn container_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
+    let name = segments[at].name;
+    let (runtime, id) = runtime_scope(name).or_else(|| {
+        let parent = segments[at.checked_sub(1)?].name;
+        let runtime = match parent {
+            "docker" => Runtime::Docker,
+            // containerd's own default is /<namespace>/<id>: nerdctl and ctr with the cgroupfs driver.
+            "default" | "k8s.io" if at == 1 => Runtime::Containerd,
+            _ => return None,
+        };
+        Some((runtime, container_id(name)?))
+    })?;
+    Some(Subject::Container { id, runtime, pod: None })
 }
 
 fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {

@@ -361,13 +361,14 @@ fn task_of(event: &Event) -> Option<&Task> {
         Event::ProcessExit(exit) => Some(&exit.task),
         Event::ProcessExec(exec) => Some(&exec.task),
         Event::OomVictim(oom) => oom.task.as_ref(),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::Hello(_) => None,
+        Event::SignalDiscarded(discarded) => Some(&discarded.task),
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::PeerAnnouncement(_) => None,
     }
 }
 
 fn is_of(event: &Event, cgroup: CgroupId) -> bool {
     match event {
         Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
-        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.beside == Some(cgroup)),
+        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.v1_cgroup == Some(cgroup)),
     }
 }

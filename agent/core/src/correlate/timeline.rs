@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, Comm, Disposition, Pid, Signal, SignalDeliver, SignalGenerate, SignalResult};
+use crate::event::{Armed, Boot, Comm, Disposition, Pid, Signal, SignalDeliver, SignalGenerate, SignalResult, si_code};
 use crate::termination::{Actor, Role};
 
 use super::subject::ProcessId;
@@ -163,6 +163,13 @@ impl SignalFact {
         self.is_stop() && (matches!(n, 2 | 3 | 15) || n >= 34)
     }
 
+    /// Whether the kernel recorded the sockets from this signal on.
+    pub fn armed_sockets(&self) -> bool {
+        let is_inside = matches!(self.sender.role, Role::Inside | Role::Itself);
+        let armed = self.signal.armed.map(Armed::is_armed);
+        armed.unwrap_or_else(|| !is_inside && armed_before_version_4(&self.signal))
+    }
+
     fn is_like(&self, other: &SignalFact) -> bool {
         let (a, b) = (&self.signal, &other.signal);
         self.sender.tgid == other.sender.tgid
@@ -172,6 +179,7 @@ impl SignalFact {
             && a.result == b.result
             && a.disposition == b.disposition
             && a.state == b.state
+            && a.armed == b.armed
             && (a.code, a.group) == (b.code, b.group)
             && self.sender.role == other.sender.role
             && other.last.0.saturating_sub(self.last.0) <= nanos(FOLD)
@@ -182,6 +190,13 @@ impl SignalFact {
 /// TERM, INT, QUIT, HUP: what a person sends to end a process.
 pub(super) fn is_request(signal: Signal) -> bool {
     matches!(signal.number(), 1 | 2 | 3 | 15)
+}
+
+/// What the probes did whose records (up to version 3) do not say whether they armed the target's sockets.
+pub(super) fn armed_before_version_4(signal: &SignalGenerate) -> bool {
+    let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
+    let is_queued = !matches!(signal.result, SignalResult::OverflowFail | SignalResult::LoseInfo);
+    from_outside && is_queued && signal.signal != Signal::CONT
 }
 
 fn nanos(d: Duration) -> u64 {

@@ -280,6 +280,8 @@ fn state(state: TargetState) -> Vec<&'static str> {
         frozen,
         exiting,
         traced,
+        // Evidence that no verdict rests on yet.
+        sigwait: _,
     } = state;
     [
         (blocked, "blocked"),

@@ -33,7 +33,7 @@ fn check_evidence(script: &str, expect: Expect) {
 /// Of v1, with a cgroup for each container.
 const HIERARCHIES: [u32; 2] = [9, 3];
 
-/// What comes out of a script on a machine with v1 beside v2, whose containers are in v1 only.
+/// What comes out of a script on a machine with v1 alongside v2, whose containers are in v1 only.
 fn hybrid(script: &str) -> String {
     let mut correlator = Correlator::new(Limits::default());
     let mut out = Vec::new();
@@ -80,7 +80,7 @@ fn lodged(script: &str) -> Vec<Output> {
         let now = now.max(script::ZERO);
         let move_in = |task: &mut Task| {
             let is_contained = containers.contains(&task.cgroup.id);
-            task.beside = Some(of_v1(if is_contained { task.cgroup.id } else { 1 }));
+            task.v1_cgroup = Some(of_v1(if is_contained { task.cgroup.id } else { 1 }));
             if is_contained {
                 task.cgroup = RUNTIMES;
             }

@@ -6,6 +6,7 @@ use super::{check, check_evidence, container};
 use crate::correlate::{Correlator, Limits};
 use crate::event::Input;
 use crate::fixtures::script::{self, ZERO};
+use crate::termination::Output;
 
 #[test]
 fn refused_after_the_listener_closed() {
@@ -639,4 +640,68 @@ fn the_first_of_many_accepted_has_its_time() {
           +1.500 tcp: listener 10.0.0.1:80 closed by close
           +2.000 sched_process_exit: PID 1 `app` exited with code 0
     "#]].assert_eq(&script::show(&out, true));
+}
+
+/// The probes of record versions up to 3 recorded no sockets after a signal with these results.
+#[test]
+fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
+    for result in ["overflow", "info-lost"] {
+        check(
+            &container(&format!("+1 RTMIN+3 runc -> main handler {result}\n+2 exit main 0")),
+            expect![[r#"
+                clean-exit: Stopped/Clean/Unknown
+                  SIGRTMIN+3 reached PID 1 `app`, and it exited with code 0, 1.0 s later; its sockets were not observed
+            "#]],
+        );
+    }
+}
+
+/// Whether the kernel recorded them, its record says: by whose signal and what became of it does not matter then.
+#[test]
+fn sockets_are_quiet_only_where_the_record_says_that_they_were_recorded() {
+    let traffic = |script: &str| {
+        let out = script::run(&container(script));
+        let terminated = |output: &Output| match output {
+            Output::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        };
+        out.iter().find_map(terminated).expect("a termination")
+    };
+    use crate::verdict::TrafficAxis::{Quiet, Unknown};
+    for (script, expected) in [
+        ("+1 TERM runc -> main handler armed\n+2 exit main 0 armed", Quiet),
+        ("+1 TERM runc -> main handler already-armed\n+2 exit main 0 armed", Quiet),
+        ("+1 TERM runc -> main handler unarmed\n+2 exit main 0 armed", Unknown),
+        ("+1 RTMIN+3 runc -> main handler info-lost armed\n+2 exit main 0 armed", Quiet),
+        (
+            "+1 RTMIN+3 runc -> main handler overflow unarmed\n+2 exit main 0 armed",
+            Unknown,
+        ),
+        // Nobody asked: the exit itself armed, or the map was full.
+        ("+2 exit main 3 armed", Quiet),
+        ("+2 exit main 3 unarmed", Unknown),
+        ("+2 exit main 3", Quiet),
+        ("+1 KILL runc -> main unarmed\n+1.01 exit main KILL unarmed", Unknown),
+        ("+1 KILL runc -> main armed\n+1.01 exit main KILL armed", Quiet),
+    ] {
+        assert_eq!(traffic(script), expected, "{script}");
+    }
+}
+
+/// A cgroup that is armed already is armed at each event, too: that is no reason to keep it so.
+#[test]
+fn what_goes_on_in_a_healthy_container_does_not_keep_its_sockets_watched() {
+    let chatter: String = (2..70)
+        .map(|at| format!("+{at} HUP worker -> worker handler already-armed\n"))
+        .collect();
+    let script = format!(
+        "
+        proc check in=app pid=101 ns=2 start=+0.5 parent=shim comm=check
+        proc worker in=app pid=102 ns=3 start=+0.5 parent=main comm=worker
+        +1 exit check 1 armed
+        {chatter}
+        +70 tick"
+    );
+    let out = script::run(&container(&script));
+    assert!(out.iter().any(|output| matches!(output, Output::Forget(_))), "{out:?}");
 }

@@ -546,3 +546,24 @@ fn a_stop_under_way_keeps_the_sockets_watched() {
         "+10 KILL runc -> probe\n+10.001 exit probe KILL\n+71 tick\n+100 TERM runc -> main handler\n+200 tick\n+900 tick\n";
     assert_eq!(let_go(&container(&format!("{probe}{late}"))), [(71, APP)]);
 }
+
+/// Node.js as PID 1: its own handler re-raises, and the kernel discards the second signal when it is read. That it did is evidence,
+/// and no handler's entry.
+#[test]
+fn a_signal_that_the_kernel_discards_when_it_is_read_is_no_handlers_entry() {
+    let script = |discarded: &str| {
+        container(&format!(
+            "
+            +1 TERM runc -> main default
+            {discarded}
+            +11 KILL runc -> main
+            +11.01 exit main KILL
+            "
+        ))
+    };
+    let without = script::show(&script::run(&script("")), true);
+    let with = script::show(&script::run(&script("+1.001 discard main TERM")), true);
+    assert_eq!(with, without);
+    let entered = script::show(&script::run(&script("+1.001 enter main TERM")), true);
+    assert_ne!(entered, without);
+}
