@@ -5,6 +5,7 @@
 extern crate self as epitaph;
 
 pub mod attribute;
+mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -14,6 +15,8 @@ pub mod doctor;
 mod error;
 pub mod event;
 pub mod kubernetes;
+#[cfg(test)]
+mod mock_api;
 pub mod neighbours;
 pub mod observe;
 pub mod pod;

@@ -106,9 +106,9 @@ pub struct ContainerSpec {
     pub pre_stop: Option<PreStop>,
     /// `lifecycle.stopSignal`; the image's own is not in the API.
     pub stop_signal: Option<String>,
-    pub liveness: Option<Probe>,
-    pub startup: Option<Probe>,
-    pub readiness: Option<Probe>,
+    pub liveness: Option<KubeletProbe>,
+    pub startup: Option<KubeletProbe>,
+    pub readiness: Option<KubeletProbe>,
     /// Declared container ports.
     pub ports: Vec<u16>,
 }
@@ -142,15 +142,15 @@ pub enum PreStop {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probe {
-    pub kind: ProbeKind,
+pub struct KubeletProbe {
+    pub kind: KubeletProbeKind,
     /// `terminationGracePeriodSeconds` of the probe: counts instead of the pod's for a kill because of it.
     pub grace: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProbeKind {
+pub enum KubeletProbeKind {
     Exec {
         program: String,
     },
@@ -231,7 +231,7 @@ pub struct PodGone {
 
 /// A Kubernetes Event on a pod of this node: a hint why, never a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodHint {
+pub struct PodEvent {
     pub uid: PodUid,
     /// When it reached us, which can be long after it happened.
     pub seen: Boot,
@@ -249,19 +249,19 @@ pub struct PodHint {
 /// How far the Kubernetes Events on a pod of this node are known. Said when an end leaves a question to them, and again with the
 /// answer: before the first of these there was no question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodHints {
+pub struct PodEventsUpdate {
     pub uid: PodUid,
     /// When the question came up, of an answer when it was put: it holds for ends before that.
     pub seen: Boot,
-    pub state: HintsState,
+    pub state: PodEventsState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HintsState {
+pub enum PodEventsState {
     /// No answer yet.
     Asked,
-    /// Each that the API had was told, as a [`PodHint`].
+    /// Each that the API had was told, as a [`PodEvent`].
     Known,
     /// There may be more, and nobody asks again: no answer, or no question. `why` is bounded to 1 KiB.
     Unknown { why: String },

@@ -61,8 +61,9 @@ impl Contact {
         }
     }
 
-    pub(super) fn broken(&mut self, now: Boot) {
-        self.gap_since.get_or_insert(now);
+    /// `since`: when the watch was last known to be alive.
+    pub(super) fn broken(&mut self, since: Boot, now: Boot) {
+        self.gap_since.get_or_insert(since.min(now));
         self.broken = Some(now);
         self.back = None;
     }

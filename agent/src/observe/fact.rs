@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::attribute::PodUid;
+use crate::event::Boot;
 use crate::pod::{ApiClock, PodIdentity};
 
 /// The observer's watches; each is told apart from the others.
@@ -41,8 +42,11 @@ pub enum Input {
     /// All objects follow; what is not among them is gone.
     ListBegin(Watch),
     ListEnd(Watch),
-    /// What it tells next may have happened while it was broken.
-    Broken(Watch),
+    /// A list or a watch failed: changes from `since` on may be reported late.
+    Broken {
+        watch: Watch,
+        since: Boot,
+    },
     ApiClock(ApiClock),
     /// Nobody listened since the last input: what any watch told meanwhile comes only now.
     Stalled,
@@ -57,9 +61,12 @@ impl Input {
             Input::Slice(_) | Input::SliceGone(_) => Some(Watch::EndpointSlices),
             Input::Pod(_) | Input::PodGone(_) => Some(Watch::Pods),
             Input::Namespace { .. } | Input::NamespaceGone(_) => Some(Watch::Namespaces),
-            Input::ListBegin(_) | Input::ListEnd(_) | Input::Broken(_) | Input::ApiClock(_) | Input::Stalled | Input::Tick => {
-                None
-            }
+            Input::ListBegin(_)
+            | Input::ListEnd(_)
+            | Input::Broken { .. }
+            | Input::ApiClock(_)
+            | Input::Stalled
+            | Input::Tick => None,
         }
     }
 }

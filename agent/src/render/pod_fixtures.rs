@@ -152,7 +152,7 @@ pub fn pod(cgroup: u64) -> PodTermination {
             status: Some(ExitStatus::Exited(7)),
             seen: true,
             failed: Some("command '/bin/drain' exited with 7".into()),
-            hintless: None,
+            events_unknown: None,
         }),
         reported: Some(Reported {
             exit_code: 137,
@@ -253,7 +253,7 @@ pub fn evicted(cgroup: u64, hook: PreStop) -> PodTermination {
             status: None,
             seen: false,
             failed: None,
-            hintless: None,
+            events_unknown: None,
         }),
         shares_pid_namespace: true,
         ..context("app", ContainerKind::Main)

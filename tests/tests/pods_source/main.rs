@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::event::Input;
-use epitaph::pod::{ContainerState, HintsState, Phase, PodFact};
+use epitaph::pod::{ContainerState, Phase, PodEventsState, PodFact};
 use epitaph::source::pods::{Access, DropReason, Pods};
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
@@ -325,27 +325,29 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         apply(kubectl, &event)?;
     }
     set_status(kubectl, "shop", "restarter", exited(137, 0))?;
-    let hint = listener
-        .until("a hint", |input| match input {
-            Input::PodHint(hint) => Some(hint.clone()),
+    let event = listener
+        .until("an event", |input| match input {
+            Input::PodEvent(event) => Some(event.clone()),
             _ => None,
         })
         .await?;
     assert_eq!(
-        (&hint.uid, hint.container.as_deref(), hint.reason.as_str()),
+        (&event.uid, event.container.as_deref(), event.reason.as_str()),
         (&uid, Some("app"), "Killing")
     );
-    assert_eq!(hint.message, "Container app failed liveness probe, will be restarted");
+    assert_eq!(event.message, "Container app failed liveness probe, will be restarted");
     listener
         .until("that these are all", |input| match input {
-            Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Known => Some(()),
+            Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Known => Some(()),
             _ => None,
         })
         .await?;
     let place = |what: &dyn Fn(&Input) -> bool| listener.seen().iter().position(what);
-    let asked = place(&|input| matches!(input, Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Asked));
-    let told = place(&|input| matches!(input, Input::PodHint(_)));
-    let known = place(&|input| matches!(input, Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Known));
+    let asked =
+        place(&|input| matches!(input, Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Asked));
+    let told = place(&|input| matches!(input, Input::PodEvent(_)));
+    let known =
+        place(&|input| matches!(input, Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Known));
     ensure!(
         asked.is_some() && asked < told && told < known,
         "{asked:?} {told:?} {known:?}"

@@ -160,8 +160,8 @@ impl Parser {
                 return self.inputs.push((at, input));
             }
             "gone" => return self.inputs.push((at, self.api.gone(at, rest))),
-            "hint" => return self.inputs.push((at, self.api.hint(at, rest))),
-            "hints" => return self.inputs.push((at, self.api.hints(at, rest))),
+            "event" => return self.inputs.push((at, self.api.event(at, rest))),
+            "events" => return self.inputs.push((at, self.api.events(at, rest))),
             // The API server's clock minus ours, milliseconds, at least and at most.
             "skew" => {
                 let nanos = |word: &str| word.parse::<i64>().expect("milliseconds") * 1_000_000;

@@ -253,7 +253,7 @@ impl Death {
                 status: Some(status),
                 seen: true,
                 failed: None,
-                hintless: None,
+                events_unknown: None,
             });
         })
     }
@@ -268,7 +268,7 @@ impl Death {
                 status: None,
                 seen: false,
                 failed: failed.map(str::to_owned),
-                hintless: None,
+                events_unknown: None,
             });
         })
     }

@@ -173,11 +173,11 @@ impl Cast {
     }
 
     /// `POD CONTAINER|- REASON [at=+S] TEXT…`; without it, it happened in the second in which it reaches us.
-    pub fn hint(&self, at: Boot, words: &[&str]) -> Input {
+    pub fn event(&self, at: Boot, words: &[&str]) -> Input {
         let told = words.get(3).and_then(|word| word.strip_prefix("at="));
         let text = if told.is_some() { &words[4..] } else { &words[3..] };
         let happened = told.map_or(at, time).0 / 1_000_000_000 * 1_000_000_000;
-        Input::PodHint(PodHint {
+        Input::PodEvent(PodEvent {
             uid: self.pods[words[0]].pod.uid.clone(),
             seen: at,
             container: (words[1] != "-").then(|| words[1].to_owned()),
@@ -188,18 +188,18 @@ impl Cast {
     }
 
     /// `POD asked|known|WHY… [as-of=+S]`, in place of the time at which it reaches us.
-    pub fn hints(&self, at: Boot, words: &[&str]) -> Input {
+    pub fn events(&self, at: Boot, words: &[&str]) -> Input {
         let (as_of, words) = match words.split_last() {
             Some((last, words)) if last.starts_with("as-of=") => (last.strip_prefix("as-of=").map(time), words),
             _ => (None, words),
         };
-        Input::PodHints(PodHints {
+        Input::PodEvents(PodEventsUpdate {
             uid: self.pods[words[0]].pod.uid.clone(),
             seen: as_of.unwrap_or(at),
             state: match words[1..] {
-                ["asked"] => HintsState::Asked,
-                ["known"] => HintsState::Known,
-                _ => HintsState::Unknown {
+                ["asked"] => PodEventsState::Asked,
+                ["known"] => PodEventsState::Known,
+                _ => PodEventsState::Unknown {
                     why: words[1..].join(" "),
                 },
             },
@@ -224,14 +224,14 @@ fn add(spec: &mut PodSpec, name: &str, what: &str, value: &str) {
             });
         }
         "liveness-grace" => {
-            of.liveness = Some(Probe {
-                kind: ProbeKind::Network { port: Some(8080) },
+            of.liveness = Some(KubeletProbe {
+                kind: KubeletProbeKind::Network { port: Some(8080) },
                 grace: Some(seconds(value)),
             });
         }
         "liveness" => {
-            of.liveness = Some(Probe {
-                kind: ProbeKind::Exec {
+            of.liveness = Some(KubeletProbe {
+                kind: KubeletProbeKind::Exec {
                     program: rest.to_owned(),
                 },
                 grace: None,

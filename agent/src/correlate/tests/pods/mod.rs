@@ -3,7 +3,7 @@
 mod bad_days;
 pub(super) mod cast;
 mod deletions;
-mod hints;
+mod events;
 mod hooks;
 mod overlaps;
 mod places;
