@@ -92,7 +92,7 @@ enum Stored {
         pod: PodFact,
     },
     PodGone(PodGone),
-    /// The tag that every reader knows.
+    /// The older tag is the one that every reader knows.
     #[serde(rename = "pod_hint", alias = "pod_event")]
     PodEvent(PodEvent),
     /// As above.

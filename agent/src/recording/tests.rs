@@ -382,7 +382,7 @@ fn an_observation_written_before_v1_was_told_apart_is_read() {
 }
 
 #[test]
-fn what_is_known_of_a_pods_events_is_given_back() {
+fn the_state_of_a_pods_events_is_read_back() {
     let why = "no answer".to_owned();
     let inputs = [PodEventsState::Asked, PodEventsState::Known, PodEventsState::Unknown { why }].map(|state| {
         let events = PodEventsUpdate {
