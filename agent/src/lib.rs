@@ -1,10 +1,13 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
+mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod doctor;
 mod error;
+#[cfg(test)]
+mod mock_api;
 pub mod recording;
 pub mod render;
 pub mod runtime;
