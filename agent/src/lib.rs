@@ -1,27 +1,19 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
-// Test fixtures name this crate as `tests` does.
-#[cfg(test)]
-extern crate self as epitaph;
-
-pub mod attribute;
+mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod correlate;
-pub mod decode;
 pub mod doctor;
 mod error;
-pub mod event;
-pub mod kubernetes;
-pub mod neighbours;
-pub mod observe;
-pub mod pod;
+#[cfg(test)]
+mod mock_api;
 pub mod recording;
 pub mod render;
 pub mod runtime;
 pub mod sink;
 pub mod source;
-pub mod stored;
-pub mod termination;
-pub mod verdict;
+
+pub use epitaph_core::{
+    attribute, correlate, decode, event, kubernetes, neighbours, observe, pod, stored, termination, verdict,
+};

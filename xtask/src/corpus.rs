@@ -105,7 +105,7 @@ fn stories(collected: &Path, wanted: &[String], all: bool) -> Result<BTreeSet<St
 /// Runs the tests that feed text timelines; their inputs stay where `all`, else only those that have no recording.
 fn timelines(collected: &Path, all: bool) -> Result<()> {
     let mut cargo = shell::cargo();
-    cargo.args(["test", "--package", "epitaph", "--lib", "correlate::tests"]);
+    cargo.args(["test", "--package", "epitaph-core", "--lib", "correlate::tests"]);
     // A test's name is its thread's, and a single thread of tests has none.
     cargo.env("EPITAPH_CORPUS", collected).env("RUST_TEST_THREADS", "2");
     shell::run_quietly(&mut cargo, "running the text timelines")?;

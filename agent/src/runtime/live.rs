@@ -13,10 +13,10 @@ use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
 use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
-use crate::neighbours::Neighbours;
+use crate::neighbours::Peers;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Hierarchies, Kernel, MapError, hello};
-use crate::source::pods::{DropReason, Pods};
+use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
+use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
@@ -41,10 +41,10 @@ pub struct Live {
     pipeline: Pipeline,
     /// None without Kubernetes.
     pods: Option<Pods>,
-    neighbours: Neighbours,
+    peers: Peers,
     voice: Voice,
     /// Counted already of what they dropped.
-    pods_dropped: [u64; DropReason::ALL.len()],
+    pods_dropped: [u64; PodsDropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
@@ -62,7 +62,7 @@ enum Voice {
     Forbidden,
 }
 
-/// Neighbours whose place is told, at most; of the others the pids are.
+/// Peers whose place is told, at most; of the others the pids are.
 const PLACES: usize = 4;
 
 /// What a drain of the ring buffer leaves to be done with the kernel's maps.
@@ -94,9 +94,9 @@ impl Live {
             procfs,
             pipeline,
             pods,
-            neighbours: Neighbours::new(RandomState::new().hash_one(()) as u32, std::process::id()),
+            peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             voice: Voice::Heard,
-            pods_dropped: [0; DropReason::ALL.len()],
+            pods_dropped: [0; PodsDropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
@@ -179,9 +179,9 @@ impl Live {
 
     /// Two that observe one machine are no error, but whoever sees each death twice shall know why.
     fn greet(&mut self, now: Boot) -> Result<(), RuntimeError> {
-        let act = self.neighbours.tick(now);
+        let act = self.peers.tick(now);
         if act.say && self.voice != Voice::Forbidden {
-            self.say_hello();
+            self.announce();
         }
         if !act.tell.is_empty() {
             const WORDS: &str = "another epitaph observes this machine, too: what both of them send is there twice; \
@@ -191,14 +191,14 @@ impl Live {
                 tracing::warn!(%who, "{WORDS}");
             }
         }
-        if let Some(count) = self.neighbours.count() {
+        if let Some(count) = self.peers.count() {
             self.pipeline.sinks().neighbours(count);
         }
         Ok(())
     }
 
-    fn say_hello(&mut self) {
-        let Err(error) = hello::say(self.neighbours.nonce()) else {
+    fn announce(&mut self) {
+        let Err(error) = announcement::send(self.peers.nonce()) else {
             return;
         };
         if is_forbidden(&error) {
@@ -210,7 +210,7 @@ impl Live {
         }
     }
 
-    /// Several processes in one bounded line: anybody can forge a hello.
+    /// Several processes in one bounded line: anybody can forge an announcement.
     fn who(&self, tasks: &[Task]) -> String {
         let one = |(at, task): (usize, &Task)| match at < PLACES {
             true => format!("pid {} `{}`, {}", task.tgid, task.comm, self.place(task)),
@@ -233,8 +233,8 @@ impl Live {
 
     fn count_pods_dropped(&mut self) {
         let Some(pods) = &self.pods else { return };
-        for (reason, counted) in DropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
-            let total = pods.stats.dropped(reason);
+        for (reason, counted) in PodsDropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
+            let total = pods.counters.dropped(reason);
             self.pipeline.sinks().dropped(reason.name(), total - *counted);
             *counted = total;
         }
@@ -267,13 +267,13 @@ impl Live {
             kernel,
             procfs,
             pipeline,
-            neighbours,
+            peers,
             ..
         } = self;
         let hierarchies = kernel.hierarchies();
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, neighbours, bytes, hierarchies, &mut chores);
+                result = take(procfs, pipeline, peers, bytes, hierarchies, &mut chores);
             }
         });
         result?;
@@ -282,7 +282,7 @@ impl Live {
         }
         // After the new ones: the kernel forgot it already, and must not have it put back for good.
         for cgroup in chores.gone {
-            let mut told = self.kernel.watch(cgroup, 0);
+            let mut told = self.kernel.watch(cgroup, 0, None);
             if cgroup.hierarchy == 0 {
                 told = told.and_then(|()| self.kernel.kubelet(cgroup, false));
             }
@@ -338,7 +338,7 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
 fn take(
     procfs: &mut Procfs,
     pipeline: &mut Pipeline,
-    neighbours: &mut Neighbours,
+    peers: &mut Peers,
     bytes: &[u8],
     hierarchies: Hierarchies,
     chores: &mut Chores,
@@ -358,8 +358,8 @@ fn take(
     match &event {
         Event::CgroupMkdir(mkdir) if hierarchies.has(mkdir.cgroup) => chores.made.push(mkdir.cgroup),
         Event::CgroupRmdir(rmdir) if hierarchies.has(rmdir.cgroup) => chores.gone.push(rmdir.cgroup),
-        Event::Hello(hello) => neighbours.hear(clock::now(), hello),
-        Event::ProcessExit(exit) => neighbours.ended(&exit.task),
+        Event::PeerAnnouncement(announcement) => peers.hear(clock::now(), announcement),
+        Event::ProcessExit(exit) => peers.ended(&exit.task),
         _ => {}
     }
     let input = Input::Kernel { at, event };
@@ -380,7 +380,8 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return,
     };
-    let mut told = kernel.watch(cgroup, bits);
+    let container = pipeline.core().index().outermost_container(cgroup);
+    let mut told = kernel.watch(cgroup, bits, container);
     // The probes see no sockets of other hierarchies.
     if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {
         told = told.and(kernel.kubelet(cgroup, true));

@@ -83,7 +83,8 @@ impl From<crate::source::procfs::ProcfsError> for RuntimeError {
 
 impl From<PodsError> for RuntimeError {
     fn from(error: PodsError) -> Self {
-        RuntimeError::new(SysExit::Config, error.to_string())
+        let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
+        RuntimeError::new(SysExit::Config, format!("{error}{remedy}"))
     }
 }
 
@@ -185,7 +186,7 @@ async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option
         }
     };
     if let Some(pods) = &pods {
-        let stats = pods.stats.clone();
+        let stats = pods.counters.clone();
         export.metrics.follow_requests(move || stats.requests().collect());
     }
     let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;

@@ -231,18 +231,22 @@ impl Scope {
 fn named(event: &Event) -> (Vec<Task>, Vec<CgroupId>) {
     let (tasks, mut cgroups) = match event {
         Event::SignalGenerate(signal) => (vec![signal.sender, signal.target], vec![]),
-        Event::Hello(hello) => (vec![hello.task], vec![]),
+        Event::PeerAnnouncement(announcement) => (vec![announcement.task], vec![]),
+        Event::SignalDiscarded(discarded) => (vec![discarded.task], vec![]),
         Event::SignalDeliver(deliver) => (vec![deliver.task], vec![]),
         Event::ProcessExit(exit) => (vec![exit.task], vec![]),
         Event::ProcessExec(exec) => (
             vec![exec.task],
-            [Some(exec.parent_cgroup), exec.parent_beside].into_iter().flatten().collect(),
+            [Some(exec.parent_cgroup), exec.parent_v1_cgroup]
+                .into_iter()
+                .flatten()
+                .collect(),
         ),
         Event::OomVictim(oom) => (oom.task.into_iter().collect(), vec![]),
         Event::CgroupMkdir(made) => (vec![], vec![made.cgroup]),
         Event::CgroupRmdir(gone) => (vec![], vec![gone.cgroup]),
         Event::Tcp(tcp) => (vec![], tcp.cgroup.into_iter().collect()),
     };
-    cgroups.extend(tasks.iter().flat_map(|task| [Some(task.cgroup), task.beside]).flatten());
+    cgroups.extend(tasks.iter().flat_map(|task| [Some(task.cgroup), task.v1_cgroup]).flatten());
     (tasks, cgroups)
 }

@@ -5,8 +5,8 @@ use tonic::Code;
 
 use super::collector::{Collector, Reply, free_port};
 use super::*;
-use crate::render::fixtures::{clean, ignored, observation};
 use crate::render::span::{Options, trace};
+use epitaph_core::fixtures::terminations::{clean, ignored, observation};
 
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 

@@ -1,0 +1,251 @@
+//! The pod's side of one container's death.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::attribute::ContainerId;
+use crate::event::{Boot, CgroupId, Wall, WallOffset};
+use crate::kubernetes::{PodContext, Request};
+use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
+use crate::termination::{Role, Termination};
+use crate::verdict;
+
+use super::asked;
+use super::pod::Pod;
+use super::prestop::Runs;
+
+/// A deletion's time is in whole seconds: it came within the one that begins there.
+const RESOLUTION: Duration = Duration::from_secs(1);
+const EVENT_SLACK: Duration = Duration::from_secs(1);
+/// Times of the API in which it was away that are told apart.
+const AWAY: usize = 16;
+
+/// What is known of the API itself.
+#[derive(Debug, Default)]
+pub(super) struct Api {
+    pub clock: Option<ApiClock>,
+    pub offset: WallOffset,
+    /// From here on the probes see everything.
+    pub since: Boot,
+    /// Since when it does not answer, or has not yet.
+    pub away_since: Option<Boot>,
+    /// Earlier times without it, and the last reason.
+    away: Vec<(Boot, Boot)>,
+    reason: Option<String>,
+}
+
+/// What the kernel knows of the death, in short.
+pub(super) struct Death {
+    pub id: ContainerId,
+    pub cgroup: CgroupId,
+    pub start: Boot,
+    /// The runtime's stop signal.
+    pub stop: Option<Boot>,
+    /// The runtime asked it to stop, or killed it.
+    pub asked: bool,
+    /// None while it still runs.
+    pub end: Option<Boot>,
+}
+
+impl Api {
+    pub fn away(&mut self, now: Boot, reason: Option<String>) {
+        self.away_since.get_or_insert(now);
+        self.reason = reason;
+    }
+
+    pub fn synced(&mut self, now: Boot) {
+        if let Some(since) = self.away_since.take() {
+            self.away.push((since, now));
+            if self.away.len() > AWAY {
+                let first = self.away.remove(0);
+                self.away[0].0 = first.0;
+            }
+        }
+    }
+
+    /// Why what it said of that time may be incomplete.
+    fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
+        let is_now = self.away_since.is_some_and(|since| since <= to);
+        let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
+        (is_now || was).then(|| match &self.reason {
+            Some(reason) => format!("the Kubernetes API did not answer meanwhile: {reason}"),
+            None => "the Kubernetes API did not answer meanwhile".to_owned(),
+        })
+    }
+}
+
+impl Death {
+    pub fn of(termination: &Termination, id: &ContainerId) -> Death {
+        let stop = termination.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+        let killed = termination
+            .kill
+            .as_ref()
+            .is_some_and(|kill| kill.sender.role == Role::Runtime);
+        Death {
+            asked: stop.is_some() || killed,
+            id: id.clone(),
+            cgroup: termination.key.cgroup,
+            start: termination.main.as_ref().map_or(Boot(0), |main| main.start),
+            stop: stop.map(|stop| stop.at),
+            end: Some(termination.end),
+        }
+    }
+
+    /// Whether an Event can be about this life of the container: the one before it had the same name, and they are told late.
+    pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
+        // One without a time came before it reached us; the others' are converted from a clock that is corrected now and then.
+        let slack = if event.at.is_some() { EVENT_SLACK } else { super::HOLD };
+        at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
+    }
+
+    pub fn lives_at(&self, at: Boot) -> bool {
+        self.end.is_none_or(|end| at <= end)
+    }
+}
+
+impl Pod {
+    /// None where nothing of the pod itself is known. `missing` says why the caller did not wait any longer.
+    pub fn context(&self, api: &Api, death: &Death, missing: Option<String>, now: Boot) -> Option<Arc<PodContext>> {
+        let fact = self.fact.as_ref()?;
+        let named = self.names.get(&death.id);
+        let name = named.map(|named| named.name.as_str());
+        let spec = name.and_then(|name| self.spec(name));
+        // What was asked after its successor had come, or was to, was not asked of it.
+        let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&death.id)) {
+            Some((request, apart)) => (Some(request), apart),
+            None => (None, None),
+        };
+        // What came after the end is the kubelet's own last delete, or nothing that could change it.
+        let request = request.map(|request| request.until(death.end));
+        let asked = self.asked_of(name, request.as_ref(), death);
+        let grace = self.grace(name, asked.as_ref(), request.as_ref(), death);
+        let none = Runs::default();
+        let container = self.containers.iter().find(|of| of.cgroup == death.cgroup);
+        let runs = container.map_or(&none, |of| &of.runs);
+        // The request that came after its stop is not why its hook ran.
+        let its_request = request
+            .as_ref()
+            .filter(|request| death.stop.is_none_or(|at| at >= request.earliest));
+        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, death, missing.as_deref()));
+        let kind = spec.map(|spec| spec.kind);
+        let mut doubts: Vec<String> = missing.into_iter().collect();
+        let stopped = death.stop.or(death.end).unwrap_or(now);
+        let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
+        doubts.extend(api.was_away(asked_at, now));
+        doubts.extend(apart);
+        let events_unknown = self.events_unknown(death);
+        doubts.extend(events_unknown.map(|why| format!("its Kubernetes Events are not known: {why}")));
+        if name.is_none() {
+            doubts.push("no status of the pod named this container".to_owned());
+        }
+        let path_uid = container.and_then(|of| of.path_uid.as_ref());
+        if let Some(path_uid) = path_uid.filter(|uid| **uid != self.key) {
+            doubts.push(format!("its cgroup names another pod, {}", path_uid.0));
+        }
+        if self.gone.as_ref().is_some_and(|gone| !gone.watched) {
+            doubts.push("a relist hid when the pod was deleted".to_owned());
+        }
+        Some(Arc::new(PodContext {
+            pod: fact.pod.clone(),
+            container: named.map(|named| named.name.clone()),
+            kind,
+            image: spec.map(|spec| spec.image.clone()),
+            restarts: named.map_or(0, |named| named.restarts),
+            options: fact.spec.options.clone(),
+            asked,
+            request,
+            grace,
+            pre_stop,
+            mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
+            shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
+            reported: named.and_then(|named| named.reported.clone()),
+            incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
+        }))
+    }
+
+    /// Why Events that would explain this death may not have been told.
+    pub fn events_unknown(&self, death: &Death) -> Option<String> {
+        let (seen, state) = self.events_state.as_ref()?;
+        let is_its = death.end.is_some_and(|end| *seen >= end);
+        match state {
+            PodEventsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
+            PodEventsState::Unknown { why } if is_its => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// When the last of the main containers ended; None while one of them lives, or where none was seen.
+    fn mains_ended(&self) -> Option<Boot> {
+        let is_main = |id: &ContainerId| self.kind(id) == Some(ContainerKind::Main);
+        let mains = || self.containers.iter().filter(|of| is_main(&of.id));
+        if mains().any(|of| of.ended.is_none()) {
+            return None;
+        }
+        mains().filter_map(|of| of.ended).max()
+    }
+
+    /// The deletion request on this node's clock; and where the clocks contradict one another, by how much.
+    pub fn request(&self, api: &Api) -> Option<(Request, Option<String>)> {
+        let (deletion, seen) = self.deletion?;
+        if self.is_static() {
+            return None;
+        }
+        let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
+        let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
+        // What it caused was not before it. Clocks that nobody compared do not say so; who stopped a container does.
+        let caused = self.first_stop(seen).filter(|_| skew.is_none());
+        let bound = caused.map_or(seen, |stop| stop.min(seen));
+        let told = if earliest > seen {
+            let apart = verdict::seconds(earliest.since(seen));
+            Some(format!(
+                "the API server's clock is at least {apart} ahead of what was believed"
+            ))
+        } else if earliest > bound {
+            let apart = verdict::seconds(earliest.since(bound));
+            Some(format!(
+                "by clocks that nobody compared the request came {apart} after the stop signal"
+            ))
+        } else {
+            None
+        };
+        let latest = latest.min(bound);
+        let request = Request {
+            earliest: earliest.min(latest),
+            latest,
+            grace: deletion.grace,
+            shortened: self.shortened.clone(),
+            skew,
+        };
+        Some((request, told))
+    }
+
+    /// The first stop signal of the runtime's that no Event explains.
+    fn first_stop(&self, before: Boot) -> Option<Boot> {
+        let explained = |id: &ContainerId| {
+            let name = self.names.get(id).map(|named| named.name.as_str());
+            let is_why =
+                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && asked::killing(event).is_some();
+            self.events.iter().any(|(at, event)| *at <= before && is_why(event))
+        };
+        let stops = self.containers.iter().filter(|of| !explained(&of.id));
+        stops.filter_map(|of| of.stopped).min()
+    }
+}
+
+impl Request {
+    /// Without what shortened its grace later than that.
+    pub(super) fn until(mut self, end: Option<Boot>) -> Request {
+        self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
+        self
+    }
+}
+
+/// Within which the request came, on this node's clock.
+fn interval(deletion: Deletion, skew: (i64, i64), offset: WallOffset) -> (Boot, Boot) {
+    let Wall(at) = deletion.timestamp;
+    let request = i128::from(at) - deletion.grace.as_nanos().cast_signed();
+    let boot = |wall: i128| Boot(u64::try_from((wall - i128::from(offset.0)).max(0)).unwrap_or(u64::MAX));
+    let earliest = boot(request - i128::from(skew.1));
+    let latest = boot(request + RESOLUTION.as_nanos().cast_signed() - i128::from(skew.0));
+    (earliest, latest)
+}

@@ -1,0 +1,17 @@
+//! The pure core of Epitaph: facts in, reports and commands out. No clock, no file, no network, no thread: the same inputs give
+//! the same verdicts on any machine. See ARCHITECTURE.md.
+
+pub mod attribute;
+pub mod correlate;
+pub mod decode;
+pub mod event;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
+pub mod kubernetes;
+pub mod neighbours;
+pub mod observe;
+pub mod pod;
+pub mod render;
+pub mod stored;
+pub mod termination;
+pub mod verdict;

@@ -1,0 +1,142 @@
+//! How far a watch can be trusted with times.
+
+use std::time::Duration;
+
+use super::Moment;
+use crate::event::Boot;
+
+/// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
+const BURST: Duration = Duration::from_secs(2);
+
+/// Within so long an interrupted watch, or one whose connection died silently, is back, or is reported as interrupted once more.
+pub const BACK_WITHIN: Duration = Duration::from_secs(100);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contact {
+    synced: bool,
+    /// When it was last known to be alive before the list or interruption that goes on.
+    gap_since: Option<Boot>,
+    /// Last time that an interruption was reported.
+    broken: Option<Boot>,
+    /// First change after the interruption.
+    back: Option<Boot>,
+    listing: bool,
+    /// When inputs were read again after a while.
+    stalled: Option<Boot>,
+    /// No input was read for a while, shortly before the list that goes on or during it: changes after it may be late, too.
+    listed_late: bool,
+}
+
+impl Contact {
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Changes that happened already may not be reported yet.
+    pub(super) fn is_in_gap(&self) -> bool {
+        self.gap_since.is_some()
+    }
+
+    /// It reported a change.
+    pub(super) fn word(&mut self, now: Boot) -> Seen {
+        if !self.synced {
+            return Seen::AtStart(now);
+        }
+        let Some(since) = self.gap_since else {
+            return Seen::Watched(Moment::exact(now));
+        };
+        let back = *self.back.get_or_insert(now);
+        if !self.listing && now.since(back) > BURST {
+            self.gap_ends();
+            return Seen::Watched(Moment::exact(now));
+        }
+        let moment = Moment {
+            at: now,
+            gap: Some(now.since(since)),
+        };
+        if self.listing {
+            Seen::Relisted(moment)
+        } else {
+            Seen::Watched(moment)
+        }
+    }
+
+    /// `since`: when the watch was last known to be alive.
+    pub(super) fn broken(&mut self, since: Boot, now: Boot) {
+        self.gap_since.get_or_insert(since.min(now));
+        self.broken = Some(now);
+        self.back = None;
+    }
+
+    /// No input was read from `since` on: its changes waited meanwhile.
+    pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
+        self.gap_since.get_or_insert(since);
+        self.broken = Some(now);
+        self.back = None;
+        self.stalled = Some(now);
+        self.listed_late |= self.listing;
+    }
+
+    /// An interrupted watch without changes may be back, and quiet.
+    pub(super) fn tick(&mut self, now: Boot) {
+        let told_all = match (self.back, self.broken) {
+            (Some(back), _) => now.since(back) > BURST,
+            (None, Some(broken)) => now.since(broken) > BACK_WITHIN,
+            (None, None) => false,
+        };
+        if told_all && !self.listing {
+            self.gap_ends();
+        }
+    }
+
+    fn gap_ends(&mut self) {
+        self.gap_since = None;
+        self.broken = None;
+        self.back = None;
+    }
+
+    pub(super) fn list_begin(&mut self, now: Boot) {
+        self.gap_since.get_or_insert(now);
+        self.listing = true;
+        self.listed_late = self.stalled.is_some_and(|at| now.since(at) <= BURST);
+    }
+
+    /// Everything is known again.
+    pub(super) fn list_end(&mut self) {
+        self.synced = true;
+        self.listing = false;
+        if std::mem::take(&mut self.listed_late) {
+            self.back = None;
+        } else {
+            self.gap_ends();
+        }
+    }
+}
+
+/// How an object's state became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// In the first list: since an unknown time.
+    AtStart(Boot),
+    /// In a later list: the order of two changes is unknown.
+    Relisted(Moment),
+    Watched(Moment),
+}
+
+impl Seen {
+    pub(super) fn moment(self) -> Moment {
+        match self {
+            Seen::AtStart(at) => Moment::exact(at),
+            Seen::Relisted(moment) | Seen::Watched(moment) => moment,
+        }
+    }
+
+    pub(super) fn is_at_start(self) -> bool {
+        matches!(self, Seen::AtStart(_))
+    }
+
+    /// It happened after all changes that were reported before it.
+    pub(super) fn is_in_order(self) -> bool {
+        matches!(self, Seen::Watched(_))
+    }
+}

@@ -1,0 +1,286 @@
+//! Pods of the Kubernetes API, reduced to what a termination needs. Made by `source/pods`, nowhere else.
+//!
+//! *Architecture invariant*: no client types, no clock, and no text longer than Kubernetes' own limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attribute::{ContainerId, PodUid};
+use crate::event::{Boot, Wall};
+
+/// One version of a pod of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodFact {
+    pub pod: Arc<PodIdentity>,
+    /// When this version arrived: its changes happened before.
+    pub seen: Boot,
+    pub spec: Arc<PodSpec>,
+    pub deletion: Option<Deletion>,
+    pub phase: Phase,
+    /// `status.reason`: `Evicted`, `Preempting`, `Terminated`, `DeadlineExceeded`, `NodeShutdown`, …
+    pub reason: Option<String>,
+    /// The condition `DisruptionTarget` with status True.
+    pub disruption: Option<Disruption>,
+    pub containers: Vec<ContainerStatus>,
+}
+
+/// The parts of a pod that never change; they name it everywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PodIdentity {
+    pub uid: PodUid,
+    /// What its cgroups are named after: the UID, for a static pod the config hash.
+    pub cgroup_uid: PodUid,
+    pub namespace: String,
+    pub name: String,
+    pub node: String,
+    /// The controller at the top of its owners; a pod without one is its own workload (kind `Pod`).
+    pub workload: Workload,
+    /// A mirror pod: deleting it does not stop the containers.
+    pub is_static: bool,
+    /// `service.name`, `service.namespace`, `service.version` of its application, as OpenTelemetry's operator computes them.
+    pub service: Service,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Wall>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Workload {
+    /// `Deployment`, `StatefulSet`, `DaemonSet`, `Job`, `CronJob`, `ReplicaSet`, `Pod`, `Node`, or a custom kind.
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+    /// Where known.
+    pub uid: Option<String>,
+    /// `apps/v1`; where known.
+    pub api_version: Option<String>,
+    /// The ReplicaSet between a Deployment and its pods, the Job of a CronJob: kind, name and, where known, UID.
+    pub through: Option<(String, String, Option<String>)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Service {
+    pub name: String,
+    pub namespace: Option<String>,
+    pub version: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodSpec {
+    /// `spec.terminationGracePeriodSeconds`.
+    pub grace: Option<Duration>,
+    pub restart_policy: RestartPolicy,
+    pub host_network: bool,
+    pub host_pid: bool,
+    pub share_process_namespace: bool,
+    pub ips: Vec<std::net::IpAddr>,
+    /// Init containers and sidecars, main and ephemeral containers.
+    pub containers: Vec<ContainerSpec>,
+    pub options: PodOptions,
+}
+
+/// Our annotations on the pod; where it has none, on its namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodOptions {
+    /// `epitaph.dev/ignore: "true"`: nothing about it is exported.
+    pub ignore: bool,
+    /// `epitaph.dev/expected-exit-codes: "0,3"`: clean besides 0 and, after the stop signal, 128 + n.
+    pub expected_exit_codes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    pub name: String,
+    pub kind: ContainerKind,
+    pub image: String,
+    pub pre_stop: Option<PreStop>,
+    /// `lifecycle.stopSignal`; the image's own is not in the API.
+    pub stop_signal: Option<String>,
+    pub liveness: Option<KubeletProbe>,
+    pub startup: Option<KubeletProbe>,
+    pub readiness: Option<KubeletProbe>,
+    /// Declared container ports.
+    pub ports: Vec<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerKind {
+    Init,
+    /// An init container with `restartPolicy: Always`.
+    Sidecar,
+    Main,
+    Ephemeral,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreStop {
+    /// `argv[0]`; the other arguments are the user's and are not kept.
+    Exec {
+        program: String,
+    },
+    HttpGet {
+        port: Option<u16>,
+    },
+    TcpSocket {
+        port: Option<u16>,
+    },
+    Sleep {
+        seconds: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubeletProbe {
+    pub kind: KubeletProbeKind,
+    /// `terminationGracePeriodSeconds` of the probe: replaces the pod's for a kill by this probe.
+    pub grace: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KubeletProbeKind {
+    Exec {
+        program: String,
+    },
+    /// Also gRPC: what the kubelet connects to; None for a named port that no container declares.
+    Network {
+        port: Option<u16>,
+    },
+}
+
+/// `deletionTimestamp` and `deletionGracePeriodSeconds`. The deletion was requested at their difference, on the API server's clock,
+/// in whole seconds: within the second that begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    pub timestamp: Wall,
+    pub grace: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    #[default]
+    Unknown,
+}
+
+impl Phase {
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Phase::Succeeded | Phase::Failed)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disruption {
+    /// `EvictionByEvictionAPI`, `DeletionByTaintManager`, `PreemptionByScheduler`, `TerminationByKubelet`, `DeletionByPodGC`, …
+    pub reason: String,
+    /// Bounded to 256 bytes.
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerStatus {
+    pub name: String,
+    /// The id of the container that runs or ran last; None before the first.
+    pub id: Option<ContainerId>,
+    pub restarts: u32,
+    pub state: ContainerState,
+    /// `lastState.terminated`: the one before it, with its id.
+    pub last: Option<Ended>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerState {
+    Waiting { reason: Option<String> },
+    Running,
+    Terminated(Ended),
+}
+
+/// `state.terminated`. No proof: OOMKilled is sticky, 137 can be synthetic, and the times are whole seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub id: Option<ContainerId>,
+    pub exit_code: i32,
+    pub reason: Option<String>,
+}
+
+/// A pod whose object is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodGone {
+    pub uid: PodUid,
+    pub seen: Boot,
+    /// False where a list after an interruption lacked it: it was deleted at an unknown time before `seen`.
+    pub watched: bool,
+}
+
+/// A Kubernetes Event on a pod of this node: evidence for a cause, never for a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodEvent {
+    pub uid: PodUid,
+    /// When it arrived, which can be long after it happened.
+    pub seen: Boot,
+    /// When it happened (last), by the clock of its reporter, often in whole seconds; the kubelet's clock is this node's.
+    #[serde(default)]
+    pub at: Option<Wall>,
+    /// From `involvedObject.fieldPath`: `spec.containers{app}`.
+    pub container: Option<String>,
+    /// `Killing`, `FailedPreStopHook`, `Unhealthy`, `Preempted`, `ExceededGracePeriod`, …
+    pub reason: String,
+    /// Bounded to 256 bytes.
+    pub message: String,
+}
+
+/// How far the Kubernetes Events on a pod of this node are known. Sent when a termination leaves a question to them, and again with
+/// the answer: before the first update there was no question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodEventsUpdate {
+    pub uid: PodUid,
+    /// When the question came up; of an answer, when the list was requested: it holds for terminations before that.
+    pub seen: Boot,
+    pub state: PodEventsState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodEventsState {
+    /// No answer yet.
+    Asked,
+    /// Each Event of the API was sent, as a [`PodEvent`].
+    Known,
+    /// There may be more, and no further list is requested. `why` is bounded to 1 KiB.
+    Unknown { why: String },
+}
+
+/// State of the watch of this node's pods. Sent whenever it changes; the first one announces that pods are to be expected at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodsState {
+    /// No answer yet, or the watch is interrupted. With the reason, where there is one.
+    Away { reason: Option<String> },
+    /// All pods of the node have been sent, and changes follow.
+    Synced,
+}
+
+/// The API server's wall clock minus this node's, within `[earliest, latest]` nanoseconds: from the `Date` header, which
+/// gives whole seconds, narrowed over several answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiClock {
+    pub earliest: i64,
+    pub latest: i64,
+}
