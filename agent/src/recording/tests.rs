@@ -7,6 +7,7 @@ use crate::event::{
     Boot, CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Kind, Pid, ProbeState, ProcessFact, WallOffset,
 };
 use crate::pod::{PodEventsState, PodEventsUpdate};
+use crate::stored::StoredInput;
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
@@ -402,11 +403,11 @@ fn the_state_of_a_pods_events_is_read_back() {
 #[test]
 fn a_pod_event_is_read_by_both_of_its_tags() {
     let body = r#""uid":"u","seen":5,"at":null,"container":"app","reason":"Killing","message":"m""#;
-    let read = |tag: &str| serde_json::from_str::<Stored>(&format!(r#"{{"input":"{tag}",{body}}}"#)).unwrap();
+    let read = |tag: &str| serde_json::from_str::<StoredInput>(&format!(r#"{{"input":"{tag}",{body}}}"#)).unwrap();
     let event = read("pod_hint");
     assert_eq!(event, read("pod_event"));
     assert!(serde_json::to_string(&event).unwrap().starts_with(r#"{"input":"pod_hint""#));
     let update =
-        |tag: &str| serde_json::from_str::<Stored>(&format!(r#"{{"input":"{tag}","uid":"u","seen":5,"state":"known"}}"#));
+        |tag: &str| serde_json::from_str::<StoredInput>(&format!(r#"{{"input":"{tag}","uid":"u","seen":5,"state":"known"}}"#));
     assert_eq!(update("pod_hints").unwrap(), update("pod_events").unwrap());
 }
