@@ -1,5 +1,7 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
+#![warn(unused_crate_dependencies)]
+
 // Test fixtures name this crate as `tests` does.
 #[cfg(test)]
 extern crate self as epitaph;
@@ -11,7 +13,8 @@ pub mod config;
 pub mod correlate;
 pub mod decode;
 pub mod doctor;
-mod error;
+pub mod duration;
+pub mod error;
 pub mod event;
 pub mod kubernetes;
 pub mod neighbours;
@@ -23,4 +26,5 @@ pub mod runtime;
 pub mod sink;
 pub mod source;
 pub mod termination;
+pub mod text;
 pub mod verdict;

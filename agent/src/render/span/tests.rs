@@ -2,6 +2,7 @@ mod observer;
 mod pods;
 
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};
