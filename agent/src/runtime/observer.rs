@@ -123,7 +123,7 @@ struct OnDuty {
     counted: Counted,
     seat: Seat,
     term: Option<Term>,
-    limits: crate::observe::Limits,
+    limits: crate::observe::ObserverLimits,
 }
 
 /// While it is ours to observe.
