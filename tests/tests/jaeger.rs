@@ -1,9 +1,5 @@
 //! A real Jaeger receives deaths through the real sink, and is asked what it has.
 
-#[path = "../../agent/src/render/fixtures.rs"]
-#[expect(dead_code, reason = "the agent's own tests use the rest")]
-mod fixtures;
-
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -19,7 +15,8 @@ use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 
-use fixtures::{clean, ignored, ms, observation, oom, pods};
+use epitaph_core::fixtures::pods;
+use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 #[tokio::test]
 async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ pub fn build(release: bool) -> Result<PathBuf> {
     Built::of(selection, "building epitaph")?.bin("epitaph")
 }
 
-/// What one call of `cargo build` left, by cargo's own word: the target directory is the person's choice.
+/// The executables that one call of `cargo build` reported: the target directory is the person's choice.
 pub struct Built {
     executables: Vec<PathBuf>,
 }
@@ -62,7 +62,7 @@ impl Built {
         let named = |path: &&PathBuf| path.file_name().and_then(|file| file.to_str()).is_some_and(&is_it);
         match self.executables.iter().find(named) {
             Some(path) if path.is_file() => Ok(path.clone()),
-            found => bail!("cargo build named no executable {name}: {found:?}"),
+            found => bail!("cargo build reported no executable {name}: {found:?}"),
         }
     }
 }

@@ -13,15 +13,15 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if let Some(part) = only.as_deref()
         && !["core", "signals", "connections", "agents"].contains(&part)
     {
-        bail!("no part `{part}`: core, signals, connections or agents");
+        bail!("no part `{part}`; the parts are core, signals, connections, agents");
     }
     if !shell::is_root() {
-        bail!("the measurements load probes and make cgroups: they need root");
+        bail!("the measurements need root: they load probes and create cgroups");
     }
     if shell::which("bpftrace").is_none()
         && let Err(error) = debian::ensure(&["bpftrace"], "comparing with bpftrace")
     {
-        shell::say(format_args!("going on without bpftrace: {error:#}"));
+        shell::say(format_args!("continuing without bpftrace: {error:#}"));
     }
     bpf::build()?;
     let selection = [
@@ -37,7 +37,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     ];
     let built = Built::of(&selection, "building the agent and the measurements, optimised")?;
     let (epitaph, cost) = (built.bin("epitaph")?, built.bench("cost")?);
-    shell::say("measuring: some minutes, best on a machine with nothing else to do");
+    shell::say("measuring takes some minutes; an idle machine gives the best numbers");
     let status = Command::new(&cost)
         .arg(&epitaph)
         .args(only)

@@ -49,7 +49,7 @@ pub fn build() -> Result<PathBuf> {
     for section in [".BTF", ".BTF.ext"] {
         if elf::section(&bytes, section).is_none() {
             bail!(
-                "{} has no section {section}: the linker was not asked for BTF, or the object holds no program",
+                "{} has no section {section}: the linker did not write BTF, or the object has no program",
                 built.display()
             );
         }

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Installs those of `packages` that are missing; `why` says what for.
+/// Installs those of `packages` that are missing; `why` names the purpose.
 pub fn ensure(packages: &[&str], why: &str) -> Result<()> {
     let missing: Vec<&str> = packages.iter().copied().filter(|package| !installed(package)).collect();
     if missing.is_empty() {
@@ -14,10 +14,10 @@ pub fn ensure(packages: &[&str], why: &str) -> Result<()> {
     }
     let list = missing.join(" ");
     if !available() {
-        bail!("{why} needs what Debian calls {list}, and this machine has no apt-get: install them by its own means");
+        bail!("{why} needs Debian's packages {list}, but this machine has no apt-get; install the programs by other means");
     }
     if !shell::is_root() {
-        bail!("{why} needs packages: sudo apt-get install --no-install-recommends {list}");
+        bail!("{why} needs packages; run: sudo apt-get install --no-install-recommends {list}");
     }
     update();
     // --no-remove: rather an error than a compiler that somebody installed taken away.
@@ -60,7 +60,7 @@ fn update() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
         if let Err(error) = shell::run_quietly(&mut apt(&["update"]), "refreshing the package lists") {
-            shell::say(format_args!("going on with the lists there are: {error}"));
+            shell::say(format_args!("continuing with the old package lists: {error}"));
         }
     });
 }

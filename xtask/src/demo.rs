@@ -21,7 +21,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         );
     }
     if !shell::is_root() {
-        bail!("the demo makes cgroups and pid namespaces and loads probes: it needs root");
+        bail!("the demo needs root: it creates cgroups and pid namespaces and loads probes");
     }
     bpf::build()?;
     // Unoptimised: minutes sooner on two cores. The players' binaries are looked for beside the demo's.
@@ -41,6 +41,6 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let status = command.status().with_context(|| format!("running {}", demo.display()))?;
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        (None, signal) => bail!("the demo was ended by signal {}", signal.unwrap_or(0)),
+        (None, signal) => bail!("the demo was terminated by signal {}", signal.unwrap_or(0)),
     })
 }

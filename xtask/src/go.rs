@@ -1,4 +1,4 @@
-//! Go programs from modules, by name: a go.mod in the repo says which, its go.sum what they must hash to.
+//! Go programs from modules: a go.mod in the repository names them, with versions; the go.sum holds their hashes.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -26,8 +26,8 @@ impl Display for NoGo {
         let wanted = shown(self.0);
         write!(
             f,
-            "no Go found in PATH or /usr/local/go/bin, and no package golang-go to install: install Go {wanted} or later \
-             (https://go.dev/dl, or your distribution's package)"
+            "no Go in PATH or /usr/local/go/bin, and no package golang-go; install Go {wanted} or later (https://go.dev/dl, or \
+             your distribution's package)"
         )
     }
 }
@@ -37,7 +37,7 @@ impl std::error::Error for NoGo {}
 /// Builds `package` of the go.mod in `module`, once for its content; the built file.
 pub fn build(module: &Path, package: &str, takes: &str) -> Result<PathBuf> {
     let mut built = build_all(module, &[package], "", takes)?;
-    built.pop().context("go build of one program gave none")
+    built.pop().context("go build of one program reported no file")
 }
 
 /// Builds `packages` of the go.mod in `module`, each once for its content and `ldflags`; the built files, in the same order.
@@ -119,7 +119,11 @@ fn find(module: &Path) -> Result<Command> {
         // Since 1.21 Go fetches what go.mod names by itself.
         Some((version, go)) if *version >= (1, 21, 0) => Ok(command(go, "auto")),
         Some((version, go)) => {
-            shell::say(format_args!("{} is {}: too old by itself", go.display(), shown(*version)));
+            shell::say(format_args!(
+                "{} has version {}, which is too old; fetching a newer one",
+                go.display(),
+                shown(*version)
+            ));
             Ok(command(&fetched(go, &toolchain)?, "local"))
         }
         None => bail!(NoGo(wanted)),
@@ -153,21 +157,21 @@ fn fetched(go: &Path, toolchain: &str) -> Result<PathBuf> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        other => bail!("no Go toolchain module is known for {other}: install Go {toolchain} or later"),
+        other => bail!("no Go toolchain module for {other}; install Go {toolchain} or later"),
     };
     let module = format!("golang.org/toolchain@v0.0.1-{toolchain}.linux-{arch}");
     shell::say(format_args!("fetching {module}"));
-    let said = shell::read(
+    let output = shell::read(
         command(go, "local")
             .env_remove("GOFLAGS")
             .current_dir("/")
             .args(["mod", "download", "-json", &module]),
     )?;
-    let dir = said
+    let dir = output
         .lines()
         .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.split('"').next())
         .map(PathBuf::from);
-    let dir = dir.with_context(|| format!("go mod download named no directory for {module}: {said}"))?;
+    let dir = dir.with_context(|| format!("go mod download reported no directory for {module}: {output}"))?;
     for tools in [dir.join("bin"), dir.join("pkg/tool").join(format!("linux_{arch}"))] {
         for entry in fs::read_dir(&tools).with_context(|| format!("listing {}", tools.display()))? {
             let file = entry?.path();

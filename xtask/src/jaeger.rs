@@ -73,7 +73,7 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
         let index = dir.join("index.html");
         if !index.is_file() && !dir.join("index.html.gz").is_file() {
             bail!(
-                "--ui {}: no index.html there; it wants the built pages of jaeger-ui",
+                "--ui {}: no index.html; the directory must hold the built pages of jaeger-ui",
                 dir.display()
             );
         }
@@ -89,15 +89,15 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
     ready(&mut child, &log)?;
 
     let query = format!("http://{HOST}:{QUERY}");
-    println!("Jaeger is ready; it keeps traces in memory until Ctrl-C.");
+    println!("Jaeger is ready, and keeps traces in memory until Ctrl-C.");
     println!("  send to it:   --otlp http://{HOST}:{OTLP_GRPC}   (gRPC; http/protobuf: http://{HOST}:{OTLP_HTTP})");
     println!("  services:     {query}/api/services");
     println!("  traces:       {query}/api/traces?service=NAME");
     match ui {
         Some(_) => println!("  open:         {query}"),
         None => println!(
-            "  open:         the two addresses above, JSON in any browser. Jaeger's own pages are not in its Go module: with \
-             jaeger-ui built elsewhere, `cargo xtask jaeger --ui DIR` serves them at {query}"
+            "  open:         the two addresses above show JSON in any browser. The Go module does not include Jaeger's own \
+             pages: `cargo xtask jaeger --ui DIR` serves a jaeger-ui that was built elsewhere, at {query}"
         ),
     }
     let status = child.wait().context("waiting for Jaeger")?;
@@ -124,7 +124,7 @@ fn free_ports() -> Result<()> {
     let taken: Vec<String> = tcp.chain(udp).map(|(_, port)| port.to_string()).collect();
     if !taken.is_empty() {
         bail!(
-            "port {} of {HOST} is taken: another Jaeger or collector runs here, send to that or end it",
+            "port {} of {HOST} is in use, probably by another Jaeger or collector: stop that process, or send to it",
             taken.join(", ")
         );
     }
@@ -138,7 +138,7 @@ fn ready(child: &mut Child, log: &Path) -> Result<()> {
             let text = fs::read_to_string(log).unwrap_or_default();
             let tail: Vec<&str> = text.lines().rev().take(5).collect();
             bail!(
-                "Jaeger ended at once ({status}): {}",
+                "Jaeger exited at once ({status}): {}",
                 tail.into_iter().rev().collect::<Vec<_>>().join("\n")
             );
         }

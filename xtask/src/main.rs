@@ -1,6 +1,6 @@
-//! The one door for people: `cargo xtask` lists its tasks; each does its own set-up and says what it is doing.
+//! The entry point for people: `cargo xtask` lists the tasks; each does its own set-up and prints each step.
 //!
-//! *Architecture invariant*: nothing here depends on crate `epitaph`, which embeds the probes that a task must build first.
+//! *Architecture invariant*: this crate does not depend on crate `epitaph`, which embeds the probes that a task must build first.
 
 #![warn(unused_crate_dependencies)]
 
@@ -34,51 +34,51 @@ const TASKS: &[Task] = &[
     Task {
         name: "demo",
         flags: "[--otlp URL] [--keep] [STORY...]",
-        about: "over fifty deaths, played by real processes, explained as they happen; --keep leaves the agent's output in a file (root)",
+        about: "over fifty terminations of real processes, each explained in one sentence; --keep keeps the agent's output in a file (root)",
         run: demo::task,
     },
     Task {
         name: "test",
         flags: "[--unprivileged] | cluster [STORY...] | kernels ...",
-        about: "all that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); cluster: \
-                the stories on a real cluster; kernels: as the task of that name",
+        about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
+                cluster: the stories on a real cluster; kernels: the same as the task `kernels`",
         run: test::task,
     },
     Task {
         name: "jaeger",
         flags: "[--print-path] [--ui DIR]",
-        about: "build and start a Jaeger on 127.0.0.1 for --otlp; Ctrl-C ends it",
+        about: "build and start a Jaeger on 127.0.0.1 for --otlp; Ctrl-C stops Jaeger",
         run: jaeger::task,
     },
     Task {
         name: "bench",
         flags: "[--only core|signals|connections|agents]",
-        about: "what observing costs, against an empty probe and bpftrace, and how fast the core is, as a table (root)",
+        about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; prints a table (root)",
         run: bench::task,
     },
     Task {
         name: "kernels",
         flags: kernels::FLAGS,
-        about: "the probes, the agent and the stories on kernels from 5.10 to the newest, in emulated machines, and on the running one \
-                (root); each held to its row in docs/kernels.md",
+        about: "run the probes, the agent and the stories on kernels from 5.10 to the newest, in emulated machines, and on the running \
+                kernel (root); compare each with its row in docs/kernels.md",
         run: kernels::task,
     },
     Task {
         name: "cluster",
         flags: cluster::FLAGS,
-        about: "a real Kubernetes cluster on the loopback, its nodes emulated machines, with a Jaeger (root)",
+        about: "run a real Kubernetes cluster on the loopback, with emulated machines as nodes and a Jaeger (root)",
         run: cluster::task,
     },
     Task {
         name: "build",
         flags: "[--dev]",
-        about: "the probes, then the binary `epitaph` that embeds them, optimised unless --dev; prints its path",
+        about: "build the probes and the binary `epitaph` that embeds them, optimised unless --dev; prints the binary's path",
         run: agent::task,
     },
     Task {
         name: "bpf",
         flags: "[--clippy]",
-        about: "the probes alone: target/bpf/probes",
+        about: "build the probes only: target/bpf/probes",
         run: bpf::task,
     },
 ];
@@ -112,16 +112,27 @@ fn dispatch() -> Result<ExitCode> {
 }
 
 fn listing() -> String {
-    let calls: Vec<String> = TASKS.iter().map(|task| format!("{} {}", task.name, task.flags)).collect();
-    let width = calls.iter().map(String::len).max().unwrap_or(0);
-    let lines = TASKS
-        .iter()
-        .zip(&calls)
-        .map(|(task, call)| format!("  {call:width$}  {}\n", task.about));
-    format!("cargo xtask TASK\n\n{}", lines.collect::<String>())
+    let task = |task: &Task| format!("\n  {} {}\n{}", task.name, task.flags, indented(task.about));
+    format!("cargo xtask TASK\n{}", TASKS.iter().map(task).collect::<String>())
 }
 
-/// Refuses what a task did not ask for: a mistyped flag is an error, not a wish unheard.
+/// `text` in lines that fit a terminal, below the name of the task.
+fn indented(text: &str) -> String {
+    const WIDTH: usize = 92;
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| format!("      {line}\n")).collect()
+}
+
+/// Refuses arguments that the task did not read: a mistyped flag is an error.
 fn done(args: Arguments) -> Result<()> {
     let rest = args.finish();
     if let Some(first) = rest.first() {

@@ -21,21 +21,18 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no-cgroup-v1",
         "neither the memory nor the pids controller is mounted as cgroup v1 below /sys/fs/cgroup",
     ),
-    ("no-iproute2", "there is no `ip` that makes network namespaces"),
+    ("no-iproute2", "no `ip` that creates network namespaces"),
     ("no-user-namespace", "`unshare --user` is forbidden"),
     (
         "no-hidepid",
-        "mounting /proc with hidepid=ptraceable is forbidden, or the kernel's is older",
+        "mounting /proc with hidepid=ptraceable is forbidden, or the kernel is too old for the option",
     ),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
-    (
-        "run-by-another",
-        "always: not a test of its own, another one runs it in a process of its own",
-    ),
-    ("no-jaeger", "no Jaeger could be built: no Go, and no package of it"),
+    ("run-by-another", "always: another test runs this one in a process of its own"),
+    ("no-jaeger", "no Jaeger could be built: no Go, and no package golang-go"),
     (
         "no-kubernetes",
-        "no kube-apiserver could be built: no Go, and no package of it",
+        "no kube-apiserver could be built: no Go, and no package golang-go",
     ),
     (
         "no-kernel-packages",
@@ -66,11 +63,14 @@ impl Allowed {
         {
             let mut words = line.split_whitespace();
             let (Some(name), Some(condition), Some(_why)) = (words.next(), words.next(), words.next()) else {
-                bail!("`{line}`: want NAME CONDITION WHY");
+                bail!("`{line}`: the form of a line is NAME CONDITION WHY");
             };
             if !CONDITIONS.iter().any(|(known, _)| *known == condition) {
                 let known: Vec<_> = CONDITIONS.iter().map(|(name, what)| format!("{name} ({what})")).collect();
-                bail!("`{line}`: no condition `{condition}`; there are {}", known.join(", "));
+                bail!(
+                    "`{line}`: no condition `{condition}`; the conditions are {}",
+                    known.join(", ")
+                );
             }
             rules.push((name.to_owned(), condition.to_owned()));
         }

@@ -53,7 +53,7 @@ impl Tally {
             .iter()
             .filter(|name| name.rsplit("::").next().is_some_and(|last| whole.contains(last)));
         self.passed = self.passed.saturating_sub(unrun.count() as u64);
-        // A runner that is told before the run leaves out by itself what was written down: one skip, not two.
+        // A runner that knows a skip before the run ignores the test, too: one skip, not two.
         let written: BTreeSet<String> = skips.iter().map(|skip| skip.name.clone()).collect();
         let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_owned();
         let bare = self.ignored.iter().filter(|name| !written.contains(&last(name)));
@@ -64,7 +64,7 @@ impl Tally {
         for _ in self.ignored.len() as u64..self.ignored_by_totals {
             skips.push(Skip {
                 name: "?".into(),
-                reason: "a runner counts an ignored test that it does not name".into(),
+                reason: "the runner counts an ignored test without a name".into(),
             });
         }
         skips

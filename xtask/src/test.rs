@@ -19,11 +19,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         None => {}
         Some("cluster") => return cluster::test(args),
         Some("kernels") => return kernels::task(args),
-        Some(other) => bail!("no tests called `{other}`; `cargo xtask` lists the tasks"),
+        Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;
     if !shell::is_root() && !unprivileged {
-        bail!("the probes and the stories need root: run it as root, or with --unprivileged, which skips and counts them");
+        bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
     let mut holding = skips::of_this_machine();
     if !shell::is_root() {
@@ -69,7 +69,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         }
         let failed_before = tally.failed;
         if !counted(&mut cargo, what, &mut tally)? && tally.failed == failed_before {
-            println!("{what}: cargo failed outside any test: see above");
+            println!("{what}: cargo failed outside the tests; see above");
             broken += 1;
         }
     }
@@ -128,7 +128,7 @@ fn clippy() -> Result<()> {
     bpf::clippy()
 }
 
-/// A machine without any way to a Go tests all but what is built with it, and says so; a build that fails is an error.
+/// Without Go, and without a package of Go, the tests of Go programs are skipped; a failed build is an error.
 fn unless_no_go(built: Result<PathBuf>, condition: &str, holding: &mut BTreeSet<String>) -> Result<Option<PathBuf>> {
     match built {
         Ok(path) => Ok(Some(path)),

@@ -201,8 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::render::fixtures::pods;
-    use crate::render::sample;
+    use epitaph_core::fixtures::{pods, sample};
 
     fn filter(set: impl FnOnce(&mut Filter)) -> Filter {
         let mut filter = Filter::default();

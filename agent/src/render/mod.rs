@@ -1,11 +1,6 @@
-//! Terminations to what leaves the process: spans, JSON, text.
+//! Terminations to what leaves the process: spans here, ids, JSON and text in the core.
 
 pub mod attributes;
-#[cfg(test)]
-pub(crate) mod fixtures;
-pub mod id;
-pub mod json;
-#[cfg(test)]
-pub(crate) mod sample;
 pub mod span;
-pub mod text;
+
+pub use epitaph_core::render::{id, json, text};

@@ -13,9 +13,9 @@ use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
 use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
-use crate::neighbours::Neighbours;
+use crate::neighbours::Peers;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Hierarchies, Kernel, MapError, hello};
+use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
 use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
 
@@ -41,7 +41,7 @@ pub struct Live {
     pipeline: Pipeline,
     /// None without Kubernetes.
     pods: Option<Pods>,
-    neighbours: Neighbours,
+    peers: Peers,
     announcing: Announcing,
     /// Already counted on `/metrics`, by reason.
     pods_dropped: [u64; DropReason::ALL.len()],
@@ -62,7 +62,7 @@ enum Announcing {
     Forbidden,
 }
 
-/// Neighbours that are logged with their place, at most; of the others only the pids are.
+/// Peers that are logged with their place, at most; of the others only the pids are.
 const PLACES: usize = 4;
 
 /// Updates of the kernel's maps that follow from a drain of the ring buffer.
@@ -94,7 +94,7 @@ impl Live {
             procfs,
             pipeline,
             pods,
-            neighbours: Neighbours::new(RandomState::new().hash_one(()) as u32, std::process::id()),
+            peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             announcing: Announcing::Works,
             pods_dropped: [0; DropReason::ALL.len()],
             wall_offset,
@@ -103,7 +103,7 @@ impl Live {
         };
         procfs_facts(&mut live)?;
         live.pipeline.sinks().alive(clock::now())?;
-        live.meet_neighbours(clock::now())?;
+        live.meet_peers(clock::now())?;
         Ok(live)
     }
 
@@ -157,7 +157,7 @@ impl Live {
         sockets.extend(self.feed_clock_step(now)?);
         sockets.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
-        self.meet_neighbours(now)?;
+        self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
         self.arm(sockets);
         if now.since(self.swept) >= SWEEP {
@@ -193,8 +193,8 @@ impl Live {
     }
 
     /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
-    fn meet_neighbours(&mut self, now: Boot) -> Result<(), RuntimeError> {
-        let act = self.neighbours.tick(now);
+    fn meet_peers(&mut self, now: Boot) -> Result<(), RuntimeError> {
+        let act = self.peers.tick(now);
         if act.say && self.announcing != Announcing::Forbidden {
             self.announce();
         }
@@ -207,14 +207,14 @@ impl Live {
                 tracing::warn!(%who, remedy = REMEDY, "{WORDS}");
             }
         }
-        if let Some(count) = self.neighbours.count() {
+        if let Some(count) = self.peers.count() {
             self.pipeline.sinks().neighbours(count);
         }
         Ok(())
     }
 
     fn announce(&mut self) {
-        let Err(error) = hello::say(self.neighbours.nonce()) else {
+        let Err(error) = announcement::send(self.peers.nonce()) else {
             return;
         };
         if is_forbidden(&error) {
@@ -283,13 +283,13 @@ impl Live {
             kernel,
             procfs,
             pipeline,
-            neighbours,
+            peers,
             ..
         } = self;
         let hierarchies = kernel.hierarchies();
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take_record(procfs, pipeline, neighbours, bytes, hierarchies, &mut updates);
+                result = take_record(procfs, pipeline, peers, bytes, hierarchies, &mut updates);
             }
         });
         result?;
@@ -298,7 +298,7 @@ impl Live {
         }
         // After the created ones: the kernel has forgotten a removed cgroup already, and a late entry would stay for good.
         for cgroup in updates.removed {
-            let mut written = self.kernel.watch(cgroup, 0);
+            let mut written = self.kernel.watch(cgroup, 0, None);
             if cgroup.hierarchy == 0 {
                 written = written.and_then(|()| self.kernel.kubelet(cgroup, false));
             }
@@ -354,7 +354,7 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
 fn take_record(
     procfs: &mut Procfs,
     pipeline: &mut Pipeline,
-    neighbours: &mut Neighbours,
+    peers: &mut Peers,
     bytes: &[u8],
     hierarchies: Hierarchies,
     updates: &mut MapUpdates,
@@ -374,8 +374,8 @@ fn take_record(
     match &event {
         Event::CgroupMkdir(mkdir) if hierarchies.has(mkdir.cgroup) => updates.created.push(mkdir.cgroup),
         Event::CgroupRmdir(rmdir) if hierarchies.has(rmdir.cgroup) => updates.removed.push(rmdir.cgroup),
-        Event::Hello(hello) => neighbours.hear(clock::now(), hello),
-        Event::ProcessExit(exit) => neighbours.ended(&exit.task),
+        Event::PeerAnnouncement(announcement) => peers.hear(clock::now(), announcement),
+        Event::ProcessExit(exit) => peers.ended(&exit.task),
         _ => {}
     }
     let input = Input::Kernel { at, event };
@@ -397,7 +397,8 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return,
     };
-    let mut written = kernel.watch(cgroup, bits);
+    let container = pipeline.core().index().outermost_container(cgroup);
+    let mut written = kernel.watch(cgroup, bits, container);
     // The probes see no sockets of other hierarchies.
     if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {
         written = written.and(kernel.kubelet(cgroup, true));

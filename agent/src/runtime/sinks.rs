@@ -171,9 +171,9 @@ mod tests {
 
     use super::*;
     use crate::cli::Filter;
-    use crate::render::fixtures::{ignored, observation};
     use crate::sink::terminal::Form;
     use crate::verdict::judge::Open;
+    use epitaph_core::fixtures::terminations::{ignored, observation};
 
     #[derive(Clone, Default)]
     struct Paper(Arc<Mutex<Vec<u8>>>);

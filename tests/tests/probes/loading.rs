@@ -97,11 +97,18 @@ fn records_wake_the_reader() {
 #[test]
 fn only_v2_can_be_watched_and_what_is_forgotten_stays_forgotten() {
     let mut probes = need!(Probes::load(), "not root");
-    assert!(probes.kernel.watch(CgroupId { hierarchy: 4, id: 7 }, watch::SELF).is_err());
+    assert!(
+        probes
+            .kernel
+            .watch(CgroupId { hierarchy: 4, id: 7 }, watch::SELF, None)
+            .is_err()
+    );
     let ghost = CgroupId::v2(u64::MAX);
-    probes.kernel.watch(ghost, watch::SELF).expect("watch");
-    probes.kernel.watch(ghost, 0).expect("forget");
-    probes.kernel.watch(ghost, 0).expect("forget twice");
+    let elsewhere = CgroupId { hierarchy: 4, id: 7 };
+    assert!(probes.kernel.watch(ghost, watch::SELF, Some(elsewhere)).is_err());
+    probes.kernel.watch(ghost, watch::SELF, None).expect("watch");
+    probes.kernel.watch(ghost, 0, None).expect("forget");
+    probes.kernel.watch(ghost, 0, None).expect("forget twice");
     probes.kernel.arm(ghost).expect("arm");
     probes.kernel.arm(ghost).expect("arm twice");
     probes.kernel.disarm(ghost).expect("disarm");
@@ -237,7 +244,7 @@ fn kernel() -> (u32, u32) {
 #[ignore = "a part of the_verifier_goes_through_no_more_than_it_did"]
 fn verify_only() {
     println!();
-    // As beside v2: every kernel has this controller, and nothing is asked of it here.
+    // As alongside v2: every kernel has this controller, and nothing is asked of it here.
     let pids = V1 {
         is_alone: false,
         hierarchy: 1,

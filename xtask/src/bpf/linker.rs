@@ -20,7 +20,7 @@ pub fn ready(major: u32) -> Result<PathBuf> {
     }
     if !LLVM.contains(&major) {
         bail!(
-            "bpf-linker {VERSION} knows LLVM {} to {}, not {major}",
+            "bpf-linker {VERSION} supports LLVM {} to {}, not {major}",
             LLVM.start(),
             LLVM.end()
         );
@@ -28,7 +28,7 @@ pub fn ready(major: u32) -> Result<PathBuf> {
     let (llvm, polly) = (format!("llvm-{major}-dev"), format!("libpolly-{major}-dev"));
     let prefix = PathBuf::from(format!("/usr/lib/llvm-{major}"));
     if !prefix.join("bin/llvm-config").is_file() && !debian::offered(&llvm) {
-        bail!("its LLVM is {major}, and apt-get offers no {llvm} for the linker");
+        bail!("the compiler has LLVM {major}, and apt-get offers no {llvm} for the linker");
     }
     // gcc links with the C++ library of LLVM; Debian's gcc alone does not bring it.
     debian::ensure(&[&llvm, &polly, "zlib1g-dev", "libzstd-dev", "g++"], "the BPF linker")?;

@@ -24,7 +24,7 @@ const DEBIAN_LIBRARY: &str = "/usr/lib/rustlib/src/rust/library";
 
 pub struct Toolchain {
     compiler: Compiler,
-    /// What `rustc -vV` said.
+    /// The output of `rustc -vV`.
     version: String,
     linker: PathBuf,
 }
@@ -50,7 +50,7 @@ pub fn choose() -> Result<Toolchain> {
                 });
             }
             Err(why) => {
-                shell::say(format_args!("rustup's {name} will not do: {why:#}"));
+                shell::say(format_args!("rustup's {name} cannot build the probes: {why:#}"));
                 refused.push(format!("rustup's {name}: {why:#}"));
             }
         }
@@ -67,8 +67,8 @@ pub fn choose() -> Result<Toolchain> {
         Err(why) => {
             refused.push(format!("Debian's: {why:#}"));
             bail!(
-                "no toolchain for the probes. Either `rustup toolchain install nightly --component rust-src`, or on Debian 12 \
-                 `apt-get install {}`. Tried: {}",
+                "no toolchain for the probes. Run `rustup toolchain install nightly --component rust-src`, or on Debian 12 `apt-get \
+                 install {}`. Tried: {}",
                 DEBIAN_PACKAGES.join(" "),
                 refused.join("; ")
             )
@@ -95,7 +95,7 @@ impl Toolchain {
         debian::ensure(&["rust-web-clippy"], "clippy on the probes")?;
         let mut command = Command::new("/usr/bin/cargo-clippy");
         self.finish(&mut command, "clippy");
-        // It takes the clippy-driver beside it, and the cargo that it is told.
+        // cargo-clippy runs the clippy-driver of its own directory, and the cargo in CARGO.
         command.env("CARGO", shell::cargo_path());
         Ok(command)
     }
@@ -104,7 +104,7 @@ impl Toolchain {
         shell::root().join("target/bpf/cargo")
     }
 
-    /// All that tells one build's tools from another's.
+    /// Identifies the tools of a build.
     pub fn identity(&self) -> String {
         format!("{}\n{}", self.version, self.linker.display())
     }
@@ -169,7 +169,7 @@ fn nightlies_with_source() -> Vec<String> {
     with_source.map(str::to_owned).collect()
 }
 
-/// What it says of its version, and a linker for it.
+/// The toolchain's version, and a linker for its LLVM.
 fn nightly_compiler(name: &str) -> Result<(String, PathBuf)> {
     let version = shell::read(rustup_run(name, "rustc").arg("-vV"))?;
     let linker = linker::ready(llvm_major(&version)?)?;
@@ -203,7 +203,7 @@ fn debian_compiler() -> Result<String> {
 fn llvm_major(version: &str) -> Result<u32> {
     let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "));
     let major = line.and_then(|version| version.split('.').next()?.parse().ok());
-    major.with_context(|| format!("no LLVM version in what rustc -vV says: {version}"))
+    major.with_context(|| format!("no LLVM version in the output of rustc -vV: {version}"))
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             run(&words, None)
         }
         Some("test") => test(args),
-        Some(other) => bail!("no `{other}` here: {FLAGS}"),
-        None => bail!("what of it? {FLAGS}"),
+        Some(other) => bail!("no command `{other}`; the commands are {FLAGS}"),
+        None => bail!("a command is missing: {FLAGS}"),
     }
 }
 
@@ -77,6 +77,6 @@ fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
     let status = command.status().context("running the cluster's keeper")?;
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        (None, signal) => bail!("the cluster's keeper was ended by signal {}", signal.unwrap_or(0)),
+        (None, signal) => bail!("the cluster's keeper was terminated by signal {}", signal.unwrap_or(0)),
     })
 }

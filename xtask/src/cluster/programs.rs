@@ -38,7 +38,7 @@ pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let module = shell::root().join("xtask/kubernetes");
     let package = |name: &&str| PACKAGES.iter().find(|(known, _)| known == name).map(|(_, package)| *package);
     let packages: Option<Vec<&str>> = names.iter().map(package).collect();
-    let packages = packages.with_context(|| format!("one of {} is no program of the cluster", names.join(", ")))?;
+    let packages = packages.with_context(|| format!("one of {} is not a program of the cluster", names.join(", ")))?;
     let files = go::build_all(&module, &packages, &stamps(&module)?, "up to six minutes on two cores")?;
     Ok(names.iter().map(|name| (*name).to_owned()).zip(files).collect())
 }

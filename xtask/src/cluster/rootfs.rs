@@ -53,7 +53,7 @@ const PACKAGES: [&str; 22] = [
     "openssh-server",
     "busybox-static",
 ];
-/// Left out of the disk: a third of it, and nobody reads it.
+/// Omitted from the disk: a third of its size, and unused.
 const UNREAD: [&str; 4] = [
     "/usr/share/doc/*",
     "/usr/share/man/*",
@@ -108,7 +108,7 @@ pub fn build(programs: &[PathBuf]) -> Result<Rootfs> {
     }
     ensure!(
         shell::is_root(),
-        "a Debian root for the nodes is made by root: run this task as root"
+        "creating the nodes' Debian root needs root; run this task as root"
     );
     // Under another name until it is whole.
     let partial = dir.with_extension(std::process::id().to_string());
@@ -177,7 +177,7 @@ fn add_programs(root: &Path, programs: &[PathBuf]) -> Result<()> {
     for program in programs {
         let name = program
             .file_name()
-            .with_context(|| format!("{} is no program", program.display()))?;
+            .with_context(|| format!("{} is not a program", program.display()))?;
         let target = root.join("usr/local/bin").join(name);
         fs::copy(program, &target).with_context(|| format!("copying {} into the nodes' root", program.display()))?;
         fs::set_permissions(&target, Permissions::from_mode(0o755))?;
@@ -305,7 +305,7 @@ fn only(dir: &Path, prefix: &str) -> Result<PathBuf> {
     }
     ensure!(
         found.len() == 1,
-        "{} holds {} of {prefix}*, not one",
+        "{} has {} entries {prefix}*, expected one",
         dir.display(),
         found.len()
     );

@@ -93,7 +93,7 @@ impl Extracted {
                 Ok(Ok(())) => break None,
                 // A run that was cut short may have left half of it.
                 Ok(Err((image, error))) if kept => {
-                    shell::say(format_args!("{error:#}; fetching it anew"));
+                    shell::say(format_args!("{error:#}; fetching the package again"));
                     fs::remove_file(&image).with_context(|| format!("removing {}", image.display()))?;
                     kept = false;
                 }
@@ -136,7 +136,7 @@ pub fn of_every_series() -> Result<Extracted> {
     }
 }
 
-/// Of `known`, which `apt` has just told.
+/// Of `known`, the current list of `apt`.
 ///
 /// # Errors
 /// The cache cannot be written.
@@ -235,13 +235,13 @@ fn forget_others(dir: &Path, known: &[Package]) -> Result<()> {
 fn extract(image: &Path, to: &Path) -> Result<()> {
     shell::say(format_args!("taking the BTF out of {}", image.display()));
     let bytes = fs::read(image)?;
-    let payload = payload(&bytes).context("it is no bzImage of boot protocol 2.08 or later")?;
+    let payload = payload(&bytes).context("the file is not a bzImage of boot protocol 2.08 or later")?;
     let scratch = tempfile(to)?;
     let moved = || -> Result<()> {
         let vmlinux = unpack(payload, &scratch)?;
-        let btf = elf::section(&vmlinux, ".BTF").context("the kernel in it has no section .BTF")?;
+        let btf = elf::section(&vmlinux, ".BTF").context("the kernel has no section .BTF")?;
         fs::write(&scratch, btf)?;
-        ensure!(is_whole(&scratch), "its section .BTF is not as long as its header says");
+        ensure!(is_whole(&scratch), "the section .BTF does not have the length in its header");
         Ok(fs::rename(&scratch, to)?)
     };
     let done = moved();
@@ -375,7 +375,7 @@ mod tests {
                 .unwrap();
         };
 
-        assert_eq!(answered(dir), None, "nobody asked");
+        assert_eq!(answered(dir), None, "no earlier run");
         keep_answer(&extracted, false).unwrap();
         fs::write(&kernel, BTF).unwrap();
         assert_eq!(answered(dir), Some(extracted.missing.clone()));

@@ -23,7 +23,7 @@ pub enum Layout {
     /// As a current distribution has it.
     #[default]
     V2,
-    /// As systemd 230 to 255 could be told to: v1 for controllers and containers, v2 without controllers for units.
+    /// As systemd 230 to 255 can be configured: v1 for controllers and containers, v2 without controllers for units.
     Hybrid,
     /// As before: no v2 at all.
     V1,
@@ -37,7 +37,7 @@ impl FromStr for Layout {
             "v2" => Layout::V2,
             "hybrid" => Layout::Hybrid,
             "v1" => Layout::V1,
-            other => bail!("no cgroup layout `{other}`; there are v2, hybrid, v1"),
+            other => bail!("no cgroup layout `{other}`; the layouts are v2, hybrid, v1"),
         })
     }
 }
@@ -61,7 +61,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified
         }
     }
 
-    /// What the guest's program is told of it.
+    /// The flags of the guest's program for this layout.
     pub fn arguments(self) -> &'static str {
         match self {
             Layout::Hybrid => "--containers-in-v1",

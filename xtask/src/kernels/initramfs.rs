@@ -19,7 +19,7 @@ const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", 
 /// The host's own, because a test looks at what they are, or busybox has nothing of the kind.
 const TOOLS: [&str; 6] = ["sh", "sleep", "true", "unshare", "setpriv", "dmesg"];
 
-/// What init says on the console before anything of ours runs.
+/// Init's line on the console before the test begins.
 pub const BEGIN: &str = "epitaph: init";
 
 /// Builds `DIR/initramfs.cpio` with `programs` in `/bin` and an init that runs `command`.
@@ -38,7 +38,7 @@ pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -
     let busybox = Path::new("/bin/busybox");
     ensure!(
         libraries(busybox)?.is_empty(),
-        "/bin/busybox is not static: apt-get install busybox-static"
+        "/bin/busybox is not static; run: apt-get install busybox-static"
     );
     fs::copy(busybox, root.join("bin/busybox"))?;
     for applet in APPLETS {
@@ -49,7 +49,7 @@ pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -
     for program in &programs.iter().cloned().chain(tools).collect::<Vec<_>>() {
         let name = program
             .file_name()
-            .with_context(|| format!("{} is no program", program.display()))?;
+            .with_context(|| format!("{} is not a program", program.display()))?;
         let target = root.join("bin").join(name);
         fs::copy(program, &target).with_context(|| format!("copying {} for the guest", program.display()))?;
         // Unstripped they would double the guest's memory; where strip is missing they go as they are.

@@ -1,8 +1,9 @@
 //! The same probes and the same agent on other kernels, each in a machine of its own.
 //!
 //! QEMU emulates the machines in software (no KVM), so every host gives the same answer. What happens inside one is
-//! `epitaph-tests`' program `guest`; here it is packed, booted and counted, and its row held to that of `docs/kernels.md`.
-//! Kernels live in the cache, nothing is installed but QEMU, busybox and cpio.
+//! `epitaph-tests`' program `guest`; this module packs and boots the guest, counts the results, and compares the row with
+//! `docs/kernels.md`.
+//! Kernels are kept in the cache; only QEMU, busybox and cpio are installed.
 
 pub mod btf;
 mod cgroups;
@@ -32,8 +33,8 @@ use self::{
 };
 use crate::{bpf, debian, done, shell, tally::Tally, test};
 
-/// Played where nobody names a kernel, and with them the two newest and the running one: the long-term kernels, and the steps at which an argument,
-/// a struct or the verifier changed.
+/// The default kernels, with the two newest and the running one: the long-term kernels, and those at which an argument, a struct or
+/// the verifier changed.
 const MATRIX: [&str; 6] = ["5.10", "6.1", "6.12", "6.18", "6.19", "7.1"];
 
 /// Emulated 16-byte compare-and-exchange crashes guests now and then; five-level paging makes them slow.
@@ -42,8 +43,8 @@ const CPU: &str = "max,la57=off,-cx16";
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]… [--run COMMAND [--with FILE]…] \
-                         [KERNEL… | running]";
+pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]... [--run COMMAND [--with FILE]...] \
+                         [KERNEL... | running]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed, or a row is not as expected.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -61,14 +62,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if btf {
         return show_btf();
     }
-    ensure!(
-        command.is_some() || extra.is_empty(),
-        "--with is for --run: without it the guest has what it needs"
-    );
+    ensure!(command.is_some() || extra.is_empty(), "--with needs --run");
     let update = shell::env("UPDATE_EXPECT").is_some();
     ensure!(
         !update || command.is_none() && stories.is_empty(),
-        "UPDATE_EXPECT=1 writes whole rows of docs/kernels.md: leave out --run and --story"
+        "UPDATE_EXPECT=1 writes whole rows of docs/kernels.md; omit --run and --story"
     );
     if !list && command.is_none() && !names.is_empty() && names.iter().all(|name| name == RUNNING) {
         let guest = Guest::play(&stories, cgroups)?;
@@ -76,7 +74,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     }
     ensure!(
         cfg!(target_arch = "x86_64"),
-        "the machines are x86_64 and run this one's binaries: this is no x86_64"
+        "the emulated machines are x86_64 and run this machine's binaries, but this machine is not x86_64"
     );
 
     let cache = shell::cache().join("kernels");
@@ -87,8 +85,8 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             let mark = if by_default(kernel, &known) { "*" } else { " " };
             println!("{mark} {:<5} {}", kernel.series, kernel.upstream);
         }
-        println!("* {RUNNING:<5} this machine's own, without a machine around it");
-        println!("those with * are played where none is named");
+        println!("* {RUNNING:<5} this machine's own kernel, without emulation");
+        println!("* marks the default kernels");
         return Ok(ExitCode::SUCCESS);
     }
     let (chosen, running) = choose(&names, &known)?;
@@ -127,13 +125,13 @@ fn played(stories: &[String]) -> Played {
 fn show_btf() -> Result<ExitCode> {
     let extracted = btf::of_every_series()?;
     for (kernel, why) in &extracted.missing {
-        shell::say(format_args!("without kernel {kernel}: {why}"));
+        shell::say(format_args!("kernel {kernel} is missing: {why}"));
     }
     println!("{}", extracted.dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the probes find in every kernel's types; of one that nobody knows yet, too, it must be as expected.
+/// Tests what the probes find in every kernel's types, kernels without a row included.
 fn types(cache: &Path, apt: &Apt, known: &[Package]) -> Result<Measured> {
     btf::unpackers()?;
     let extracted = btf::of(cache, apt, known)?;
@@ -169,7 +167,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// The agent, the probes' tests, and all that dies in front of them.
+    /// The agent, the probes' tests, and the stories' processes.
     fn play(stories: &[String], cgroups: Layout) -> Result<Guest> {
         bpf::build()?;
         let tests = built(&["test", "--no-run", "--package", "epitaph-tests", "--test", "probes"])?;
@@ -178,7 +176,7 @@ impl Guest {
         let test = tests
             .iter()
             .find(|path| name(path).starts_with("probes-"))
-            .context("cargo built no test `probes`")?;
+            .context("cargo reported no test `probes`")?;
         let command = format!(
             "/bin/guest /bin/epitaph {} --tests /bin/{} {}",
             cgroups.arguments(),
@@ -208,23 +206,23 @@ fn built(arguments: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(paths.map(|(path, _)| PathBuf::from(path)).collect())
 }
 
-/// Emulation sometimes kills a kernel while it patches itself at boot. That says nothing of the agent as long as nothing of ours
-/// had run; from then on a death of the machine is never tried again.
+/// Emulation sometimes crashes a kernel that patches itself at boot. A crash before the test began is not the agent's fault, and is
+/// retried; a later crash is never retried.
 const BOOTS: u32 = 3;
 
 fn has_begun(console: &Path) -> bool {
-    // Not text: a dying kernel writes what it likes.
+    // Not always UTF-8: a crashing kernel writes any bytes.
     std::fs::read(console).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(initramfs::BEGIN))
 }
 
-/// One kernel: its guest's report, shown as it comes and counted. That the machine lives to its end is a check too.
+/// One kernel: prints and counts the guest's report line by line. A machine that does not run to the end of the test is a failure.
 fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadline: Duration) -> Result<Measured> {
     println!("\nkernel {}: booting", kernel.upstream);
     let console = image.with_file_name("console.log");
     let (mut total, mut row) = (Total::default(), Row::default());
     let mut attempt = || {
         vm::boot(image, initramfs, &console, CPU, deadline, |line| {
-            hear(line, &mut total, &mut row);
+            count_line(line, &mut total, &mut row);
         })
     };
     let mut run = attempt()?;
@@ -232,28 +230,28 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadl
         if run.trouble.is_none() || has_begun(&console) {
             break;
         }
-        println!("  the emulated kernel died before it ran anything of ours; booting again");
+        println!("  the emulated kernel crashed before the test began; booting again");
         run = attempt()?;
     }
     match (&run.trouble, run.code) {
         (None, Some(0)) => {
-            println!("  pass the machine lives to its end");
+            println!("  pass the machine runs to the end of the test");
             total.passed += 1;
         }
         // The guest's own failures are counted; its exit code says nothing new then.
         (None, Some(_)) if total.failed > 0 => {}
         (trouble, code) => {
             total.failed += 1;
-            let why = trouble.clone().unwrap_or_else(|| format!("its command ended with {code:?}"));
+            let why = trouble.clone().unwrap_or_else(|| format!("the command exited with {code:?}"));
             println!(
-                "  fail the machine lives to its end: {why}; the console ({}) ends:",
+                "  fail the machine runs to the end of the test: {why}; end of the console ({}):",
                 console.display()
             );
             println!("{}", vm::tail(&console, 40));
         }
     }
     println!("kernel {}: {:.0} s", kernel.upstream, run.took.as_secs_f64());
-    // The page has cgroup v2's rows; of another layout the stories themselves know what is to be told.
+    // The page has cgroup v2's rows; for other layouts the stories themselves hold the expected verdicts.
     row.complete &= cgroups == Layout::V2;
     // Debian's older packages name another release than the version that they hold.
     row.release.clone_from(&kernel.upstream);
@@ -265,9 +263,9 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadl
 }
 
 /// A line of a guest's report.
-fn hear(line: &str, total: &mut Total, row: &mut Row) {
+fn count_line(line: &str, total: &mut Total, row: &mut Row) {
     match line.split_once(' ') {
-        Some(("row", cells)) => return row.hear(cells),
+        Some(("row", cells)) => return row.read_line(cells),
         Some(("pass", _)) => total.passed += 1,
         Some(("fail", _)) => total.failed += 1,
         Some(("skip", _)) => total.skipped += 1,
@@ -293,7 +291,7 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<(Vec<&'k Package
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        found.with_context(|| format!("no kernel `{name}` in Debian's suites; there are {}", all()))
+        found.with_context(|| format!("no kernel `{name}` in Debian's suites; the kernels are {}", all()))
     };
     let (own, others): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| *name == RUNNING);
     Ok((others.into_iter().map(find).collect::<Result<_>>()?, !own.is_empty()))

@@ -81,7 +81,7 @@ impl Apt {
         }
         fs::write(apt.dir.join("status"), "")?;
         fs::write(apt.dir.join("etc/sources.list"), sources(&SUITES, &SECURITY)?)?;
-        shell::say(format_args!("asking apt for the kernels of {}", SUITES.join(", ")));
+        shell::say(format_args!("reading apt's lists of the kernels of {}", SUITES.join(", ")));
         let update = apt
             .command("apt-get")
             // Otherwise a list that cannot be fetched is no more than a warning.
@@ -93,7 +93,7 @@ impl Apt {
         }
         apt.is_whole = update.status.success();
         if !apt.is_whole {
-            shell::say("apt-get update failed in part: only suites that could be fetched and verified count");
+            shell::say("apt-get update failed in part; only suites that were fetched and verified count");
         }
         Ok(apt)
     }
@@ -114,7 +114,7 @@ impl Apt {
             .collect();
         ensure!(
             !names.is_empty(),
-            "apt knows no cloud kernel: is the Debian archive reachable?"
+            "apt lists no cloud kernel; check that the Debian archive is reachable"
         );
         let stanzas = shell::read(self.command("apt-cache").arg("show").args(&names))?;
         Ok(stanzas.split("\n\n").filter_map(parse).collect())
@@ -163,7 +163,7 @@ impl Apt {
                 return Ok(image);
             }
         }
-        bail!("neither {} nor what it depends on holds a vmlinuz", package.name)
+        bail!("neither {} nor its dependencies contain a vmlinuz", package.name)
     }
 
     fn home(&self, package: &Package) -> PathBuf {
@@ -205,12 +205,12 @@ pub fn sources(suites: &[&str], security_suites: &[&str]) -> Result<String> {
     let release = fs::read_to_string("/etc/os-release").context("reading /etc/os-release")?;
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let codename = codename
-        .context("/etc/os-release names no VERSION_CODENAME: this task needs Debian")?
+        .context("/etc/os-release has no VERSION_CODENAME; this task needs Debian")?
         .trim_matches('"');
     let uris = shell::read(Command::new("apt-get").args(["update", "--print-uris"]))?;
     let (main, security) = archives(&uris, codename).with_context(|| {
         format!(
-            "the machine's apt sources name no Debian archive for {codename}: add one, this task reads where it is from them"
+            "the machine's apt sources have no Debian archive for {codename}, from which this task reads the archive's address; add one"
         )
     })?;
     let keyring = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");

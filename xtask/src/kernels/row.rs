@@ -1,8 +1,8 @@
-//! One kernel's row: what its guest told of each probe, each death and what was lost, and in what it differs from another.
+//! One kernel's row: what the guest reported of each probe, each story and the lost records, and the difference from another row.
 
 use std::{collections::BTreeMap, fmt};
 
-/// As many lost records of a kind are no difference, whatever was expected: interrupts hit a probe when they like.
+/// Up to this number of lost records of a kind is not a difference: interrupts hit a probe by chance.
 const BY_CHANCE: u64 = 32;
 
 /// All cells are text as it stands in `docs/kernels.md`.
@@ -35,7 +35,7 @@ pub enum Played {
 
 impl Row {
     /// Takes a line of the guest's report (`tests/src/guest/row.rs`), without its `row `.
-    pub fn hear(&mut self, line: &str) {
+    pub fn read_line(&mut self, line: &str) {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default();
         match (word(), word(), word(), word()) {
@@ -81,7 +81,7 @@ impl Row {
                 differ(&mut found, name, Some(cell), None);
             }
         }
-        // What else happens on somebody's own machine is not ours to count.
+        // Other load on a person's own machine can lose records, too.
         for (kind, is) in self.lost.iter().filter(|_| played != Played::Elsewhere) {
             let was = expected.lost.get(kind).unwrap_or(&0);
             if *is > BY_CHANCE.max(*was) {
@@ -91,8 +91,8 @@ impl Row {
         found
     }
 
-    /// How many stories were told with each headline, and those that were not played.
-    pub fn told(&self) -> String {
+    /// The number of stories by headline, and of those that were not played.
+    pub fn headlines(&self) -> String {
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
         for cell in self.stories.values() {
             let headline = if cell.starts_with(NOT_PLAYED) {
@@ -123,7 +123,7 @@ impl fmt::Display for Row {
         for (name, cell) in self.probes.iter().filter(|(_, cell)| *cell != ACTIVE) {
             write!(f, "; {name} {cell}")?;
         }
-        write!(f, " | {} | lost: {}", self.told(), lost(&self.lost))
+        write!(f, " | {} | lost: {}", self.headlines(), lost(&self.lost))
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
 
     fn row(lines: &[&str]) -> Row {
         let mut row = Row::default();
-        lines.iter().for_each(|line| row.hear(line));
+        lines.iter().for_each(|line| row.read_line(line));
         row
     }
 
@@ -201,23 +201,23 @@ mod tests {
             "lost tcp 33",
             "complete",
         ]);
-        let told = |row: &Row, played| row.differences(&old, played).join("\n");
+        let differences = |row: &Row, played| row.differences(&old, played).join("\n");
         let played = "\
 tcp_send_reset: expected substituted by inet_sock_set_state (a refused SYN), measured active
 exits: expected clean (stopped, clean, quiet), measured unknown (unknown, unknown, quiet)";
         let missing = "cgroup-kill: expected not played: no cgroup.kill: the kernel is older than 5.14, measured nothing";
         let lost = "tcp records lost: expected about 0, measured 33";
-        assert_eq!(told(&new, Played::All), format!("{played}\n{missing}\n{lost}"));
-        assert_eq!(told(&new, Played::Some), format!("{played}\n{lost}"));
-        // The other way round: a probe, or a death, that nobody expects.
+        assert_eq!(differences(&new, Played::All), format!("{played}\n{missing}\n{lost}"));
+        assert_eq!(differences(&new, Played::Some), format!("{played}\n{lost}"));
+        // The other way round: a probe, or a story, that the page does not have.
         assert_eq!(old.differences(&Row::default(), Played::All).len(), 4);
     }
 
     #[test]
     fn what_a_machine_of_its_own_kind_cannot_play_is_no_difference() {
         let (mut here, there) = (row(&OLD), row(&OLD));
-        here.hear("unplayable exits no memory controller");
-        here.hear("story cgroup-kill force-killed (killed, killed, quiet)");
+        here.read_line("unplayable exits no memory controller");
+        here.read_line("story cgroup-kill force-killed (killed, killed, quiet)");
         assert_eq!(here.differences(&there, Played::Elsewhere), Vec::<String>::new());
         assert_eq!(here.differences(&there, Played::All).len(), 2);
     }

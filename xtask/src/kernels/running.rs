@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::{
-    hear,
+    count_line,
     page::RUNNING,
     row::Row,
     table::{Measured, Total},
@@ -35,7 +35,7 @@ pub fn play(programs: &[PathBuf], stories: &[String]) -> Result<Measured> {
     }
     let find = |is_it: &dyn Fn(&str) -> bool| {
         let named = |path: &&PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(is_it);
-        programs.iter().find(named).context("cargo built no such program")
+        programs.iter().find(named).context("cargo reported no such program")
     };
     let mut command = Command::new(find(&|name| name == "guest")?);
     command
@@ -49,14 +49,14 @@ pub fn play(programs: &[PathBuf], stories: &[String]) -> Result<Measured> {
         .stdout(Stdio::piped());
     let mut guest = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let output = guest.stdout.take().context("the pipe that was just asked for")?;
-    // Not text: a process that dies in a story writes what it likes.
+    // Not always UTF-8: a process of a story writes any bytes.
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("reading what the guest's program says")?;
-        hear(&String::from_utf8_lossy(&line), &mut measured.total, &mut measured.row);
+        let line = line.context("reading the output of the guest's program")?;
+        count_line(&String::from_utf8_lossy(&line), &mut measured.total, &mut measured.row);
     }
     let status = guest.wait().context("waiting for the guest's program")?;
     if !status.success() && measured.total.failed == 0 {
-        println!("  fail it ends well: {status}");
+        println!("  fail the guest's program succeeds: {status}");
         measured.total.failed += 1;
     }
     Ok(measured)

@@ -1,4 +1,4 @@
-//! All that was measured: a row per kernel, each held to the committed page, and the totals.
+//! All that was measured: a row per kernel, each compared with the committed page, and the totals.
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -25,8 +25,8 @@ pub struct Measured {
     pub row: Row,
 }
 
-/// Prints the rows and the totals, the closing line last. With `update` what was measured without a failure is what is expected
-/// from now on.
+/// Prints the rows and the totals, the closing line last. With `update` the rows
+/// without a failure become the expectation.
 ///
 /// # Errors
 /// `docs/kernels.md` cannot be read or written.
@@ -42,12 +42,12 @@ pub fn verdict(mut measured: Vec<Measured>, played: Played, update: bool) -> Res
         match (update, kernel.total.failed) {
             (false, _) => judge(kernel, &page, played),
             (true, 0) => next.insert(&kernel.name, kernel.row.clone()),
-            (true, _) => println!("row {}: not written, for something failed", kernel.name),
+            (true, _) => println!("row {}: not written, because a test failed", kernel.name),
         }
     }
     if next != page {
         next.write()?;
-        println!("docs/kernels.md is written anew");
+        println!("docs/kernels.md is updated");
     }
     for kernel in &measured {
         let Total { passed, failed, skipped } = kernel.total;
@@ -73,16 +73,16 @@ fn judge(kernel: &mut Measured, page: &Page, played: Played) {
     let name = &kernel.name;
     let own = name == RUNNING;
     let remedy = format!(
-        "where that is as it should be, UPDATE_EXPECT=1 cargo xtask test kernels {name} writes it to docs/kernels.md; else it is this \
-         kernel's, or ours, to mend"
+        "if the result is right, UPDATE_EXPECT=1 cargo xtask test kernels {name} writes it to docs/kernels.md; else this kernel, or \
+         Epitaph, has a bug"
     );
     let Some((held_to, expected)) = page.expected(name, &kernel.row.release) else {
-        println!("fail row {name}: docs/kernels.md has neither its row nor one of an older kernel; {remedy}");
+        println!("fail row {name}: docs/kernels.md has no row of this kernel or of an older one; {remedy}");
         kernel.total.failed += 1;
         return;
     };
     if held_to != name {
-        println!("note row {name}: docs/kernels.md has none, so it is held to that of {held_to}");
+        println!("note row {name}: docs/kernels.md has no row of this kernel; compared with the row of {held_to}");
     }
     let played = if own && played == Played::All {
         Played::Elsewhere
@@ -91,27 +91,27 @@ fn judge(kernel: &mut Measured, page: &Page, played: Played) {
     };
     let differences = kernel.row.differences(expected, played);
     if differences.is_empty() {
-        println!("pass row {name}: as docs/kernels.md has it for {held_to}");
+        println!("pass row {name}: matches docs/kernels.md for {held_to}");
         kernel.total.passed += 1;
     } else {
-        println!("fail row {name}: not as docs/kernels.md has it for {held_to}:");
+        println!("fail row {name}: differs from docs/kernels.md for {held_to}:");
         differences.iter().for_each(|difference| println!("    {difference}"));
         println!("    {remedy}");
         kernel.total.failed += 1;
     }
 }
 
-/// A row per kernel, and the deaths that were not told as most kernels tell them, the page's included.
+/// A row per kernel, and the stories that most kernels, the page's included, judge differently.
 fn print_rows(measured: &[Measured], page: &Page) {
     let mut all = page.clone();
     let complete = || measured.iter().filter(|kernel| kernel.row.complete);
     complete().for_each(|kernel| all.insert(&kernel.name, kernel.row.clone()));
     let common = all.common(|row| &row.stories);
-    println!("kernel | probes | deaths | records");
+    println!("kernel | probes | stories | records");
     for kernel in complete() {
         println!("{} ({}) | {}", kernel.name, kernel.row.release, kernel.row);
-        for (story, told) in other(&kernel.row.stories, &common) {
-            println!("    not as on most kernels: {story}: {told}");
+        for (story, verdict) in other(&kernel.row.stories, &common) {
+            println!("    different from most kernels: {story}: {verdict}");
         }
     }
 }
@@ -119,6 +119,6 @@ fn print_rows(measured: &[Measured], page: &Page) {
 fn other<'r>(stories: &'r BTreeMap<String, String>, common: &BTreeMap<String, String>) -> Vec<(&'r String, &'r String)> {
     stories
         .iter()
-        .filter(|(story, told)| common.get(*story) != Some(told))
+        .filter(|(story, verdict)| common.get(*story) != Some(verdict))
         .collect()
 }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 
 /// How a boot ended.
 pub struct Run {
-    /// Exit code of the guest's command; none where the machine ended or hung before it said one.
+    /// Exit code of the guest's command; none if the machine stopped or hung before.
     pub code: Option<i32>,
     /// Why there is no code.
     pub trouble: Option<String>,
@@ -90,9 +90,9 @@ pub fn boot(
                 Some(number) => code = number.trim().parse().ok(),
                 None => line(&text),
             },
-            Err(mpsc::RecvTimeoutError::Timeout) => break Some(format!("no end after {} s", deadline.as_secs())),
+            Err(mpsc::RecvTimeoutError::Timeout) => break Some(format!("no result after {} s", deadline.as_secs())),
             Err(mpsc::RecvTimeoutError::Disconnected) if code.is_some() => break None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => break Some("the machine ended before its init did".to_owned()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break Some("the machine stopped before the test ended".to_owned()),
         }
     };
     drop(machine);

@@ -1,5 +1,6 @@
 mod observer;
 mod pods;
+mod timelines;
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,7 +12,8 @@ use super::resource::SCHEMA_URL;
 use super::*;
 use crate::pod::PreStop;
 use crate::render::attributes::{ATTRIBUTES, On, Type, key};
-use crate::render::fixtures::{clean, ignored, ms, observation, oom, pods as fixtures};
+use epitaph_core::fixtures::pods as fixtures;
+use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 /// The whole trace as text: times in ms after the begin.
 fn check(termination: &Termination, expected: Expect) {

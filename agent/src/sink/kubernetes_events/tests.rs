@@ -15,10 +15,10 @@ use super::stats::{Outcome, Stats};
 use crate::error::line;
 use crate::event::{Boot, Disposition, Observation, Pid, Signal, Wall};
 use crate::kubernetes::PodTermination;
-use crate::render::sample;
 use crate::termination::{Actor, Output, Role, StopSignalIgnored, Termination};
 use crate::verdict;
-use crate::verdict::tests::{Death, at, death};
+use epitaph_core::fixtures::death::{Death, at, death};
+use epitaph_core::fixtures::sample;
 
 const NODE: &str = "node-1";
 

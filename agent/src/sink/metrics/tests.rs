@@ -8,9 +8,8 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
 use crate::config::OtlpSettings;
-use crate::render::fixtures::pods;
-use crate::render::sample;
 use crate::verdict::{Advice, AdviceKind};
+use epitaph_core::fixtures::{pods, sample};
 
 /// Tells the names of what it is given.
 struct Collector(mpsc::Sender<Vec<String>>);
@@ -120,7 +119,7 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
     assert_eq!(series(&metrics.text().unwrap()), before);
     expect![[r#"
         epitaph_agent_neighbours 1
-        epitaph_build_info{records="3",version="0.1.0"} 1
+        epitaph_build_info{records="4",version="0.1.0"} 1
         epitaph_connections_total{outcome="accepted"} 3
         epitaph_connections_total{outcome="refused"} 14
         epitaph_dropped_total{reason="fact_cap"} 2

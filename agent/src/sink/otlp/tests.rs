@@ -7,8 +7,8 @@ use super::collector::{Collector, Reply, free_port};
 use super::*;
 use crate::config::OtlpSettings;
 use crate::error::lines;
-use crate::render::fixtures::{clean, ignored, observation};
 use crate::render::span::{Options, trace};
+use epitaph_core::fixtures::terminations::{clean, ignored, observation};
 
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 

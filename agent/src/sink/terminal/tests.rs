@@ -2,8 +2,8 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::event::{CgroupId, Kind};
-use crate::render::{fixtures, sample};
 use crate::termination::{DropReason, Termination};
+use epitaph_core::fixtures::{self, sample};
 
 const LIVE: Form = Form::Live {
     style: Style::Plain,
@@ -252,7 +252,7 @@ fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
 #[test]
 fn a_pod_is_one_termination() {
     let pod = Output::PodTerminated(Box::new(fixtures::pods::pod(1)));
-    let observation = fixtures::observation();
+    let observation = fixtures::terminations::observation();
     let mut json = sink(Form::Json, Filter::default());
     assert_eq!(json.output(&pod, &observation, None).unwrap(), Flow::Continue);
     let line: serde_json::Value = serde_json::from_str(&text(json)).unwrap();

@@ -82,7 +82,7 @@ impl Procfs {
         })
     }
 
-    /// The hierarchy of v1 by which the probes are to tell tasks apart, alone or beside v2.
+    /// The hierarchy of v1 by which the probes are to tell tasks apart, alone or alongside v2.
     pub fn v1(&self) -> Option<V1> {
         let (number, controller) = self.hierarchies.controlled?;
         Some(V1 {

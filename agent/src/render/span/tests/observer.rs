@@ -6,9 +6,10 @@ use super::told;
 use crate::event::Boot;
 use crate::observe::{EndpointRemoval, Moment, Replacement, Rule};
 use crate::pod::ApiClock;
-use crate::render::fixtures::{observation, pods as fixtures};
 use crate::render::id;
 use crate::render::span::{Options, Trace, removal, replacement};
+use epitaph_core::fixtures::pods as fixtures;
+use epitaph_core::fixtures::terminations::observation;
 
 const BEGIN: Boot = Boot(3_600_000_000_000);
 const MEASURED: Option<ApiClock> = Some(ApiClock {

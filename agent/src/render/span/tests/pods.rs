@@ -9,10 +9,11 @@ use opentelemetry_sdk::trace::SpanData;
 use super::told;
 use crate::pod::PreStop;
 use crate::render::attributes::key;
-use crate::render::fixtures::{clean, ms, observation, pods};
 use crate::render::span::{Options, pod_trace, trace};
 use crate::render::{id, json};
 use crate::termination::Role;
+use epitaph_core::fixtures::pods;
+use epitaph_core::fixtures::terminations::{clean, ms, observation};
 
 #[test]
 fn a_pod_whose_main_container_ended_badly() {

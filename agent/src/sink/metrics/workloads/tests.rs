@@ -6,10 +6,10 @@ use opentelemetry_sdk::Resource;
 use super::*;
 use crate::kubernetes::PodTermination;
 use crate::pod::Workload;
-use crate::render::fixtures::pods;
 use crate::sink::metrics::{Metrics, push};
 use crate::termination::Output;
 use crate::verdict::Advice;
+use epitaph_core::fixtures::pods;
 
 fn metrics(workloads: usize) -> Metrics {
     Metrics::new::<push::Push>(Resource::builder_empty().build(), None, workloads).unwrap()

@@ -1,0 +1,297 @@
+//! The bounded store of cgroups: id → path and place, for the living and for a while the dead.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ids::Map;
+use super::path::{self, Place};
+use super::{Attribution, UnknownCgroup};
+use crate::event::{Boot, CgroupFact, CgroupId};
+
+/// How long a removed cgroup answers: longer than any reorder window and any lag of the reader.
+pub(super) const KEEP_DEAD: Duration = Duration::from_secs(120);
+
+pub(super) struct Cgroups {
+    max_live: usize,
+    max_dead: usize,
+    entries: Map<CgroupId, Cgroup>,
+    live: usize,
+    live_order: VecDeque<(u64, CgroupId)>,
+    dead: usize,
+    dead_order: VecDeque<(Boot, u64, CgroupId)>,
+    /// Own cgroups of live subjects.
+    owners: HashMap<OwnerKey, CgroupId>,
+    /// Live cgroups below a subject whose own cgroup has not been seen yet.
+    orphans: HashMap<OwnerKey, Vec<CgroupId>>,
+    sequence: u64,
+    drops: u64,
+}
+
+/// Hierarchy and path of a subject's own cgroup.
+type OwnerKey = (u32, Arc<str>);
+
+pub(super) struct Cgroup {
+    /// Tells this entry from an earlier one of the same id, in the queues.
+    sequence: u64,
+    died: Option<Boot>,
+    /// As the file system has it: the key of the parent's paths.
+    path: Arc<str>,
+    /// As it may be shown; the same text but for odd names. Empty where no path is known.
+    pub shown: Arc<str>,
+    pub place: Attribution,
+}
+
+impl Cgroup {
+    pub fn is_live(&self) -> bool {
+        self.died.is_none()
+    }
+}
+
+impl Cgroups {
+    pub fn new(max_live: usize, max_dead: usize) -> Cgroups {
+        Cgroups {
+            max_live: max_live.max(1),
+            max_dead: max_dead.max(1),
+            entries: Map::default(),
+            live: 0,
+            live_order: VecDeque::new(),
+            dead: 0,
+            dead_order: VecDeque::new(),
+            owners: HashMap::new(),
+            orphans: HashMap::new(),
+            sequence: 0,
+            drops: 0,
+        }
+    }
+
+    pub fn get(&self, cgroup: CgroupId) -> Option<&Cgroup> {
+        self.entries.get(&cgroup)
+    }
+
+    /// The cgroup of the outermost container around a cgroup, which may be itself; None where it is not known or not alive.
+    pub fn outermost_container(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        let outermost = path::outermost_container(&self.get(cgroup)?.path)?;
+        self.owners.get(&(cgroup.hierarchy, Arc::from(outermost))).copied()
+    }
+
+    pub fn insert(&mut self, now: Boot, cgroup: CgroupId, path: &str) {
+        self.expire(now);
+        if self
+            .entries
+            .get(&cgroup)
+            .is_some_and(|known| known.is_live() && &*known.path == path)
+        {
+            return;
+        }
+        self.forget(cgroup);
+        let path: Arc<str> = Arc::from(path);
+        let shown = match path::shown(&path) {
+            Cow::Borrowed(_) => Arc::clone(&path),
+            Cow::Owned(shown) => Arc::from(shown),
+        };
+        let place = match path::parse(&path) {
+            Ok(Place::Host) => Attribution::Host,
+            Ok(Place::Subject(subject, own)) => {
+                let own = self.own(cgroup, &path, (cgroup.hierarchy, Arc::from(own)));
+                // Several cgroups of one subject share its texts.
+                match self.entries.get(&own).map(|entry| &entry.place) {
+                    Some(Attribution::Subject(known, _)) if *known == subject => Attribution::Subject(known.clone(), own),
+                    _ => Attribution::Subject(subject, own),
+                }
+            }
+            Err(_) => Attribution::Unknown(UnknownCgroup::PathUnreadable),
+        };
+        self.sequence += 1;
+        self.entries.insert(
+            cgroup,
+            Cgroup {
+                sequence: self.sequence,
+                died: None,
+                path,
+                shown,
+                place,
+            },
+        );
+        self.live += 1;
+        self.live_order.push_back((self.sequence, cgroup));
+        self.bound_live();
+    }
+
+    /// Remembers that nothing can be found out, so that it is not asked again for a while.
+    pub fn insert_unknown(&mut self, now: Boot, cgroup: CgroupId, reason: &str) {
+        self.expire(now);
+        // What an event or a scan said of it is better than a file system that has it no more.
+        if self.entries.contains_key(&cgroup) {
+            return;
+        }
+        let why = if reason == CgroupFact::GONE {
+            UnknownCgroup::NeverSeen
+        } else {
+            UnknownCgroup::PathUnreadable
+        };
+        let none: Arc<str> = Arc::from("");
+        self.sequence += 1;
+        let (sequence, place) = (self.sequence, Attribution::Unknown(why));
+        self.entries.insert(
+            cgroup,
+            Cgroup {
+                sequence,
+                died: Some(now),
+                path: Arc::clone(&none),
+                shown: none,
+                place,
+            },
+        );
+        self.bury(now, sequence, cgroup);
+    }
+
+    pub fn remove(&mut self, now: Boot, cgroup: CgroupId) {
+        self.expire(now);
+        let Some(entry) = self.entries.get_mut(&cgroup).filter(|entry| entry.is_live()) else {
+            return;
+        };
+        entry.died = Some(now);
+        let sequence = entry.sequence;
+        self.live -= 1;
+        self.disown(cgroup);
+        self.bury(now, sequence, cgroup);
+    }
+
+    /// Entries given up because the store was full, since the last call.
+    pub fn drops(&mut self) -> u64 {
+        std::mem::take(&mut self.drops)
+    }
+
+    /// The subject's own cgroup, as far as it is known; else the first of its cgroups stands in until it is.
+    fn own(&mut self, cgroup: CgroupId, path: &str, owner: OwnerKey) -> CgroupId {
+        if *owner.1 != *path {
+            if let Some(own) = self.owners.get(&owner) {
+                return *own;
+            }
+            let orphans = self.orphans.entry(owner).or_default();
+            orphans.push(cgroup);
+            let first = orphans[0];
+            // The stand-in may have come by its place before: siblings have one key.
+            return match self.entries.get(&first) {
+                Some(Cgroup {
+                    place: Attribution::Subject(_, own),
+                    ..
+                }) => *own,
+                _ => first,
+            };
+        }
+        for orphan in self.orphans.remove(&owner).unwrap_or_default() {
+            if let Some(Cgroup {
+                place: Attribution::Subject(_, own),
+                ..
+            }) = self.entries.get_mut(&orphan)
+            {
+                *own = cgroup;
+            }
+        }
+        self.owners.insert(owner, cgroup);
+        cgroup
+    }
+
+    /// A cgroup that is no longer alive stands for no path any more: the next one there is another life.
+    fn disown(&mut self, cgroup: CgroupId) {
+        let Some(entry) = self.entries.get(&cgroup) else { return };
+        let Ok(Place::Subject(_, own)) = path::parse(&entry.path) else {
+            return;
+        };
+        let owner = (cgroup.hierarchy, Arc::from(own));
+        if self.owners.get(&owner) == Some(&cgroup) {
+            self.owners.remove(&owner);
+        }
+        if let Some(orphans) = self.orphans.get_mut(&owner) {
+            orphans.retain(|orphan| *orphan != cgroup);
+            if orphans.is_empty() {
+                self.orphans.remove(&owner);
+            }
+        }
+    }
+
+    fn bury(&mut self, now: Boot, sequence: u64, cgroup: CgroupId) {
+        self.dead += 1;
+        self.dead_order.push_back((now, sequence, cgroup));
+        while self.dead > self.max_dead || self.dead_order.len() > 2 * self.max_dead + 64 {
+            let Some((_, sequence, cgroup)) = self.dead_order.pop_front() else {
+                break;
+            };
+            if self.is_entry(cgroup, sequence, false) {
+                self.forget(cgroup);
+                self.drops += 1;
+            }
+        }
+    }
+
+    fn bound_live(&mut self) {
+        while self.live > self.max_live {
+            let Some((sequence, cgroup)) = self.live_order.pop_front() else {
+                break;
+            };
+            if self.is_entry(cgroup, sequence, true) {
+                self.forget(cgroup);
+                self.drops += 1;
+            }
+        }
+        if self.live_order.len() > 2 * self.live + 64 {
+            let entries = &self.entries;
+            self.live_order.retain(|(sequence, cgroup)| {
+                entries
+                    .get(cgroup)
+                    .is_some_and(|entry| entry.sequence == *sequence && entry.is_live())
+            });
+        }
+    }
+
+    fn expire(&mut self, now: Boot) {
+        while let Some(&(died, sequence, cgroup)) = self.dead_order.front() {
+            if now.since(died) < KEEP_DEAD {
+                break;
+            }
+            self.dead_order.pop_front();
+            if self.is_entry(cgroup, sequence, false) {
+                self.forget(cgroup);
+            }
+        }
+    }
+
+    fn is_entry(&self, cgroup: CgroupId, sequence: u64, live: bool) -> bool {
+        self.entries
+            .get(&cgroup)
+            .is_some_and(|entry| entry.sequence == sequence && entry.is_live() == live)
+    }
+
+    fn forget(&mut self, cgroup: CgroupId) {
+        match self.entries.get(&cgroup).map(Cgroup::is_live) {
+            None => return,
+            Some(false) => self.dead -= 1,
+            Some(true) => {
+                self.live -= 1;
+                self.disown(cgroup);
+            }
+        }
+        self.entries.remove(&cgroup);
+    }
+}
+
+#[cfg(test)]
+impl Cgroups {
+    /// Counters and queues agree with the entries, and nothing grows beyond its bound.
+    pub fn assert_bounded(&self) {
+        let live = self.entries.values().filter(|entry| entry.is_live()).count();
+        assert_eq!((self.live, self.dead), (live, self.entries.len() - live));
+        assert!(live <= self.max_live && self.dead <= self.max_dead);
+        assert!(self.live_order.len() <= 2 * self.max_live + 64 && self.dead_order.len() <= 2 * self.max_dead + 64);
+        let orphans = self.orphans.values().map(Vec::len).sum::<usize>();
+        assert!(
+            orphans <= live && self.owners.len() <= live,
+            "{orphans} orphans, {} owners of {live}",
+            self.owners.len()
+        );
+        assert!(self.owners.values().all(|owner| self.entries[owner].is_live()));
+    }
+}

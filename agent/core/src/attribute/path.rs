@@ -1,0 +1,250 @@
+//! cgroup path → container, systemd unit, or host. Pure text work; the path is data that anybody on the machine may have
+//! chosen.
+//!
+//! In a pod the innermost pod segment and the segment after it decide, whatever stands before (kind, minikube) and below
+//! (crun's `container`, a systemd or a Docker inside the container). Without a pod the innermost container segment decides,
+//! and without one the innermost systemd service or scope.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{ContainerId, PodUid, Runtime, Subject};
+use crate::text::bounded;
+
+/// The kernel's `PATH_MAX`.
+const MAX_PATH: usize = 4096;
+/// The kernel's `NAME_MAX`: a longer segment is no cgroup's.
+const MAX_NAME: usize = 255;
+/// Longest path shown, in bytes before escaping.
+const MAX_SHOWN: usize = 1024;
+
+/// Whose cgroup a path is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// The subject, and the path of the cgroup that is its own: a prefix of the path given.
+    Subject(Subject, &'a str),
+    Host,
+}
+
+/// Why a path says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("cgroup path does not begin at its hierarchy's root")]
+    NotAbsolute,
+    #[error("cgroup path has a segment that no cgroup can have")]
+    Malformed,
+    /// `/..` as `/proc/PID/cgroup` shows it to a reader in a cgroup namespace of its own: what stands before is not known.
+    #[error("cgroup path is outside the reader's cgroup namespace; run the agent in the host's cgroup namespace")]
+    OutsideNamespace,
+}
+
+/// Finds the subject of a cgroup, by its path from the hierarchy's root.
+pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
+    let (segments, outside) = split(path)?;
+    match container_of_pod(&segments)
+        .or_else(|| container(&segments))
+        .or_else(|| unit(&segments))
+    {
+        Some((subject, at)) => Ok(Place::Subject(subject, &path[..segments[at].end])),
+        None if outside => Err(PathError::OutsideNamespace),
+        None => Ok(Place::Host),
+    }
+}
+
+/// The path of the outermost container's cgroup, a prefix of the path given: what is made inside a container counts for it,
+/// whatever name it has there.
+pub fn outermost_container(path: &str) -> Option<&str> {
+    let (segments, _) = split(path).ok()?;
+    let is_container = |&at: &usize| {
+        container_of_pod_at(&segments, at)
+            .or_else(|| container_at(&segments, at))
+            .is_some()
+    };
+    let at = (0..segments.len()).find(is_container)?;
+    Some(&path[..segments[at].end])
+}
+
+/// The segments, and whether what stands before them is not known.
+fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
+    if !path.starts_with('/') {
+        return Err(PathError::NotAbsolute);
+    }
+    if path.len() > MAX_PATH {
+        return Err(PathError::Malformed);
+    }
+    let mut segments: Vec<Segment<'_>> = Vec::with_capacity(12);
+    let mut outside = false;
+    let mut start = 1;
+    for name in path[1..].split('/') {
+        let end = start + name.len();
+        match name {
+            "" => {}
+            ".." if segments.is_empty() => outside = true,
+            "." | ".." => return Err(PathError::Malformed),
+            _ if name.len() > MAX_NAME => return Err(PathError::Malformed),
+            _ => segments.push(Segment { name, end }),
+        }
+        start = end + 1;
+    }
+    Ok((segments, outside))
+}
+
+#[derive(Clone, Copy)]
+struct Segment<'a> {
+    name: &'a str,
+    /// Offset of the end of the name in the path.
+    end: usize,
+}
+
+fn container_of_pod(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
+    (0..segments.len())
+        .rev()
+        .find_map(|at| Some((container_of_pod_at(segments, at)?, at)))
+}
+
+fn container_of_pod_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
+    let pod = pod_uid(segments, at.checked_sub(1)?)?;
+    let name = segments[at].name;
+    let (runtime, id) = runtime_scope(name).or_else(|| container_id(name).map(|id| (Runtime::Unnamed, id)))?;
+    Some(Subject::Container {
+        id,
+        runtime,
+        pod: Some(pod),
+    })
+}
+
+fn container(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
+    (0..segments.len())
+        .rev()
+        .find_map(|at| Some((container_at(segments, at)?, at)))
+}
+
+fn container_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
+    let name = segments[at].name;
+    let (runtime, id) = runtime_scope(name).or_else(|| {
+        let parent = segments[at.checked_sub(1)?].name;
+        let runtime = match parent {
+            "docker" => Runtime::Docker,
+            // containerd's own default is /<namespace>/<id>: nerdctl and ctr with the cgroupfs driver.
+            "default" | "k8s.io" if at == 1 => Runtime::Containerd,
+            _ => return None,
+        };
+        Some((runtime, container_id(name)?))
+    })?;
+    Some(Subject::Container { id, runtime, pod: None })
+}
+
+fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
+    for at in (0..segments.len()).rev() {
+        let name = segments[at].name;
+        let Some(stem) = name.strip_suffix(".service").or_else(|| name.strip_suffix(".scope")) else {
+            continue;
+        };
+        if stem.is_empty() {
+            continue;
+        }
+        if name == "init.scope" {
+            // The manager's own processes: of the machine's systemd they are the host's, of a user's the user@.service's.
+            continue;
+        }
+        let parent = at.checked_sub(1).map_or("", |above| segments[above].name);
+        if is_session(stem, parent) || is_monitor(stem) {
+            return None;
+        }
+        // systemd puts an underscore before a name that the cgroup file system would take for one of its own files.
+        let name = name.strip_prefix('_').unwrap_or(name);
+        return Some((
+            Subject::Unit {
+                name: Arc::from(bounded(name, MAX_NAME)),
+            },
+            at,
+        ));
+    }
+    None
+}
+
+/// A login session: `user-1000.slice/session-c1.scope`.
+fn is_session(stem: &str, parent: &str) -> bool {
+    let all = |text: &str, of: fn(&u8) -> bool| !text.is_empty() && text.as_bytes().iter().all(of);
+    stem.strip_prefix("session-")
+        .is_some_and(|id| all(id, u8::is_ascii_alphanumeric))
+        && parent
+            .strip_prefix("user-")
+            .and_then(|p| p.strip_suffix(".slice"))
+            .is_some_and(|uid| all(uid, u8::is_ascii_digit))
+}
+
+/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose death it is.
+fn is_monitor(stem: &str) -> bool {
+    ["libpod-conmon-", "crio-conmon-"]
+        .iter()
+        .any(|prefix| stem.strip_prefix(prefix).and_then(container_id).is_some())
+}
+
+/// `cri-containerd-<64 hex>.scope` (systemd driver), `crio-<64 hex>` (cgroupfs driver): a name that only a runtime gives.
+fn runtime_scope(name: &str) -> Option<(Runtime, ContainerId)> {
+    const PREFIXES: [(&str, Runtime); 6] = [
+        ("cri-containerd-", Runtime::Containerd),
+        ("nerdctl-", Runtime::Containerd),
+        ("crio-", Runtime::CriO),
+        ("docker-", Runtime::Docker),
+        ("libpod-payload-", Runtime::Podman),
+        ("libpod-", Runtime::Podman),
+    ];
+    let stem = name.strip_suffix(".scope").unwrap_or(name);
+    // `crio-conmon-<id>` and `libpod-conmon-<id>` are no id behind their prefix: the monitor is no container.
+    PREFIXES
+        .iter()
+        .find_map(|(prefix, runtime)| Some((*runtime, container_id(stem.strip_prefix(prefix)?)?)))
+}
+
+fn container_id(text: &str) -> Option<ContainerId> {
+    (text.len() == 64 && text.bytes().all(is_hex)).then(|| ContainerId(Arc::from(text)))
+}
+
+/// The UID where segment `at` is a pod's: `kubepods-burstable-pod<uid>.slice`, or `pod<uid>` below `kubepods[/<qos>]`.
+fn pod_uid(segments: &[Segment<'_>], at: usize) -> Option<PodUid> {
+    let name = segments[at].name;
+    if let Some(slice) = name.strip_suffix(".slice") {
+        let (parents, uid) = slice.rsplit_once("-pod")?;
+        return if parents.split('-').any(|part| part == "kubepods") {
+            uid_of(uid, '_')
+        } else {
+            None
+        };
+    }
+    let uid = name.strip_prefix("pod")?;
+    let above = |n: usize| at.checked_sub(n).map(|i| segments[i].name);
+    let below_kubepods = match above(1)? {
+        "kubepods" => true,
+        "burstable" | "besteffort" => above(2) == Some("kubepods"),
+        _ => false,
+    };
+    if below_kubepods { uid_of(uid, '-') } else { None }
+}
+
+/// A UUID with `separator` between its groups, or a static pod's 32 hex digits.
+fn uid_of(text: &str, separator: char) -> Option<PodUid> {
+    if text.len() == 32 && text.bytes().all(is_hex) {
+        return Some(PodUid(Arc::from(text)));
+    }
+    let is_uuid = text.len() == 36
+        && text.char_indices().all(|(i, c)| match i {
+            8 | 13 | 18 | 23 => c == separator,
+            _ => c.is_ascii() && is_hex(c as u8),
+        });
+    is_uuid.then(|| PodUid(Arc::from(text.replace('_', "-"))))
+}
+
+fn is_hex(b: u8) -> bool {
+    matches!(b, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// A path as it may be shown: bounded, and without anything that a terminal or a log would take for more than text.
+pub fn shown(path: &str) -> Cow<'_, str> {
+    bounded(path, MAX_SHOWN)
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

@@ -1,0 +1,583 @@
+//! Missing evidence gives `unknown`; positive proof stands.
+
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::{check, container, unit};
+use crate::correlate::{Correlator, Limits};
+use crate::event::{Event, Input};
+use crate::fixtures::script::ZERO;
+
+#[test]
+fn a_lost_signal_makes_a_clean_exit_unknown() {
+    check(
+        &container(
+            "
+        +5 exit main 0
+        +5.5 lost signal_generate +4.5 3
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_signal_makes_a_handled_stop_unknown() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +2 lost signal_generate +1 3
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
+    check(
+        &container(
+            "
+        +0.9 lost signal_generate +0.1 3
+        +2 TERM runc -> main handler
+        +2.001 enter main TERM
+        +2.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+        "#]],
+    );
+}
+
+#[test]
+fn a_loss_after_the_end_does_not_matter() {
+    check(
+        &container(
+            "
+        +5 exit main 0
+        +6.5 lost signal_generate +5.5 3
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              PID 1 `app` ended by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_handler_entry_does_not_matter_where_it_was_ignored() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored default
+        +5 lost signal_deliver +4 3
+        +5 lost signal_generate +4 3
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_handler_entry_makes_never_entered_unknown() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +5 lost signal_deliver +4 3
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: records were lost while it went on (signal_deliver)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_signal_leaves_an_oom_kill_proven() {
+    check(
+        &container(
+            "
+        +1 KILL main -> main kernel
+        +1.0001 oom main
+        +1.001 exit main KILL
+        +1.5 lost signal_generate +0.5 9
+        ",
+        ),
+        expect![[r#"
+            oom-killed: Oom/OomKilled/Quiet
+              The kernel killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_stop_makes_force_killed_unknown() {
+    check(
+        &container(
+            "
+        +10.5 lost signal_generate +9.5 1
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: records were lost while it went on (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
+    check(
+        &unit(
+            "
+        +1 TERM systemd -> main default
+        +1.001 exit main TERM
+        +1.5 lost signal_generate +0.5 1
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              `web` (pid 200) was ended by SIGTERM, but why is not known: records were lost while it went on (signal_generate)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn lost_tcp_records_make_quiet_unknown() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +2 lost tcp +1 3
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+        "#]],
+    );
+}
+
+#[test]
+fn a_kill_that_was_not_seen() {
+    check(
+        &container(
+            "
+        +1 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: nobody was seen to send SIGKILL
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_term_that_was_not_seen() {
+    check(
+        &unit(
+            "
+        +1 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              `web` (pid 200) was ended by SIGTERM, but why is not known: nobody was seen to send SIGTERM
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_and_no_stop_seen_is_unknown() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +60 exit main 0
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` exited with code 0, but why is not known: it ran before the observation began, and a stop signal may have come before that
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_and_a_nonzero_exit_is_unknown() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +60 exit main 1
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` exited with code 1, but why is not known: it ran before the observation began, and a stop signal may have come before that
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_long_ago_does_not_matter() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +700 exit main 0
+        ",
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              PID 1 `app` ended by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_and_the_stop_was_seen_is_complete() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +60 TERM runc -> main handler
+        +60.001 enter main TERM
+        +61 exit main 0
+        ",
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_and_a_runtimes_kill_may_have_had_a_stop_before() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +6 KILL runc -> main
+        +6.001 exit main KILL
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Quiet
+              PID 1 `app` was ended by SIGKILL, but why is not known: it ran before the observation began, and a stop signal may have come before that
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_and_a_strangers_kill_is_proven() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +6 KILL bash -> main
+        +6.001 exit main KILL
+        ",
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+        "#]],
+    );
+}
+
+#[test]
+fn late_start_and_a_fault_is_proven() {
+    check(
+        "
+        +0 start
+        -0.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0.001 found main
+        +6 SEGV main -> main fault
+        +6.001 exit main SEGV
+        ",
+        expect![[r#"
+            crashed: Crash/Crashed/Quiet
+              PID 1 `app` crashed with SIGSEGV
+              fix: look at the core dump or the last lines of its log; it is a fault of the program
+        "#]],
+    );
+}
+
+#[test]
+fn a_gap_in_the_middle() {
+    check(
+        "
+        -100 start
+        -100 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        -99 exec main
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +5 start
+        +6 exit main 0
+        ",
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but why is not known: for a part of that time nothing was observed
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn signal_deliver_not_active_makes_143_unknown() {
+    check(
+        &container(
+            "
+        +0.5 probe signal_deliver
+        +1 TERM runc -> main handler
+        +1.5 exit main 143
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_deliver)
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn signal_deliver_not_active_leaves_exit_0_clean() {
+    check(
+        &container(
+            "
+        +0.5 probe signal_deliver
+        +1 TERM runc -> main handler
+        +1.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, and it exited with code 0, 0.5 s later
+        "#]],
+    );
+}
+
+#[test]
+fn tcp_not_active_leaves_a_clean_exit() {
+    check(
+        &container(
+            "
+        +0.5 probe tcp_send_reset
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+        "#]],
+    );
+}
+
+#[test]
+fn a_probe_that_another_stands_in_for_leaves_no_doubt() {
+    check(
+        &container(
+            "
+        +0.5 probe tcp_send_reset by=inet_sock_set_state
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+        "#]],
+    );
+}
+
+#[test]
+fn the_cgroup_goes_and_no_end_was_seen() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +2 rmdir app
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              How PID 1 `app` ended is not known: its cgroup was removed and its end was not seen, after SIGTERM at its beginning
+              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+        "#]],
+    );
+}
+
+#[test]
+fn a_cgroup_that_nothing_happened_in() {
+    check(
+        "
+        +0 mkdir app
+        +1 rmdir app
+        ",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn the_observation_ends_during_a_stop() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 end
+        ",
+        ),
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              How PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
+              fix: let it observe until the process has ended
+        "#]],
+    );
+}
+
+#[test]
+fn the_observation_ends_and_nobody_was_asked() {
+    check(
+        &container(
+            "
+        +2 end
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn the_observation_ends_just_after_the_end() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        +1.6 end
+        ",
+        ),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+        "#]],
+    );
+}
+
+#[test]
+fn an_event_of_a_cgroup_that_nobody_names_is_counted() {
+    check(
+        "
+        proc main in=app pid=100 ns=1 start=+0 parent=shim
+        +1 TERM runc -> main
+        +3 tick
+        ",
+        expect![[r#"
+            dropped unattributed: 1
+        "#]],
+    );
+}
+
+/// The loop was held up: the counters of losses are read just after what had waited.
+#[test]
+fn an_end_that_was_told_late_waits_for_what_was_lost() {
+    let mut inputs = super::script::parse(&container("+1 exit main 0\n+4.3 lost signal_generate +0.5 3")).inputs;
+    for (at, input) in &mut inputs {
+        if matches!(
+            input,
+            Input::Kernel {
+                event: Event::ProcessExit(_),
+                ..
+            }
+        ) {
+            *at = at.plus(Duration::from_millis(3_200));
+        }
+    }
+    let mut correlator = Correlator::new(Limits::default());
+    let mut out = Vec::new();
+    for (now, input) in inputs {
+        out.extend(correlator.handle(now, input));
+    }
+    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick));
+    expect![[r#"
+        unknown: Unknown/Unknown/Quiet
+          PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
+          fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+    "#]]
+    .assert_eq(&super::script::show(&out, false));
+}
+
+/// A recording has no ticks: what comes long after an end does not join it.
+#[test]
+fn an_input_long_after_an_end_does_not_join_it() {
+    check(
+        &unit(
+            "
+        proc second in=web.service pid=300 start=+60 parent=systemd comm=web
+        +1 exit main 0
+        +60.001 exec second
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              `web` (pid 200) ended by itself with code 0
+        "#]],
+    );
+}

@@ -1,0 +1,707 @@
+//! What the clients saw.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container};
+use crate::correlate::{Correlator, Limits};
+use crate::event::Input;
+use crate::fixtures::script::{self, ZERO};
+use crate::termination::Output;
+
+#[test]
+fn refused_after_the_listener_closed() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +1.5 tcp app refused 80 5001
+        +1.5001 tcp app client-refused 80 5001
+        +1.5002 tcp app client-error 80 5001
+        +2.5 tcp app refused 80 5002
+        +3.5 tcp app refused 80 5002
+        +2.7 exit main 0
+        +4.3 tcp app refused 80 5003
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients still came when counting ended
+              fix: 3 connections were refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them elsewhere before it
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 3 connections refused
+              +2.700 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+/// The admin's closes at the stop signal, the other when it is drained.
+#[test]
+fn the_window_is_that_of_the_port_that_was_refused() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app closed 9090
+        +21 tcp app closed 80
+        +21.1 tcp app refused 80 5001
+        +22 tcp app refused 80 5002
+        +22.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed
+              fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided them
+        "#]],
+    );
+    // Of several the longest; and a SYN can meet the closed port a moment before its close is told.
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.01 tcp app closed 9090
+        +2.5 tcp app refused 9090 5001
+        +20.999999 tcp app refused 80 5002
+        +21 tcp app closed 80
+        +22 tcp app refused 80 5003
+        +22.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed
+              fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided them
+        "#]],
+    );
+}
+
+#[test]
+fn refused_as_only_the_client_shows_it() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +1.5 tcp app client-refused 80 5001 client=10.0.0.1
+        +1.5002 tcp app client-error 80 5001 client=10.0.0.1
+        +1.6 tcp app client-error 80 5002 server=10.9.9.9
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (known from clients on this machine only)
+              fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
+        "#]],
+    );
+}
+
+#[test]
+fn refused_after_the_linger_is_another_story() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +2 exit main 0
+        +5 tcp app refused 80 5001
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn reset_of_the_accept_queue() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app accepted 80 5001
+        +1.5 tcp app accepted 80 5002
+        +2 tcp app closed 80
+        +2 tcp app reset 80 5001
+        +2 tcp app reset 80 5002
+        +2 tcp app reset 80 5002
+        +2.1 exit main 0
+        ",
+        ),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 2 connections were reset
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+        "#]],
+    );
+}
+
+#[test]
+fn cut_with_a_request_unanswered() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.001 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=10 last-received=20
+        +2.003 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 2 connections, with a request that got no answer
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+        "#]],
+    );
+}
+
+#[test]
+fn idle_keep_alive_is_not_cut() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20
+        +2.003 tcp app cut 80 5002 sent=100 received=50 last-sent=20 last-received=20
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: listener 10.0.0.1:80 closed by the end of its process
+              +2.002 tcp: 2 connections closed idle
+        "#]],
+    );
+}
+
+#[test]
+fn idle_across_the_wrap_of_jiffies() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=5 last-received=4294967290
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn cut_across_the_wrap_of_jiffies() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=4294967290 last-received=5
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+        "#]],
+    );
+}
+
+#[test]
+fn cut_where_nothing_is_known_of_its_use() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+        "#]],
+    );
+}
+
+#[test]
+fn a_port_used_again_at_once_is_another_connection() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp app refused 80 5001
+        +1.6 tcp app refused 80 5002
+        +1.601 tcp app refused 80 5002
+        +2.602 tcp app refused 80 5002
+        +2.7 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed
+              fix: 3 connections were refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
+        "#]],
+    );
+}
+
+#[test]
+fn cut_and_then_reset_is_one_reset() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=0 received=50 last-sent=0 last-received=20
+        +2.5 tcp app refused-late 80 5001
+        ",
+        ),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+        "#]],
+    );
+}
+
+#[test]
+fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app closed-by-itself 80 5001
+        +2 exit main 0
+        +2.002 tcp app half-closed 80 5002
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_request_that_the_server_hung_up_on_is_cut_too() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.9 tcp app closed 80
+        +1.9 tcp app closed-by-itself 80 5001 sent=0 received=50 last-sent=0 last-received=20
+        +1.9 tcp app closed-by-itself 80 5002 sent=100 received=50 last-sent=30 last-received=20
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+        "#]],
+    );
+}
+
+#[test]
+fn what_it_had_opened_itself_is_no_clients() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.001 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 41000 5432 sent=100 received=50 last-sent=10 last-received=20
+        +2.002 tcp app reset 41001 5432
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.001 tcp: listener 10.0.0.1:80 closed by the end of its process
+        "#]],
+    );
+}
+
+#[test]
+fn cut_goes_before_refused() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app closed 80
+        +1.5 tcp app refused 80 5001
+        +2 exit main 0
+        +2.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
+        ",
+        ),
+        expect![[r#"
+            cut-connections: Stopped/Clean/Cut
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
+              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time; for the 1 refused: go on accepting after the stop signal until clients stop coming
+        "#]],
+    );
+}
+
+#[test]
+fn the_exit_speaks_before_the_traffic() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        +11.0015 tcp app closed 80 0 by-exit
+        +11.002 tcp app cut 80 5002 sent=0 received=50 last-sent=0 last-received=20
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Cut
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its end cut 1 connection, with a request that got no answer
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
+    );
+}
+
+#[test]
+fn a_socket_handed_over_is_not_quiet() {
+    let end = "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 foreign
+        +2.003 tcp app cut 80 5002 foreign
+        ";
+    check(
+        &container(end),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its sockets were not observed
+    "#]],
+    );
+    // What its own sockets show is worse, and known.
+    check(
+        &container(&format!(
+            "{end}+2.001 tcp app closed 81 0 by-exit\n+2.004 tcp app reset 81 5003\n"
+        )),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+        "#]],
+    );
+    // One that ended with a worker before the stop says nothing of it.
+    check(
+        &container(
+            "
+        +1 tcp app cut 80 5001 foreign
+        +5 TERM runc -> main handler
+        +5.001 enter main TERM
+        +6 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn the_accept_queue_at_the_close_is_told_apart() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app accepted 80 5001
+        +1.6 tcp app accepted 80 5002
+        +2 tcp app closed 80
+        +2 tcp app queued 80 5001
+        +2 tcp app reset 80 5001
+        +2.01 tcp app reset 80 5002
+        +2.02 tcp app refused-late 80 5003
+        +2.05 exit main 0
+        ",
+        ),
+        expect![[r#"
+            reset-connections: Stopped/Clean/Reset
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 3 connections were reset, 1 of them in its accept queue when the listener closed
+              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.500 tcp: 2 connections accepted after the stop signal
+              +2.000 tcp: listener 10.0.0.1:80 closed by close
+              +2.000 tcp: 3 connections reset, 1 in the accept queue when the listener closed
+              +2.050 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_that_gave_up_in_the_queue_was_not_reset() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 tcp app accepted 80 5001
+        +1.9 tcp app queued 80 5001 errno=104
+        +2 tcp app closed 80
+        +2.05 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later
+        "#]],
+    );
+}
+
+const KUBELET: &str = "
+    +0 mkdir kubelet.service
+    ";
+
+#[test]
+fn the_kubelets_probes_are_no_clients() {
+    check_evidence(
+        &container(&format!(
+            "{KUBELET}
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp kubelet.service connected 80 6001 kubelet
+        +1.1 tcp app accepted 80 6001
+        +1.2 tcp app closed 80
+        +1.3 tcp app refused 80 6002
+        +1.3 tcp kubelet.service connect-reset 80 6002 kubelet
+        +1.3 tcp kubelet.service connect-failed 80 6002 kubelet errno=111
+        +2 exit main 0
+        +2.001 tcp app cut 80 6001 sent=0 received=50 last-sent=0 last-received=20
+        "
+        )),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.200 tcp: listener 10.0.0.1:80 closed by close
+              +1.300 tcp: 1 connection of the kubelet's own refused: not a client's
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.001 tcp: 1 connection of the kubelet's own reset or cut: not a client's
+        "#]],
+    );
+}
+
+#[test]
+fn a_port_that_the_kubelet_had_long_before_is_a_clients() {
+    check(
+        &container(
+            "
+        +1 tcp other connected 80 5001 kubelet
+        +90 TERM runc -> main handler
+        +90.001 enter main TERM
+        +90.1 tcp app closed 80
+        +90.2 tcp app refused 80 5001
+        +91 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed
+              fix: 1 connection was refused in the 0.1 s after the listener closed: a preStop sleep of 1 s would have avoided them
+        "#]],
+    );
+}
+
+#[test]
+fn what_icmp_rejects_was_not_refused_by_it() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp other connect-failed 80 5002 errno=113
+        +1.6 tcp other connect-failed 80 5003 errno=110
+        +1.7 tcp other connect-failed 81 5004 errno=113
+        +1.8 tcp other connect-failed 80 5005 errno=113 server=10.9.9.9
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            proxy-rejected: Stopped/Clean/ProxyRejected
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was rejected on the way to it
+              fix: look for the network policy, proxy rule or missing route that rejected them before it was gone
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: 1 connection accepted after the stop signal
+              +1.200 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 1 connection rejected on the way, by ICMP and not by itself
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp other connect-reset 80 5002
+        +1.5 tcp other connect-failed 80 5002 errno=111
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            refused-connections: Stopped/Clean/Refused
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (known from clients on this machine only)
+              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.100 tcp: 1 connection accepted after the stop signal
+              +1.200 tcp: listener 10.0.0.1:80 closed by close
+              +1.500 tcp: 1 connection refused, known from clients on this machine only: no reset of its own was seen
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+/// Its connections are more than are told apart.
+#[test]
+fn the_first_of_many_accepted_has_its_time() {
+    let accepted: String = (10..40)
+        .map(|i| format!("+1.{i} tcp app accepted 80 {}\n", 5_000 + i))
+        .collect();
+    let script = container(&format!(
+        "+1 TERM runc -> main handler\n+1.001 enter main TERM\n{accepted}+1.5 tcp app closed 80\n+2 exit main 0\n"
+    ));
+    let mut correlator = Correlator::new(Limits {
+        connections: 4,
+        ..Limits::default()
+    });
+    let mut out = Vec::new();
+    for (at, input) in script::parse(&script).inputs {
+        out.extend(correlator.handle(at, input));
+    }
+    out.extend(correlator.handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick));
+    expect![[r#"
+        clean: Stopped/Clean/Quiet
+          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+          +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+          +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+          +1.100 tcp: 30 connections accepted after the stop signal
+          +1.500 tcp: listener 10.0.0.1:80 closed by close
+          +2.000 sched_process_exit: PID 1 `app` exited with code 0
+    "#]].assert_eq(&script::show(&out, true));
+}
+
+/// The probes of record versions up to 3 recorded no sockets after a signal with these results.
+#[test]
+fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
+    for result in ["overflow", "info-lost"] {
+        check(
+            &container(&format!("+1 RTMIN+3 runc -> main handler {result}\n+2 exit main 0")),
+            expect![[r#"
+                clean-exit: Stopped/Clean/Unknown
+                  SIGRTMIN+3 reached PID 1 `app`, and it exited with code 0, 1.0 s later; its sockets were not observed
+            "#]],
+        );
+    }
+}
+
+/// Whether the kernel recorded them, its record says: by whose signal and what became of it does not matter then.
+#[test]
+fn sockets_are_quiet_only_where_the_record_says_that_they_were_recorded() {
+    let traffic = |script: &str| {
+        let out = script::run(&container(script));
+        let terminated = |output: &Output| match output {
+            Output::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        };
+        out.iter().find_map(terminated).expect("a termination")
+    };
+    use crate::verdict::TrafficAxis::{Quiet, Unknown};
+    for (script, expected) in [
+        ("+1 TERM runc -> main handler armed\n+2 exit main 0 armed", Quiet),
+        ("+1 TERM runc -> main handler already-armed\n+2 exit main 0 armed", Quiet),
+        ("+1 TERM runc -> main handler unarmed\n+2 exit main 0 armed", Unknown),
+        ("+1 RTMIN+3 runc -> main handler info-lost armed\n+2 exit main 0 armed", Quiet),
+        (
+            "+1 RTMIN+3 runc -> main handler overflow unarmed\n+2 exit main 0 armed",
+            Unknown,
+        ),
+        // Nobody asked: the exit itself armed, or the map was full.
+        ("+2 exit main 3 armed", Quiet),
+        ("+2 exit main 3 unarmed", Unknown),
+        ("+2 exit main 3", Quiet),
+        ("+1 KILL runc -> main unarmed\n+1.01 exit main KILL unarmed", Unknown),
+        ("+1 KILL runc -> main armed\n+1.01 exit main KILL armed", Quiet),
+    ] {
+        assert_eq!(traffic(script), expected, "{script}");
+    }
+}
+
+/// A cgroup that is armed already is armed at each event, too: that is no reason to keep it so.
+#[test]
+fn what_goes_on_in_a_healthy_container_does_not_keep_its_sockets_watched() {
+    let chatter: String = (2..70)
+        .map(|at| format!("+{at} HUP worker -> worker handler already-armed\n"))
+        .collect();
+    let script = format!(
+        "
+        proc check in=app pid=101 ns=2 start=+0.5 parent=shim comm=check
+        proc worker in=app pid=102 ns=3 start=+0.5 parent=main comm=worker
+        +1 exit check 1 armed
+        {chatter}
+        +70 tick"
+    );
+    let out = script::run(&container(&script));
+    assert!(out.iter().any(|output| matches!(output, Output::Forget(_))), "{out:?}");
+}

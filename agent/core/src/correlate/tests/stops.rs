@@ -1,0 +1,569 @@
+//! What a stop signal came to: one rule or one pair of rules each.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container, script, unit};
+use crate::correlate::{Correlator, Limits};
+use crate::termination::Output;
+
+#[test]
+fn exit_0_after_a_handled_stop_is_clean() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +1.500 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn exit_143_after_a_handled_stop_is_clean() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.5 exit main 143
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn exit_143_without_a_handler_is_a_nonzero_exit() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored default
+        +1.5 exit main 143
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, and it exited with code 143, 0.5 s later
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn exit_143_without_a_stop_is_a_crash() {
+    check(
+        &container(
+            "
+        +1.5 exit main 143
+        ",
+        ),
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` ended by itself with code 143
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn ended_by_15_is_not_exit_143() {
+    check(
+        &unit(
+            "
+        +1 TERM systemd -> main default
+        +1.001 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              SIGTERM itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
+              fix: install a handler that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+#[test]
+fn reraised_after_the_handler_is_clean() {
+    check(
+        &unit(
+            "
+        +1 TERM systemd -> main handler
+        +1.001 enter main TERM
+        +1.2 TERM main -> main default thread
+        +1.201 exit main TERM
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it then ended itself by the same signal 0.2 s later
+        "#]],
+    );
+}
+
+#[test]
+fn a_signalfd_reader_that_ends_with_0_is_clean() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default
+        +1.2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 0, 0.2 s later
+        "#]],
+    );
+}
+
+#[test]
+fn a_sigwait_reader_that_ends_with_143_is_clean() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default
+        +1.2 exit main 143
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 143 (128 + SIGTERM), 0.2 s later, as many runtimes do after a shutdown
+        "#]],
+    );
+}
+
+#[test]
+fn masked_and_never_read() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which had it masked and never read it; the runtime sent SIGKILL 10.0 s later
+              fix: unmask the signal (a mask is inherited over fork and exec), or thaw the process before stopping it
+        "#]],
+    );
+}
+
+#[test]
+fn frozen_is_not_masked() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main frozen handler
+        +11 KILL runc -> main frozen
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which was frozen, so it never read it; the runtime sent SIGKILL 10.0 s later
+              fix: thaw the cgroup before stopping it
+        "#]],
+    );
+}
+
+#[test]
+fn stopped_is_not_masked() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main stopped handler
+        +11 KILL runc -> main stopped
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which was stopped (SIGSTOP), so it never read it; the runtime sent SIGKILL 10.0 s later
+              fix: continue the process (SIGCONT) before stopping it
+        "#]],
+    );
+}
+
+#[test]
+fn a_handler_that_is_never_entered() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has a handler but never came to enter it; the runtime sent SIGKILL 10.0 s later
+              fix: look for what kept it from running: a disk or network mount that hangs, or no CPU time
+        "#]],
+    );
+}
+
+#[test]
+fn a_handler_entered_late_is_killed_after_grace() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main frozen handler
+        +8 enter main TERM
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGTERM reached PID 1 `app`, its handler was entered 7.0 s later, but it was not done: the runtime sent SIGKILL 10.0 s later
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
+    );
+}
+
+#[test]
+fn pid_1_without_a_handler() {
+    check_evidence(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=sh
+        +0.001 exec main
+        +1 TERM runc -> main ignored default
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        expect![[r#"
+            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`
+              +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
+        "#]],
+    );
+}
+
+#[test]
+fn pid_1_with_sig_ign() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored ignore
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
+    );
+}
+
+#[test]
+fn ignored_and_the_kernel_does_not_say_why() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+        "#]],
+    );
+}
+
+#[test]
+fn a_unit_that_ignores_it() {
+    check(
+        &unit(
+            "
+        +1 TERM systemd -> main ignored ignore
+        +91 KILL systemd -> main
+        +91.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 90 s later
+              fix: handle SIGTERM in `web` (pid 200), `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 90 s of waiting
+        "#]],
+    );
+}
+
+#[test]
+fn ignored_but_it_ended_with_0() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored default
+        +3 exit main 0
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; it exited with code 0, 2.0 s later for another reason
+        "#]],
+    );
+}
+
+#[test]
+fn the_early_warning_comes_once_per_stop() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main ignored default
+        +2 TERM runc -> main ignored default
+        +3 INT runc -> main ignored default
+        ",
+        ),
+        expect![[r#"
+            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+        "#]],
+    );
+}
+
+#[test]
+fn killed_after_grace() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
+    );
+}
+
+#[test]
+fn a_custom_stop_signal() {
+    check(
+        &container(
+            "
+        +1 RTMIN+3 runc -> main handler
+        +1.001 enter main RTMIN+3
+        +11 KILL runc -> main cgroup.kill
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGRTMIN+3 reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL by cgroup.kill 10.0 s later
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+        "#]],
+    );
+}
+
+#[test]
+fn a_reload_is_no_stop() {
+    check(
+        &unit(
+            "
+        +1 HUP systemd -> main handler
+        +1.001 enter main HUP
+        +60 TERM systemd -> main handler
+        +60.001 enter main TERM
+        +61 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn a_stop_signal_of_hup_alone_is_one() {
+    check(
+        &container(
+            "
+        +1 HUP runc -> main handler
+        +1.001 enter main HUP
+        +2 exit main 0
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              SIGHUP reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+        "#]],
+    );
+}
+
+#[test]
+fn an_old_reload_did_not_end_it() {
+    check(
+        &unit(
+            "
+        +1 HUP systemd -> main handler
+        +1.001 enter main HUP
+        +2000 exit main 1
+        ",
+        ),
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              `web` (pid 200) ended by itself with code 1
+              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+        "#]],
+    );
+}
+
+#[test]
+fn a_second_stop_is_counted_not_judged() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +3 TERM runc -> main handler
+        +4 INT runc -> main handler
+        +11 KILL runc -> main
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later
+              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
+              +1.000 signal_generate: 2 more stop signals after it
+              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+        "#]],
+    );
+}
+
+/// When, in seconds, the sockets of what were let go.
+fn let_go(script: &str) -> Vec<(u64, u64)> {
+    let mut correlator = Correlator::new(Limits::default());
+    let mut gone = Vec::new();
+    for (at, input) in script::parse(script).inputs {
+        for output in correlator.handle(at, input) {
+            if let Output::Forget(cgroup) = output {
+                gone.push((at.since(script::ZERO).as_secs(), cgroup.id));
+            }
+        }
+    }
+    gone
+}
+
+const APP: u64 = 103;
+
+#[test]
+fn what_came_to_nothing_lets_the_sockets_go_after_a_minute() {
+    let probe = "proc probe in=app pid=300 ns=9 start=+5 parent=shim comm=probe
+        +5.001 exec probe
+        ";
+    let killed = "+10 KILL runc -> probe
+        +10.001 exit probe KILL
+        ";
+    let ticks = "+69 tick
+        +70 tick
+        +71 tick
+        +200 tick
+        ";
+    // A health check that was killed, and one that only failed.
+    assert_eq!(let_go(&container(&format!("{probe}{killed}{ticks}"))), [(70, APP)]);
+    assert_eq!(let_go(&container(&format!("{probe}+10 exit probe 1\n{ticks}"))), [(70, APP)]);
+    // The last one counts.
+    let again = "+40 KILL runc -> probe\n+69 tick\n+99 tick\n+100 tick\n";
+    assert_eq!(let_go(&container(&format!("{probe}{killed}{again}"))), [(100, APP)]);
+    // A worker of a unit, whose signals are kept for the case that it is the main process.
+    let worker = "proc worker in=web.service pid=300 start=+5 parent=main comm=worker
+        +10 KILL bash -> worker
+        +10.001 exit worker KILL
+        ";
+    assert_eq!(let_go(&unit(&format!("{worker}{ticks}"))), [(70, APP)]);
+    // What goes on inside arms nothing.
+    let inside = "proc child in=app pid=300 ns=9 start=+5 parent=main comm=child
+        +10 KILL main -> child
+        +10.001 exit child KILL
+        ";
+    assert_eq!(let_go(&container(&format!("{inside}{ticks}"))), []);
+}
+
+#[test]
+fn a_stop_under_way_keeps_the_sockets_watched() {
+    let probe = "proc probe in=app pid=300 ns=9 start=+5 parent=shim comm=probe
+        +5.001 exec probe
+        ";
+    let end = "+12 KILL runc -> probe
+        +12.001 exit probe KILL
+        +71 tick
+        +73 tick
+        +900 tick
+        +1000 exit main 0
+        +1001 tick
+        +1003 tick
+        ";
+    for stop in [
+        "TERM runc -> main handler",
+        "TERM runc -> main ignored default",
+        "TERM bash -> main handler",
+        "KILL runc -> main",
+    ] {
+        assert_eq!(
+            let_go(&container(&format!("{probe}+10 {stop}\n{end}"))),
+            [(1003, APP)],
+            "{stop}"
+        );
+    }
+    // Asked only after it was let go, it is watched anew.
+    let late =
+        "+10 KILL runc -> probe\n+10.001 exit probe KILL\n+71 tick\n+100 TERM runc -> main handler\n+200 tick\n+900 tick\n";
+    assert_eq!(let_go(&container(&format!("{probe}{late}"))), [(71, APP)]);
+}
+
+/// Node.js as PID 1: its own handler re-raises, and the kernel discards the second signal when it is read. That it did is evidence,
+/// and no handler's entry.
+#[test]
+fn a_signal_that_the_kernel_discards_when_it_is_read_is_no_handlers_entry() {
+    let script = |discarded: &str| {
+        container(&format!(
+            "
+            +1 TERM runc -> main default
+            {discarded}
+            +11 KILL runc -> main
+            +11.01 exit main KILL
+            "
+        ))
+    };
+    let without = script::show(&script::run(&script("")), true);
+    let with = script::show(&script::run(&script("+1.001 discard main TERM")), true);
+    assert_eq!(with, without);
+    let entered = script::show(&script::run(&script("+1.001 enter main TERM")), true);
+    assert_ne!(entered, without);
+}

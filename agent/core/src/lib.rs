@@ -1,0 +1,20 @@
+//! The pure core of Epitaph: facts in, reports and commands out. No clock, no file, no network, no thread: the same inputs give
+//! the same verdicts on any machine. See ARCHITECTURE.md.
+
+#![warn(unused_crate_dependencies)]
+
+pub mod attribute;
+pub mod correlate;
+pub mod decode;
+pub mod duration;
+pub mod event;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
+pub mod kubernetes;
+pub mod neighbours;
+pub mod observe;
+pub mod pod;
+pub mod render;
+pub mod termination;
+pub mod text;
+pub mod verdict;

@@ -1,0 +1,409 @@
+//! Terminations and early warnings as JSON objects, one per line; `docs/json.md` is the schema, and its examples come from here.
+//!
+//! Times are RFC 3339 in UTC with nanoseconds, each beside the same moment as `*_boot_ns`, `CLOCK_BOOTTIME` nanoseconds, which
+//! no clock step touches. Text that a process chose is escaped as in [`crate::event::Comm`].
+
+mod objects;
+mod pods;
+
+use std::time::Duration;
+
+use opentelemetry::trace::TraceId;
+use serde::Serialize;
+
+use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
+use crate::event::{
+    Boot, CgroupMode, Disposition, ExitStatus, Kind, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
+};
+use crate::render::id;
+use crate::render::text::escape;
+use crate::termination::{
+    Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, StopSignalIgnored, Termination,
+    Traffic,
+};
+use crate::verdict::{Advice, Evidence, Verdict};
+
+use objects::*;
+pub use objects::{ChildOomObject, EarlyObject, LostObject, ObservingObject, ProbeObject, TerminationObject};
+pub use pods::{PodTerminationObject, pod_termination};
+
+/// One object as its line, newline included.
+pub fn line(object: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(object).expect("no map has keys that are not text");
+    line.push('\n');
+    line
+}
+
+/// A death that has a trace of its own.
+pub fn termination(t: &Termination, observation: &Observation) -> TerminationObject {
+    in_trace(t, observation.wall_offset, id::of(t))
+}
+
+fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationObject {
+    let v = &t.verdict;
+    TerminationObject {
+        r#type: "termination",
+        time: time(clock, t.end),
+        end: time(clock, t.end),
+        end_boot_ns: t.end,
+        begin: time(clock, t.begin),
+        begin_boot_ns: t.begin,
+        subject: subject(&t.subject),
+        cgroup: t.cgroup_path.as_deref().map(escape),
+        cgroup_id: t.key.cgroup.id,
+        boot_id: t.key.boot_id.clone(),
+        trace_id: trace.to_string(),
+        kubernetes: t.kubernetes.as_ref().map(|context| pods::context(context, clock)),
+        verdict: v.headline,
+        cause: v.cause,
+        exit: v.exit,
+        traffic: v.traffic,
+        unclean: v.unclean,
+        severity: v.severity,
+        sentence: escape(&v.sentence),
+        remedy: v.remedy.as_deref().map(escape),
+        main: t.main.as_ref().map(|m| main(m, clock)),
+        stop: t.stop.as_ref().map(|s| stop(s, clock)),
+        kill: t.kill.as_ref().map(|k| kill(k, clock)),
+        status: t.exit.as_ref().map(|e| status(e, clock)),
+        oom: t.oom.iter().map(|o| oom(o, clock)).collect(),
+        other_exits: t.other_exits,
+        connections: connections(&t.traffic, clock),
+        gaps: gaps(&t.gaps),
+        advice: advice(v),
+        evidence: evidence(v, t.begin, clock),
+    }
+}
+
+pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
+    let clock = observation.wall_offset;
+    EarlyObject {
+        r#type: "stop-signal-ignored",
+        time: time(clock, e.at),
+        boot_ns: e.at,
+        subject: subject(&e.subject),
+        cgroup_id: e.key.cgroup.id,
+        trace_id: id::of_early(e).to_string(),
+        kubernetes: e.kubernetes.as_ref().map(|context| pods::context(context, clock)),
+        signal: e.signal.to_string(),
+        sender: actor(&e.sender),
+        disposition: disposition(e.disposition),
+        main: e.main.as_ref().map(|m| main(m, clock)),
+        grace_left_ms: e.grace_left.map(millis),
+        sentence: escape(&e.sentence),
+    }
+}
+
+/// Records that the probes could not hand over since the last such line of this kind.
+pub fn lost(kind: Kind, count: u64) -> LostObject {
+    LostObject {
+        r#type: "lost",
+        kind: kind.name(),
+        count,
+    }
+}
+
+pub fn child_oom(of: &Subject, kill: &OomKill, observation: &Observation) -> ChildOomObject {
+    let clock = observation.wall_offset;
+    ChildOomObject {
+        r#type: "child-oom-killed",
+        time: time(clock, kill.at),
+        boot_ns: kill.at,
+        subject: subject(of),
+        pid: kill.tgid.0,
+        comm: kill.comm.to_string(),
+    }
+}
+
+/// The first line of a stream: every probe is attached, and what happens from now on is seen.
+pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> ObservingObject {
+    ObservingObject {
+        r#type: "observing",
+        since: time(observation.wall_offset, observation.since),
+        since_boot_ns: observation.since,
+        boot_id: observation.boot_id.clone(),
+        host: escape(&observation.host),
+        kernel: escape(&observation.kernel),
+        cgroups: match observation.cgroups {
+            CgroupMode::V2 => "v2",
+            CgroupMode::Hybrid => "hybrid",
+            CgroupMode::V1(_) => "v1",
+        },
+        probes: probes_object(probes),
+    }
+}
+
+/// Also the body of `/readyz`.
+pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
+    let one = |(name, state): &(String, ProbeState)| {
+        let (state, by, reason) = match state {
+            ProbeState::Active => ("active", None, None),
+            ProbeState::Substituted { by } => ("substituted", Some(escape(by)), None),
+            ProbeState::Unsupported(reason) => ("unsupported", None, Some(escape(reason))),
+            ProbeState::Failed(reason) => ("failed", None, Some(escape(reason))),
+        };
+        ProbeObject {
+            name: name.clone(),
+            state,
+            by,
+            reason,
+        }
+    };
+    probes.iter().map(one).collect()
+}
+
+/// RFC 3339, UTC, nanoseconds.
+fn time(clock: WallOffset, at: Boot) -> String {
+    clock.wall(at).rfc3339()
+}
+
+/// Milliseconds to the microsecond: all that a reader can use, and no float noise after it.
+fn millis(d: Duration) -> f64 {
+    d.as_micros() as f64 / 1000.0
+}
+
+/// Negative where evidence is earlier than what the termination counts from.
+pub(super) fn after_ms(at: Boot, begin: Boot) -> f64 {
+    if at < begin {
+        -millis(begin.since(at))
+    } else {
+        millis(at.since(begin))
+    }
+}
+
+fn subject(subject: &Subject) -> SubjectObject {
+    match subject {
+        Subject::Container { id, runtime, pod } => SubjectObject::Container {
+            id: escape(&id.0),
+            runtime: runtime_name(*runtime),
+            pod_uid: pod.as_ref().map(|p| escape(&p.0)),
+        },
+        Subject::Unit { name } => SubjectObject::Unit { name: escape(name) },
+    }
+}
+
+/// Also a metric's label.
+pub fn runtime_name(runtime: Runtime) -> &'static str {
+    match runtime {
+        Runtime::Containerd => "containerd",
+        Runtime::CriO => "cri-o",
+        Runtime::Docker => "docker",
+        Runtime::Podman => "podman",
+        Runtime::Unnamed => "unnamed",
+    }
+}
+
+fn place(place: &Attribution) -> PlaceObject {
+    let other = |kind, reason| PlaceObject::Other { kind, reason };
+    match place {
+        Attribution::Subject(s, _) => PlaceObject::Subject(subject(s)),
+        Attribution::Host => other("host", None),
+        Attribution::Unknown(why) => other(
+            "unknown",
+            Some(match why {
+                UnknownCgroup::NeverSeen => "never-seen",
+                UnknownCgroup::NoId => "no-id",
+                UnknownCgroup::PathUnreadable => "path-unreadable",
+                UnknownCgroup::ProcessGone => "process-gone",
+            }),
+        ),
+    }
+}
+
+fn actor(a: &Actor) -> ActorObject {
+    ActorObject {
+        pid: a.tgid.0,
+        comm: a.comm.to_string(),
+        parent_pid: a.parent.0,
+        parent_comm: a.parent_comm.to_string(),
+        role: match a.role {
+            Role::Runtime => "runtime",
+            Role::Itself => "itself",
+            Role::Inside => "inside",
+            Role::Other => "other",
+            Role::Kernel => "kernel",
+        },
+        place: place(&a.place),
+        pod: a.pod.as_deref().map(|of| ActorPodObject {
+            namespace: escape(&of.pod.namespace),
+            name: escape(&of.pod.name),
+            container: escape(&of.container),
+        }),
+    }
+}
+
+fn main(m: &MainProcess, clock: WallOffset) -> MainObject {
+    MainObject {
+        pid: m.tgid.0,
+        ns_pid: m.ns_pid,
+        is_ns_init: m.is_ns_init,
+        comm: m.comm.to_string(),
+        start: time(clock, m.start),
+        start_boot_ns: m.start,
+    }
+}
+
+fn stop(s: &Stop, clock: WallOffset) -> StopObject {
+    StopObject {
+        time: time(clock, s.at),
+        boot_ns: s.at,
+        signal: s.signal.to_string(),
+        sender: actor(&s.sender),
+        result: match s.result {
+            SignalResult::Delivered => "delivered",
+            SignalResult::Ignored => "ignored",
+            SignalResult::AlreadyPending => "already-pending",
+            SignalResult::OverflowFail => "overflow-fail",
+            SignalResult::LoseInfo => "lose-info",
+        },
+        disposition: disposition(s.disposition),
+        state: state(s.state),
+        handler_entered: s.handler_entered.map(|at| time(clock, at)),
+        handler_entered_boot_ns: s.handler_entered,
+        repeated: s.repeated,
+    }
+}
+
+fn disposition(d: Disposition) -> &'static str {
+    match d {
+        Disposition::Unknown => "unknown",
+        Disposition::Default => "default",
+        Disposition::Ignore => "ignore",
+        Disposition::Handler => "handler",
+    }
+}
+
+fn state(state: TargetState) -> Vec<&'static str> {
+    let TargetState {
+        blocked,
+        stopped,
+        frozen,
+        exiting,
+        traced,
+        // Evidence that no verdict rests on yet.
+        sigwait: _,
+    } = state;
+    [
+        (blocked, "blocked"),
+        (stopped, "stopped"),
+        (frozen, "frozen"),
+        (exiting, "exiting"),
+        (traced, "traced"),
+    ]
+    .into_iter()
+    .filter_map(|(is, name)| is.then_some(name))
+    .collect()
+}
+
+fn kill(k: &Kill, clock: WallOffset) -> KillObject {
+    KillObject {
+        time: time(clock, k.at),
+        boot_ns: k.at,
+        sender: actor(&k.sender),
+        cgroup_kill: k.cgroup_kill,
+    }
+}
+
+fn status(exit: &MainExit, clock: WallOffset) -> StatusObject {
+    let (code, signal, core_dumped) = code_or_signal(exit.status);
+    StatusObject {
+        time: time(clock, exit.at),
+        boot_ns: exit.at,
+        code,
+        signal: signal.map(|s| s.to_string()),
+        core_dumped,
+    }
+}
+
+fn code_or_signal(status: ExitStatus) -> (Option<u8>, Option<Signal>, bool) {
+    match status {
+        ExitStatus::Exited(code) => (Some(code), None, false),
+        ExitStatus::Signaled { signal, core_dumped } => (None, Some(signal), core_dumped),
+    }
+}
+
+fn oom(o: &OomKill, clock: WallOffset) -> OomObject {
+    OomObject {
+        time: time(clock, o.at),
+        boot_ns: o.at,
+        pid: o.tgid.0,
+        comm: o.comm.to_string(),
+        is_main: o.is_main,
+    }
+}
+
+fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
+    let moment = |c: Count, at: Boot| (c.count > 0).then(|| time(clock, at));
+    ConnectionsObject {
+        observed: t.observed,
+        since: (t.since != Boot(0)).then(|| time(clock, t.since)),
+        accepted: t.accepted.count,
+        accepted_first: moment(t.accepted, t.accepted.first),
+        accepted_last: moment(t.accepted, t.accepted.last),
+        refused: t.refused.count,
+        refused_first: moment(t.refused, t.refused.first),
+        refused_last: moment(t.refused, t.refused.last),
+        refused_known_by: match t.refused_source {
+            RefusedSource::ServerReset => Some("server-reset"),
+            RefusedSource::ClientError => Some("client-error"),
+            RefusedSource::None => None,
+        },
+        reset: t.reset.count,
+        reset_queued: t.reset_queued,
+        cut: t.cut.count,
+        cut_unanswered: t.cut_unanswered,
+        idle_closed: t.idle_closed.count,
+        rejected: t.rejected.count,
+        kubelet: t.kubelet.known.then_some(KubeletObject {
+            accepted: t.kubelet.accepted.count,
+            refused: t.kubelet.refused.count,
+            broken: t.kubelet.broken.count,
+        }),
+        listeners_closed: t
+            .listeners
+            .iter()
+            .map(|l| ListenerObject {
+                time: time(clock, l.at),
+                boot_ns: l.at,
+                local: l.local,
+                by_exit: l.by_exit,
+            })
+            .collect(),
+    }
+}
+
+fn advice(v: &Verdict) -> Vec<AdviceObject> {
+    let one = |advice: &Advice| AdviceObject {
+        kind: advice.kind.name(),
+        seconds: advice.seconds,
+        text: escape(&advice.text),
+    };
+    v.advice.iter().map(one).collect()
+}
+
+fn evidence(v: &Verdict, begin: Boot, clock: WallOffset) -> Vec<EvidenceObject> {
+    let one = |e: &Evidence| EvidenceObject {
+        source: e.source.name(),
+        time: time(clock, e.at),
+        boot_ns: e.at,
+        after_begin_ms: after_ms(e.at, begin),
+        text: escape(&e.text),
+    };
+    v.evidence.iter().map(one).collect()
+}
+
+fn gaps(g: &Gaps) -> GapsObject {
+    GapsObject {
+        lost: g
+            .lost
+            .iter()
+            .map(|(kind, count)| ((*kind).to_owned(), (*count).into()))
+            .collect(),
+        over_cap: g.over_cap,
+        late_start: g.late_start,
+        inactive_probes: g.inactive_probes.iter().map(|p| escape(p)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

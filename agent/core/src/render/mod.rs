@@ -1,0 +1,5 @@
+//! What of rendering is pure: ids, JSON, text.
+
+pub mod id;
+pub mod json;
+pub mod text;

@@ -1,0 +1,391 @@
+//! Terminations as a person reads them in a terminal.
+//!
+//! *Invariant*: whatever processes named themselves, nothing leaves here that a terminal would obey but our own colours, and
+//! those only with [`Style::Color`].
+
+use std::fmt::Write as _;
+
+use crate::attribute::Subject;
+use crate::event::{Boot, Observation, ProbeState};
+use crate::kubernetes::{PodContext, PodTermination, Reported};
+use crate::pod::PodIdentity;
+use crate::render::json::after_ms;
+use crate::termination::{Gaps, OomKill, StopSignalIgnored, Termination};
+use crate::verdict::{Severity, Verdict};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    #[default]
+    Plain,
+    /// SGR sequences. The caller decides by terminal, flag and `NO_COLOR`.
+    Color,
+}
+
+/// Headline, sentence, remedy, evidence, gaps: some lines, each ended by a newline.
+pub fn termination(t: &Termination, observation: &Observation, style: Style) -> String {
+    let v = &t.verdict;
+    let paint = Paint(style);
+    let mut out = format!(
+        "{} {}  {}\n",
+        paint.dim(&clock(observation, t.end)),
+        paint.bold(&name(&t.subject, t.kubernetes.as_deref())),
+        headline(v, &paint),
+    );
+    words(v, t.begin, &paint, &mut out);
+    if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
+        let _ = writeln!(out, "    {}", paint.severity(Severity::Warning, &gaps));
+    }
+    out
+}
+
+/// A pod and, in a line each, its containers.
+pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Style) -> String {
+    let paint = Paint(style);
+    let workload = match p.pod.workload.kind.as_str() {
+        "Pod" => String::new(),
+        kind => format!(" ({} {})", escape(kind), escape(&p.pod.workload.name)),
+    };
+    let mut out = format!(
+        "{} {}{workload}  {}\n",
+        paint.dim(&clock(observation, p.end)),
+        paint.bold(&pod_name(&p.pod)),
+        headline(&p.verdict, &paint),
+    );
+    words(&p.verdict, p.begin, &paint, &mut out);
+    for t in &p.containers {
+        let _ = writeln!(
+            out,
+            "    {}  {}",
+            paint.bold(&in_pod(&t.subject, t.kubernetes.as_deref())),
+            headline(&t.verdict, &paint)
+        );
+        if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
+            let _ = writeln!(out, "      {}", paint.severity(Severity::Warning, &gaps));
+        }
+    }
+    for (name, end) in &p.unseen {
+        let _ = writeln!(
+            out,
+            "    {}  no probe saw its end; the API {}",
+            paint.bold(&format!("container {}", escape(name))),
+            said(end.as_ref())
+        );
+    }
+    out
+}
+
+/// One line.
+pub fn early(e: &StopSignalIgnored, observation: &Observation, style: Style) -> String {
+    let paint = Paint(style);
+    format!(
+        "{} {}  {}\n  {}\n",
+        paint.dim(&clock(observation, e.at)),
+        paint.bold(&name(&e.subject, e.kubernetes.as_deref())),
+        paint.severity(Severity::Warning, "stop signal ignored"),
+        escape(&e.sentence)
+    )
+}
+
+pub fn child_oom(subject: &Subject, oom: &OomKill, observation: &Observation, style: Style) -> String {
+    let paint = Paint(style);
+    format!(
+        "{} {}  {}\n  the OOM killer took pid {} `{}`, not the main process; the rest goes on\n",
+        paint.dim(&clock(observation, oom.at)),
+        paint.bold(&escape(&subject.to_string())),
+        paint.severity(Severity::Warning, "child OOM-killed"),
+        oom.tgid,
+        oom.comm
+    )
+}
+
+/// What is observed from now on, and which probes are missing.
+pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], style: Style) -> String {
+    let paint = Paint(style);
+    let active = probes.iter().filter(|(_, s)| *s == ProbeState::Active).count();
+    let mut out = format!(
+        "{} observing {} (Linux {}), {active} of {} probes active\n",
+        paint.dim(&clock(observation, observation.since)),
+        escape(&observation.host),
+        escape(&observation.kernel),
+        probes.len()
+    );
+    for (name, state) in probes {
+        let (word, text) = match state {
+            ProbeState::Active => continue,
+            ProbeState::Substituted { by } => ("substituted by", by),
+            ProbeState::Unsupported(reason) => ("unsupported:", reason),
+            ProbeState::Failed(reason) => ("failed:", reason),
+        };
+        let _ = writeln!(out, "  {} {word} {}", escape(name), escape(text));
+    }
+    out
+}
+
+fn headline(v: &Verdict, paint: &Paint) -> String {
+    let mut out = paint.severity(v.severity, v.headline);
+    if v.unclean {
+        let _ = write!(out, "  {}", paint.severity(v.severity, "UNCLEAN"));
+    }
+    out
+}
+
+/// Sentence, remedy, advice, evidence.
+fn words(v: &Verdict, begin: Boot, paint: &Paint, out: &mut String) {
+    let _ = writeln!(out, "  {}", escape(&v.sentence));
+    if let Some(remedy) = &v.remedy {
+        let _ = writeln!(out, "  {} {}", paint.bold("remedy:"), escape(remedy));
+    }
+    for advice in &v.advice {
+        let _ = writeln!(out, "  {} {}", paint.bold("advice:"), escape(&advice.text));
+    }
+    let offsets: Vec<String> = v
+        .evidence
+        .iter()
+        .map(|e| format!("{:+.1} ms", after_ms(e.at, begin)))
+        .collect();
+    let width = offsets.iter().map(String::len).max().unwrap_or(0);
+    for (e, offset) in v.evidence.iter().zip(&offsets) {
+        let _ = writeln!(
+            out,
+            "    {}  {}  {}",
+            paint.dim(&format!("{offset:>width$}")),
+            e.source.name(),
+            escape(&e.text)
+        );
+    }
+}
+
+fn name(subject: &Subject, context: Option<&PodContext>) -> String {
+    match context {
+        Some(known) => format!("{} {}", pod_name(&known.pod), in_pod(subject, context)),
+        None => escape(&subject.to_string()),
+    }
+}
+
+fn pod_name(pod: &PodIdentity) -> String {
+    format!("pod {}/{}", escape(&pod.namespace), escape(&pod.name))
+}
+
+fn in_pod(subject: &Subject, context: Option<&PodContext>) -> String {
+    match context.and_then(|context| context.container.as_deref()) {
+        Some(name) => format!("container {}", escape(name)),
+        None => escape(&subject.to_string()),
+    }
+}
+
+fn said(end: Option<&Reported>) -> String {
+    let Some(Reported { exit_code, reason }) = end else {
+        return "says nothing of it".to_owned();
+    };
+    let reason = reason.as_deref().map(|reason| format!(", {}", escape(reason)));
+    format!("says exit code {exit_code}{}", reason.unwrap_or_default())
+}
+
+/// What may be missing from the evidence, None where nothing is.
+fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
+    let Gaps {
+        lost,
+        over_cap,
+        late_start,
+        inactive_probes,
+    } = gaps;
+    let mut parts = Vec::new();
+    if *late_start {
+        parts.push("it ran before observation began".to_owned());
+    }
+    parts.extend(lost.iter().map(|(kind, n)| format!("{n} {kind} records lost")));
+    if *over_cap > 0 {
+        parts.push(format!("{over_cap} facts over the cap"));
+    }
+    if !inactive_probes.is_empty() {
+        parts.push(format!("not observed: {}", escape(&inactive_probes.join(", "))));
+    }
+    parts.extend(context.and_then(|context| context.incomplete.as_deref()).map(escape));
+    (!parts.is_empty()).then(|| format!("gaps: {}", parts.join("; ")))
+}
+
+/// Text from outside as text that a terminal only shows: controls, line breaks, and the invisible characters that reorder what
+/// is read are written as escapes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let invisible = matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        );
+        if c.is_control() || invisible {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// UTC to the millisecond: one form everywhere, and no time zone database.
+fn clock(observation: &Observation, at: Boot) -> String {
+    observation.wall_offset.wall(at).rfc3339_millis()
+}
+
+struct Paint(Style);
+
+impl Paint {
+    fn sgr(&self, code: &str, text: &str) -> String {
+        match self.0 {
+            Style::Plain => text.to_owned(),
+            Style::Color => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+        }
+    }
+    fn dim(&self, text: &str) -> String {
+        self.sgr("2", text)
+    }
+    fn bold(&self, text: &str) -> String {
+        self.sgr("1", text)
+    }
+    fn severity(&self, severity: Severity, text: &str) -> String {
+        match severity {
+            Severity::Info => self.sgr("32", text),
+            Severity::Warning => self.sgr("33", text),
+            Severity::Critical => self.sgr("31", text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::{self, sample};
+
+    fn check(t: &Termination, expected: Expect) {
+        expected.assert_eq(&termination(t, &sample::observation(), Style::Plain));
+    }
+
+    #[test]
+    fn a_death_with_all_there_is() {
+        check(
+            &sample::ignored(),
+            expect![[r#"
+            2026-01-02T03:05:15.003Z container 3f1c0d4e5a6b  ignored-stop-signal  UNCLEAN
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
+              remedy: install a handler for SIGTERM, or run `sh` under an init
+                    +0.0 ms  signal_generate  SIGTERM to pid 4021 (`sh`), result ignored
+                +10002.0 ms  signal_generate  SIGKILL from pid 812 (`containerd-shim`)
+                +10003.0 ms  sched_process_exit  killed by SIGKILL
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_death_that_is_not_understood_says_what_is_missing() {
+        check(
+            &sample::unknown_unit(),
+            expect![[r#"
+            2026-01-02T03:04:06.500Z unit nginx.service  unknown
+              it ended, and how is not known: it was running before observation began
+                gaps: it ran before observation began; 3 signal_generate records lost; not observed: tcp_send_reset
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_pod_and_its_containers() {
+        let pod = fixtures::pods::pod(1);
+        expect![[r#"
+            2023-11-14T23:37:10.260Z pod shop/cart-7d9f8b6c5-x2x4z (Deployment cart)  ignored-stop-signal  UNCLEAN
+              container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+              remedy: exec the server from the shell, so that it is PID 1
+              advice: 14 connections were refused in the 3.2 s after the listener closed
+                 +2100.0 ms  signal_generate  SIGTERM from containerd-shim: ignored
+                +32100.0 ms  signal_generate  SIGKILL from containerd-shim
+                container app  ignored-stop-signal  UNCLEAN
+                container proxy  clean
+                  gaps: the API was away for 4.0 s
+                container init  no probe saw its end; the API says exit code 0, Completed
+        "#]].assert_eq(&pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain));
+    }
+
+    #[test]
+    fn a_container_whose_pod_goes_on() {
+        let t = fixtures::pods::restarted(1);
+        let early = fixtures::pods::early(&t);
+        let observation = fixtures::terminations::observation();
+        expect![[r#"
+            2023-11-14T23:36:40.000Z pod shop/cart-7d9f8b6c5-x2x4z container app  stop signal ignored
+              container `app`: SIGTERM reached PID 1 `sh`, which has no handler; SIGKILL follows in 30.0 s
+            2023-11-14T23:37:10.002Z pod shop/cart-7d9f8b6c5-x2x4z container app  ignored-stop-signal  UNCLEAN
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
+              remedy: exec the server from the shell, so that it is PID 1
+                    +0.0 ms  signal_generate  SIGTERM from containerd-shim: ignored
+                +30000.0 ms  signal_generate  SIGKILL from containerd-shim
+        "#]]
+        .assert_eq(&(super::early(&early, &observation, Style::Plain) + &termination(&t, &observation, Style::Plain)));
+    }
+
+    #[test]
+    fn warnings_and_the_start() {
+        let observation = sample::observation();
+        let (subject, oom) = sample::child_oom();
+        let text = observing(&observation, &sample::probes(), Style::Plain)
+            + &early(&sample::early(), &observation, Style::Plain)
+            + &child_oom(&subject, &oom, &observation, Style::Plain);
+        expect![[r#"
+            2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1 of 3 probes active
+              tcp_send_reset unsupported: the kernel has no such tracepoint
+              inet_sk_error_report substituted by inet_sock_set_state (the error with which a connection closes)
+            2026-01-02T03:05:05.000Z container 3f1c0d4e5a6b  stop signal ignored
+              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; SIGKILL follows in 10.0 s
+            2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
+              the OOM killer took pid 4055 `worker`, not the main process; the rest goes on
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
+    fn colour_is_the_same_text_with_our_own_sequences() {
+        let t = sample::ignored();
+        let colored = termination(&t, &sample::observation(), Style::Color);
+        assert!(colored.contains("\u{1b}[33mUNCLEAN\u{1b}[0m"), "{colored:?}");
+        assert_eq!(uncolored(&colored), termination(&t, &sample::observation(), Style::Plain));
+    }
+
+    fn uncolored(text: &str) -> String {
+        ["0", "1", "2", "31", "32", "33"]
+            .iter()
+            .fold(text.to_owned(), |t, code| t.replace(&format!("\u{1b}[{code}m"), ""))
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_terminal_obeys_comes_through(text in any::<String>(), tail in "[\u{1b}\u{9b}\r\n\u{7}\u{202e}a]{0,8}") {
+            let text = text + &tail;
+            let observation = sample::observation();
+            let t = sample::hostile(&text);
+            let plain = termination(&t, &observation, Style::Plain);
+            prop_assert!(!plain.contains(|c: char| c.is_control() && c != '\n'), "{:?}", plain);
+            // Line breaks are ours: the same number whatever the names are.
+            let lines = termination(&sample::hostile("x"), &observation, Style::Plain).lines().count();
+            prop_assert_eq!(plain.lines().count(), lines);
+            prop_assert_eq!(uncolored(&termination(&t, &observation, Style::Color)), plain);
+
+            let probes = [(text.clone(), ProbeState::Failed(text.clone()))];
+            let observation = Observation { host: text.clone(), kernel: text.clone(), ..observation };
+            let mut warning = sample::early();
+            warning.subject = t.subject.clone();
+            warning.sentence = text.clone();
+            let pod = fixtures::pods::hostile(&text);
+            let told = pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain);
+            prop_assert!(!told.contains(|c: char| c.is_control() && c != '\n'), "{:?}", told);
+            let lines = pod_termination(&fixtures::pods::hostile("x"), &fixtures::terminations::observation(), Style::Plain).lines().count();
+            prop_assert_eq!(told.lines().count(), lines);
+            let (_, oom) = sample::child_oom();
+            let rest = observing(&observation, &probes, Style::Plain)
+                + &early(&warning, &observation, Style::Plain)
+                + &child_oom(&t.subject, &oom, &observation, Style::Plain);
+            prop_assert!(!rest.contains(|c: char| c.is_control() && c != '\n'), "{:?}", rest);
+            prop_assert_eq!(rest.lines().count(), 6);
+        }
+    }
+}
