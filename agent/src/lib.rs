@@ -2,11 +2,14 @@
 
 #![warn(unused_crate_dependencies)]
 
+mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod doctor;
 pub mod error;
+#[cfg(test)]
+mod mock_api;
 pub mod recording;
 pub mod render;
 pub mod runtime;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 
 /// A moment on `CLOCK_BOOTTIME`, nanoseconds since boot: monotonic, counts suspend, the same for kernel and user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -686,8 +686,8 @@ pub enum Input {
     /// A pod of this node is new, or has changed.
     Pod(std::sync::Arc<PodFact>),
     PodGone(PodGone),
-    PodHint(PodHint),
-    PodHints(PodHints),
+    PodEvent(PodEvent),
+    PodEvents(PodEventsUpdate),
     ApiClock(ApiClock),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
     /// second, and after every exit before it is judged).

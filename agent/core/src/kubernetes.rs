@@ -105,7 +105,7 @@ pub struct PreStopRun {
     /// `FailedPreStopHook`, where such an Event came.
     pub failed: Option<String>,
     /// Why there may be such an Event although none came.
-    pub hintless: Option<String>,
+    pub events_unknown: Option<String>,
 }
 
 /// `state.terminated`, as a hint.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::error::{HasRemedy, Remedy};
 use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;
@@ -112,8 +112,12 @@ enum Stored {
         pod: PodFact,
     },
     PodGone(PodGone),
-    PodHint(PodHint),
-    PodHints(PodHints),
+    /// The older tag is the one that every reader knows.
+    #[serde(rename = "pod_hint", alias = "pod_event")]
+    PodEvent(PodEvent),
+    /// As above.
+    #[serde(rename = "pod_hints", alias = "pod_events")]
+    PodEvents(PodEventsUpdate),
     ApiClock(ApiClock),
     Lost {
         /// [`Kind::name`].
@@ -142,8 +146,8 @@ impl Stored {
                 pod: Arc::unwrap_or_clone(pod),
             },
             Input::PodGone(gone) => Stored::PodGone(gone),
-            Input::PodHint(hint) => Stored::PodHint(hint),
-            Input::PodHints(hints) => Stored::PodHints(hints),
+            Input::PodEvent(event) => Stored::PodEvent(event),
+            Input::PodEvents(events) => Stored::PodEvents(events),
             Input::ApiClock(clock) => Stored::ApiClock(clock),
             Input::Lost { kind, since, count } => Stored::Lost {
                 kind: kind.name().to_owned(),
@@ -166,8 +170,8 @@ impl Stored {
             Stored::Pods { state } => Input::Pods(state),
             Stored::Pod { pod } => Input::Pod(Arc::new(pod)),
             Stored::PodGone(gone) => Input::PodGone(gone),
-            Stored::PodHint(hint) => Input::PodHint(hint),
-            Stored::PodHints(hints) => Input::PodHints(hints),
+            Stored::PodEvent(event) => Input::PodEvent(event),
+            Stored::PodEvents(events) => Input::PodEvents(events),
             Stored::ApiClock(clock) => Input::ApiClock(clock),
             Stored::Lost { kind, since, count } => Input::Lost {
                 kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,

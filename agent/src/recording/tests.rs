@@ -5,7 +5,7 @@ use super::*;
 use crate::attribute::PodUid;
 use crate::error::lines;
 use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
-use crate::pod::HintsState;
+use crate::pod::PodEventsState;
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
@@ -385,16 +385,29 @@ fn an_observation_written_before_v1_was_told_apart_is_read() {
 }
 
 #[test]
-fn what_is_known_of_a_pods_events_is_given_back() {
+fn the_state_of_a_pods_events_is_read_back() {
     let why = "no answer".to_owned();
-    let inputs = [HintsState::Asked, HintsState::Known, HintsState::Unknown { why }].map(|state| {
-        let hints = PodHints {
+    let inputs = [PodEventsState::Asked, PodEventsState::Known, PodEventsState::Unknown { why }].map(|state| {
+        let events = PodEventsUpdate {
             uid: PodUid("uid".into()),
             seen: Boot(1_950),
             state,
         };
-        (Boot(2_000), Input::PodHints(hints))
+        (Boot(2_000), Input::PodEvents(events))
     });
     let (file, _) = record(&inputs);
     assert_eq!(read(&file).0, inputs);
+}
+
+/// The types were renamed after recordings had been written: the tag on disk stays, and the type's own name is read, too.
+#[test]
+fn a_pod_event_is_read_by_both_of_its_tags() {
+    let body = r#""uid":"u","seen":5,"at":null,"container":"app","reason":"Killing","message":"m""#;
+    let read = |tag: &str| serde_json::from_str::<Stored>(&format!(r#"{{"input":"{tag}",{body}}}"#)).unwrap();
+    let event = read("pod_hint");
+    assert_eq!(event, read("pod_event"));
+    assert!(serde_json::to_string(&event).unwrap().starts_with(r#"{"input":"pod_hint""#));
+    let update =
+        |tag: &str| serde_json::from_str::<Stored>(&format!(r#"{{"input":"{tag}","uid":"u","seen":5,"state":"known"}}"#));
+    assert_eq!(update("pod_hints").unwrap(), update("pod_events").unwrap());
 }

@@ -88,7 +88,7 @@ impl From<ProcfsError> for RuntimeError {
 
 impl From<PodsError> for RuntimeError {
     fn from(error: PodsError) -> Self {
-        RuntimeError::new(SysExit::Config, chain(&error))
+        RuntimeError::of(SysExit::Config, &error)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOf
 use crate::neighbours::Peers;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
-use crate::source::pods::{DropReason, Pods};
+use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
@@ -44,7 +44,7 @@ pub struct Live {
     peers: Peers,
     announcing: Announcing,
     /// Already counted on `/metrics`, by reason.
-    pods_dropped: [u64; DropReason::ALL.len()],
+    pods_dropped: [u64; PodsDropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
@@ -96,7 +96,7 @@ impl Live {
             pods,
             peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             announcing: Announcing::Works,
-            pods_dropped: [0; DropReason::ALL.len()],
+            pods_dropped: [0; PodsDropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
@@ -249,8 +249,8 @@ impl Live {
 
     fn count_pods_dropped(&mut self) {
         let Some(pods) = &self.pods else { return };
-        for (reason, counted) in DropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
-            let total = pods.stats.dropped(reason);
+        for (reason, counted) in PodsDropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
+            let total = pods.counters.dropped(reason);
             self.pipeline.sinks().dropped(reason.name(), total - *counted);
             *counted = total;
         }

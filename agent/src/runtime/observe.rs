@@ -93,8 +93,8 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
         return Ok(None);
     };
     let pods = Pods::start(config.kubernetes.node_name.as_deref(), &access).await?;
-    let stats = pods.stats.clone();
-    export.metrics.follow_requests(move || stats.requests().collect());
+    let counters = pods.counters.clone();
+    export.metrics.follow_requests(move || counters.requests().collect());
     Ok(Some(pods))
 }
 

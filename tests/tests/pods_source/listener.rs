@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use epitaph::event::Input;
 use epitaph::pod::{PodFact, PodGone, PodsState};
-use epitaph::source::pods::{Pods, Stats};
+use epitaph::source::pods::{Pods, PodsCounters};
 use tokio::time::{Instant, timeout_at};
 
 /// Longer than any pause between two attempts: what has not come by then does not come, whatever else does.
@@ -32,8 +32,8 @@ impl Listener {
         &self.seen
     }
 
-    pub fn stats(&self) -> Arc<Stats> {
-        self.pods.stats.clone()
+    pub fn counters(&self) -> Arc<PodsCounters> {
+        self.pods.counters.clone()
     }
 
     /// The newest version of the pod that was told last under that name.

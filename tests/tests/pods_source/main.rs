@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::event::Input;
-use epitaph::pod::{ContainerState, HintsState, Phase, PodFact};
-use epitaph::source::pods::{Access, DropReason, Pods};
+use epitaph::pod::{ContainerState, Phase, PodEventsState, PodFact};
+use epitaph::source::pods::{Access, Pods, PodsDropReason};
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -123,7 +123,7 @@ async fn a_pods_life_is_told_as_the_api_has_it() -> anyhow::Result<()> {
     a_name_used_again(&kubectl, &mut listener).await?;
     many_at_once(&kubectl, &mut listener).await?;
     let forbidden: Vec<_> = listener
-        .stats()
+        .counters()
         .requests()
         .filter(|(_, how, n)| *how == "forbidden" && *n > 0)
         .collect();
@@ -266,7 +266,7 @@ async fn deletion(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<
 }
 
 async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()> {
-    let before = listener.stats().dropped(DropReason::BadAnnotation);
+    let before = listener.counters().dropped(PodsDropReason::BadAnnotation);
     apply(kubectl, &pod("shop", "plain", &json!({})))?;
     apply(
         kubectl,
@@ -290,7 +290,7 @@ async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Resu
         options.push((pod.spec.options.ignore, pod.spec.options.expected_exit_codes.clone()));
     }
     assert_eq!(options, [(false, vec![3]), (true, vec![7]), (false, vec![3])]);
-    assert_eq!(listener.stats().dropped(DropReason::BadAnnotation) - before, 1);
+    assert_eq!(listener.counters().dropped(PodsDropReason::BadAnnotation) - before, 1);
 
     // A namespace opts out for all of its pods that have no word of their own.
     namespace(kubectl, "private", json!({"epitaph.dev/ignore": "true"}))?;
@@ -325,27 +325,29 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         apply(kubectl, &event)?;
     }
     set_status(kubectl, "shop", "restarter", exited(137, 0))?;
-    let hint = listener
-        .until("a hint", |input| match input {
-            Input::PodHint(hint) => Some(hint.clone()),
+    let event = listener
+        .until("an event", |input| match input {
+            Input::PodEvent(event) => Some(event.clone()),
             _ => None,
         })
         .await?;
     assert_eq!(
-        (&hint.uid, hint.container.as_deref(), hint.reason.as_str()),
+        (&event.uid, event.container.as_deref(), event.reason.as_str()),
         (&uid, Some("app"), "Killing")
     );
-    assert_eq!(hint.message, "Container app failed liveness probe, will be restarted");
+    assert_eq!(event.message, "Container app failed liveness probe, will be restarted");
     listener
         .until("that these are all", |input| match input {
-            Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Known => Some(()),
+            Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Known => Some(()),
             _ => None,
         })
         .await?;
     let place = |what: &dyn Fn(&Input) -> bool| listener.seen().iter().position(what);
-    let asked = place(&|input| matches!(input, Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Asked));
-    let told = place(&|input| matches!(input, Input::PodHint(_)));
-    let known = place(&|input| matches!(input, Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Known));
+    let asked =
+        place(&|input| matches!(input, Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Asked));
+    let told = place(&|input| matches!(input, Input::PodEvent(_)));
+    let known =
+        place(&|input| matches!(input, Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Known));
     ensure!(
         asked.is_some() && asked < told && told < known,
         "{asked:?} {told:?} {known:?}"
@@ -393,8 +395,12 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
         let gone = listener.gone(name).await?;
         ensure!(gone.watched, "{name}: {gone:?}");
     }
-    for reason in [DropReason::PodCap, DropReason::Unreadable, DropReason::HintQueueFull] {
-        assert_eq!(listener.stats().dropped(reason), 0, "{}", reason.name());
+    for reason in [
+        PodsDropReason::PodCap,
+        PodsDropReason::Unreadable,
+        PodsDropReason::EventQueueFull,
+    ] {
+        assert_eq!(listener.counters().dropped(reason), 0, "{}", reason.name());
     }
     Ok(())
 }
@@ -518,7 +524,7 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
     assert_eq!((workload.kind.as_str(), workload.name.as_str()), ("Deployment", "cart"));
     let forbidden = |of: &str| {
         listener
-            .stats()
+            .counters()
             .requests()
             .any(|(what, how, n)| what == of && how == "forbidden" && n > 0)
     };

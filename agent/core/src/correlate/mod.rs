@@ -158,8 +158,8 @@ impl Correlator {
             Input::Pods(state) => self.pods_state(state),
             Input::Pod(fact) => self.pod(fact),
             Input::PodGone(gone) => self.pod_gone(gone),
-            Input::PodHint(hint) => self.pods.hint(self.now, hint),
-            Input::PodHints(hints) => self.pods.hints(self.now, hints),
+            Input::PodEvent(event) => self.pods.event(self.now, event),
+            Input::PodEvents(events) => self.pods.events(self.now, events),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Tick => self.report_drops(&mut out),
             Input::End => {

@@ -232,7 +232,7 @@ impl Observer {
         let before = self.told.replace(now).unwrap_or(now);
         let seen = input.watch().map(|watch| self.contact[watch as usize].word(now));
         match (input, seen) {
-            (Input::Broken(watch), _) => self.contact[watch as usize].broken(now),
+            (Input::Broken { watch, since }, _) => self.contact[watch as usize].broken(since, now),
             (Input::ListBegin(watch), _) => self.list_begin(watch, now),
             (Input::ListEnd(watch), _) => self.list_end(watch, now, &mut out),
             (Input::Slice(slice), Some(seen)) => self.endpoints.slice(slice, seen, &mut out),

@@ -8,7 +8,8 @@ use kube::{Api, Client};
 
 use super::queue::Pending;
 use super::report::Key;
-use super::series::{self, Memory, Posted};
+use super::series::{self, Posted, REMEMBERED};
+use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};
 use crate::text::bounded;
 
@@ -56,7 +57,8 @@ pub(super) struct Events {
     client: Client,
     node: String,
     timeout: Duration,
-    memory: Memory,
+    /// Events that we posted, by what they are about.
+    posted: Cache<Key, Posted>,
 }
 
 impl Events {
@@ -65,7 +67,7 @@ impl Events {
             client,
             node,
             timeout,
-            memory: Memory::default(),
+            posted: Cache::new(REMEMBERED),
         }
     }
 
@@ -78,10 +80,10 @@ impl Events {
     async fn posted(&mut self, key: &Key, pending: &mut Pending) -> Result<Done, Failure> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), series::namespace(&key.object));
         let name = key.event_name(&self.node);
-        if let Some(known) = self.memory.get(key).cloned() {
+        if let Some(known) = self.posted.get(key).cloned() {
             match self.raise(&api, &name, key, &known, pending).await {
                 // The API server forgets an Event after an hour or so: the next one begins again.
-                Err(error) if is(&error, 404) => self.memory.forget(key),
+                Err(error) if is(&error, 404) => self.posted.remove(key),
                 result => return result.map_err(|error| failure(&error)),
             }
         }
@@ -89,7 +91,7 @@ impl Events {
         pending.sends(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => {
-                self.memory.remember(key, Posted::read(&event));
+                self.posted.insert(key.clone(), Posted::read(&event));
                 Ok(Done::Posted)
             }
             Err(error) if is(&error, 409) => {
@@ -112,13 +114,13 @@ impl Events {
         pending: &mut Pending,
     ) -> kube::Result<Done> {
         let Some(posted) = known.with(pending) else {
-            self.memory.remember(key, known.clone());
+            self.posted.insert(key.clone(), known.clone());
             return Ok(Done::Known);
         };
         pending.sends(posted.clone());
         let patch = Patch::Merge(posted.patch(pending.last));
         api.patch(name, &PatchParams::default(), &patch).await?;
-        self.memory.remember(key, posted);
+        self.posted.insert(key.clone(), posted);
         Ok(Done::Posted)
     }
 }

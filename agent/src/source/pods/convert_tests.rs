@@ -156,7 +156,7 @@ fn a_pod_is_told_whole() {
                             "SIGUSR1",
                         ),
                         liveness: Some(
-                            Probe {
+                            KubeletProbe {
                                 kind: Network {
                                     port: Some(
                                         8080,
@@ -168,7 +168,7 @@ fn a_pod_is_told_whole() {
                             },
                         ),
                         startup: Some(
-                            Probe {
+                            KubeletProbe {
                                 kind: Exec {
                                     program: "/up",
                                 },
@@ -176,7 +176,7 @@ fn a_pod_is_told_whole() {
                             },
                         ),
                         readiness: Some(
-                            Probe {
+                            KubeletProbe {
                                 kind: Network {
                                     port: None,
                                 },

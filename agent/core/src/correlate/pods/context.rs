@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, Wall, WallOffset};
 use crate::kubernetes::{PodContext, Request};
-use crate::pod::{ApiClock, ContainerKind, Deletion, HintsState, PodHint};
+use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::termination::{Role, Termination};
 use crate::verdict;
 
@@ -92,9 +92,9 @@ impl Death {
     }
 
     /// Whether an Event can be about this life of the container: the one before it had the same name, and they are told late.
-    pub fn can_be_why(&self, at: Boot, hint: &PodHint) -> bool {
+    pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
         // One without a time came before it reached us; the others' are converted from a clock that is corrected now and then.
-        let slack = if hint.at.is_some() { EVENT_SLACK } else { super::HOLD };
+        let slack = if event.at.is_some() { EVENT_SLACK } else { super::HOLD };
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 
@@ -133,8 +133,8 @@ impl Pod {
         let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
         doubts.extend(api.was_away(asked_at, now));
         doubts.extend(apart);
-        let hintless = self.hintless(death);
-        doubts.extend(hintless.map(|why| format!("its Kubernetes Events are not known: {why}")));
+        let events_unknown = self.events_unknown(death);
+        doubts.extend(events_unknown.map(|why| format!("its Kubernetes Events are not known: {why}")));
         if name.is_none() {
             doubts.push("no status of the pod named this container".to_owned());
         }
@@ -164,12 +164,12 @@ impl Pod {
     }
 
     /// Why Events that would explain this death may not have been told.
-    pub fn hintless(&self, death: &Death) -> Option<String> {
-        let (seen, state) = self.hints_state.as_ref()?;
+    pub fn events_unknown(&self, death: &Death) -> Option<String> {
+        let (seen, state) = self.events_state.as_ref()?;
         let is_its = death.end.is_some_and(|end| *seen >= end);
         match state {
-            HintsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
-            HintsState::Unknown { why } if is_its => Some(why.clone()),
+            PodEventsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
+            PodEventsState::Unknown { why } if is_its => Some(why.clone()),
             _ => None,
         }
     }
@@ -223,8 +223,9 @@ impl Pod {
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why = |hint: &PodHint| name.is_some() && hint.container.as_deref() == name && asked::killing(hint).is_some();
-            self.hints.iter().any(|(at, hint)| *at <= before && is_why(hint))
+            let is_why =
+                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && asked::killing(event).is_some();
+            self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));
         stops.filter_map(|of| of.stopped).min()

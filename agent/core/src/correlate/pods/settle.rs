@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, ExitStatus};
 use crate::kubernetes::{PodTermination, Reported, Request};
-use crate::pod::{ContainerKind, ContainerState, HintsState};
+use crate::pod::{ContainerKind, ContainerState, PodEventsState};
 use crate::termination::{Actor, Output, Role, Termination};
 use crate::verdict::{self, judge};
 
@@ -107,8 +107,8 @@ impl Pod {
 
     /// As late as the question for its Events allows, while that is open: they name what nothing else does.
     fn answered(&self, until: Boot) -> Boot {
-        match &self.hints_state {
-            Some((asked, HintsState::Asked)) => until.max(asked.plus(HOLD)),
+        match &self.events_state {
+            Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
         }
     }

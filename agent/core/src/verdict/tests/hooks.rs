@@ -128,30 +128,30 @@ fn of_the_network_refused() {
 
 #[test]
 fn of_the_network_and_nobody_knows_whether_it_failed() {
-    let hintless = |k: &mut PodContext| {
-        k.pre_stop.as_mut().expect("a hook").hintless = Some("the API server did not answer within 2s".into());
+    let events_unknown = |k: &mut PodContext| {
+        k.pre_stop.as_mut().expect("a hook").events_unknown = Some("the API server did not answer within 2s".into());
     };
     let hook = || PreStop::HttpGet { port: Some(8080) };
     check(
-        death().wait(hook(), 0.3, None).with(hintless).term(0.3).exit(0.4, 0),
+        death().wait(hook(), 0.3, None).with(events_unknown).term(0.3).exit(0.4, 0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; whether its preStop httpGet, which took 0.3 s of the grace of 10 s, failed is not known: the API server did not answer within 2s
               remedy: see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour
         "#]],
     );
-    let mut refused = death().wait(hook(), 0.3, None).with(hintless).term(0.3).exit(0.4, 0);
+    let mut refused = death().wait(hook(), 0.3, None).with(events_unknown).term(0.3).exit(0.4, 0);
     refused.t.traffic.refused.count = 7;
     assert_eq!(refused.judged().verdict.headline, "refused-connections");
     // At about the end of the grace it may have been cut, too.
     check(
-        death().wait(hook(), 10.2, None).with(hintless).term(10.2).exit(10.3, 0),
+        death().wait(hook(), 10.2, None).with(events_unknown).term(10.2).exit(10.3, 0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.1 s later; whether its preStop httpGet, which took 10.2 s of the grace of 10 s, failed is not known: the API server did not answer within 2s
               remedy: see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour
         "#]],
     );
     check(
-        death().wait(hook(), 9.2, None).with(hintless).term(9.3).kill(11.3),
+        death().wait(hook(), 9.2, None).with(events_unknown).term(9.3).kill(11.3),
         expect![[r#"
             prestop-overran (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 2.0 s later; whether its preStop httpGet, which took 9.2 s of the grace of 10 s and left it 2.0 s, failed is not known: the API server did not answer within 2s
               remedy: make the preStop httpGet shorter, or set terminationGracePeriodSeconds to at least 15 (the hook and the stop took more than 11.2 s)
@@ -160,7 +160,11 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
     );
     // Its own fault stands.
     check(
-        death().wait(hook(), 0.3, None).with(hintless).dropped_term(0.3).kill(10.5),
+        death()
+            .wait(hook(), 0.3, None)
+            .with(events_unknown)
+            .dropped_term(0.3)
+            .kill(10.5),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.2 s later; whether its preStop httpGet, which took 0.3 s of the grace of 10 s and left it 10.2 s, failed is not known: the API server did not answer within 2s
               remedy: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.2 s of waiting
@@ -169,7 +173,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
     check(
         death()
             .wait(PreStop::Sleep { seconds: 5 }, 5.2, None)
-            .with(hintless)
+            .with(events_unknown)
             .term(5.2)
             .exit(5.3, 0),
         expect![[r#"

@@ -17,7 +17,7 @@ fn an_exec_hook_is_known_by_place_name_and_ancestry() {
         +3.2 TERM runc -> main handler
         +3.21 enter main TERM
         +3.5 exit main 0
-        +4 hint web app FailedPreStopHook PreStopHook failed
+        +4 event web app FailedPreStopHook PreStopHook failed
         +5 pod web app=0:Completed
         +6 gone web
         "),
@@ -176,7 +176,7 @@ fn a_hook_runs_before_a_liveness_kill_as_well() {
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.12 exec hook
         +2 exit hook 0
         +2.1 TERM runc -> main handler

@@ -278,7 +278,7 @@ fn a_manifest_that_is_put_back() {
         +1.2 exit main 0
         +1.3 KILL runc -> pause
         +1.4 exit pause KILL
-        +1 hint web - Evicted The node was low on resource: memory
+        +1 event web - Evicted The node was low on resource: memory
         +1.5 pod web app=0:Completed phase=failed reason=Evicted
         +2 gone web
         pod web hash=abc uid=00000000-0000-4000-8000-00000000beef app
@@ -296,7 +296,7 @@ fn a_manifest_that_is_put_back() {
         proc main3 in=web:app:3 pid=300 ns=2 start=+44 parent=shim comm=app
         +44 exec main3
         +44.5 pod web app.id=web:app:3 app.restarts=1 app=running app.last=web:app:2:0:Completed
-        +45 hint web app Killing at=+40 Container app failed liveness probe, will be restarted
+        +45 event web app Killing at=+40 Container app failed liveness probe, will be restarted
         +60 TERM runc -> main3 handler
         +60.1 enter main3 TERM
         +60.2 exit main3 0

@@ -27,7 +27,7 @@ fn a_liveness_kill_has_the_grace_of_the_probe() {
         &web("
         pod web app app.liveness-grace=5
         -58 pod web app=running
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         +6.4 KILL runc -> main
@@ -61,7 +61,7 @@ fn a_restart_that_no_event_explains() {
 fn restarted_with(message: &str) -> String {
     web(&format!(
         "
-        +1 hint web app Killing {message}
+        +1 event web app Killing {message}
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         +1.4 exit main 0
@@ -193,7 +193,7 @@ fn the_next_life_of_a_container_is_not_the_last_one() {
 fn a_liveness_kill_that_a_deletion_overtakes_stays_one() {
     check(
         &web("
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         +5.1 pod web deleted=+5:30

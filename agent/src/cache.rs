@@ -1,22 +1,22 @@
-//! A map that forgets its oldest entry when it is full.
+//! A map that drops its oldest entry when it is full.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 #[derive(Debug)]
-pub(in crate::source) struct Cache<K, V> {
+pub(crate) struct Cache<K, V> {
     values: HashMap<K, V>,
     /// Oldest first.
     order: VecDeque<K>,
-    room: usize,
+    capacity: usize,
 }
 
 impl<K: Hash + Eq + Clone, V> Cache<K, V> {
-    pub fn new(room: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Cache {
             values: HashMap::new(),
             order: VecDeque::new(),
-            room,
+            capacity,
         }
     }
 
@@ -29,10 +29,16 @@ impl<K: Hash + Eq + Clone, V> Cache<K, V> {
             return;
         }
         self.order.push_back(key);
-        if self.order.len() > self.room
+        if self.order.len() > self.capacity
             && let Some(oldest) = self.order.pop_front()
         {
             self.values.remove(&oldest);
+        }
+    }
+
+    pub fn remove(&mut self, key: &K) {
+        if self.values.remove(key).is_some() {
+            self.order.retain(|known| known != key);
         }
     }
 }
@@ -48,5 +54,13 @@ mod tests {
             cache.insert(key, key * 10);
         }
         assert_eq!([1, 2, 3].map(|key| cache.get(&key).copied()), [None, Some(20), Some(30)]);
+        cache.remove(&2);
+        for key in [4, 5] {
+            cache.insert(key, key * 10);
+        }
+        assert_eq!(
+            [2, 3, 4, 5].map(|key| cache.get(&key).copied()),
+            [None, None, Some(40), Some(50)]
+        );
     }
 }

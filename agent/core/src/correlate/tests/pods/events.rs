@@ -15,8 +15,8 @@ fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
         proc second in=web:app:2 pid=101 ns=1 start=+1.8 parent=shim comm=app
         +1.8 exec second
         +3 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
-        +3.1 hint web app Killing at=+1 Container app failed liveness probe, will be restarted
-        +3.1 hint web app FailedPreStopHook at=+1 PreStopHook failed
+        +3.1 event web app Killing at=+1 Container app failed liveness probe, will be restarted
+        +3.1 event web app FailedPreStopHook at=+1 PreStopHook failed
         +60.05 pod web deleted=+60:30
         +60.3 TERM runc -> second handler
         +60.31 enter second TERM
@@ -42,7 +42,7 @@ fn an_old_event_explains_no_crash() {
         &web("
         +1 exit main 3
         +2 pod web app=waiting app.last=web:app:3:Error app.restarts=1
-        +2.1 hint web app Killing at=-1200 Container app failed liveness probe, will be restarted
+        +2.1 event web app Killing at=-1200 Container app failed liveness probe, will be restarted
         "),
         expect![[r#"
             +4.100 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
@@ -60,7 +60,7 @@ fn a_liveness_kill_that_is_explained_after_a_deletion_overtook_it() {
         +5.1 pod web deleted=+5:30
         +8 exit main 3
         +9 pod web app=3:Error
-        +9.1 hint web app Killing at=+1 Container app failed liveness probe, will be restarted
+        +9.1 event web app Killing at=+1 Container app failed liveness probe, will be restarted
         +10 gone web
         "),
         expect![[r#"
@@ -75,11 +75,11 @@ fn a_liveness_kill_that_is_explained_after_a_deletion_overtook_it() {
 
 #[test]
 fn what_says_nothing_pushes_no_reason_out() {
-    let noise = "+1.6 hint web app Unhealthy Readiness probe failed\n".repeat(20);
+    let noise = "+1.6 event web app Unhealthy Readiness probe failed\n".repeat(20);
     check(
         &web(&format!(
             "
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         {noise}
@@ -98,8 +98,8 @@ fn what_says_nothing_pushes_no_reason_out() {
 fn an_eviction_by_taint_that_was_called_off() {
     check(
         &web("
-        +1 hint web - TaintManagerEviction Marking for deletion Pod shop/web
-        +2 hint web - TaintManagerEviction Cancelling deletion of Pod shop/web
+        +1 event web - TaintManagerEviction Marking for deletion Pod shop/web
+        +2 event web - TaintManagerEviction Cancelling deletion of Pod shop/web
         +60.05 pod web deleted=+60:30
         +60.3 TERM runc -> main handler
         +60.31 enter main TERM
@@ -125,7 +125,7 @@ const RESTARTED: &str = "
         proc second in=web:app:2 pid=101 ns=1 start=+1.8 parent=shim comm=app
         +1.8 exec second
         +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
-        +2 hints web asked
+        +2 events web asked
 ";
 
 #[test]
@@ -133,8 +133,8 @@ fn a_restart_is_told_with_the_answer_however_slow() {
     check(
         &web(&format!(
             "{RESTARTED}
-        +9 hint web app Killing at=+1 Container app failed liveness probe, will be restarted
-        +9 hints web known
+        +9 event web app Killing at=+1 Container app failed liveness probe, will be restarted
+        +9 events web known
         "
         )),
         expect![[r#"
@@ -143,7 +143,7 @@ fn a_restart_is_told_with_the_answer_however_slow() {
         "#]],
     );
     check(
-        &web(&format!("{RESTARTED}\n+9 hints web known")),
+        &web(&format!("{RESTARTED}\n+9 events web known")),
         expect![[r#"
         +9.000 web/app +1.100…+1.400 clean: Restart/Clean/Quiet
           grace 30 s, reported 0 Completed
@@ -154,7 +154,7 @@ fn a_restart_is_told_with_the_answer_however_slow() {
 #[test]
 fn a_restart_whose_events_are_not_known_has_no_known_cause() {
     check(
-        &web(&format!("{RESTARTED}\n+4 hints web no answer within 2s")),
+        &web(&format!("{RESTARTED}\n+4 events web no answer within 2s")),
         expect![[r#"
         +4.400 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
           grace 30 s, reported 0 Completed
@@ -176,7 +176,7 @@ fn a_restart_whose_events_are_not_known_has_no_known_cause() {
 fn an_answer_is_no_answer_to_a_later_question() {
     check(
         &web(&format!(
-            "{RESTARTED}\n+2.1 hints web known as-of=+1.2\n+8 hints web no answer within 2s"
+            "{RESTARTED}\n+2.1 events web known as-of=+1.2\n+8 events web no answer within 2s"
         )),
         expect![[r#"
             +8.000 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
@@ -191,7 +191,7 @@ fn the_next_life_is_not_doubted_for_the_last_ones_events() {
     check(
         &web(&format!(
             "{RESTARTED}
-        +4 hints web no answer within 2s
+        +4 events web no answer within 2s
         +60.1 TERM runc -> second handler
         +60.11 enter second TERM
         +60.3 exit second 0
@@ -220,14 +220,14 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
         +1.21 enter main TERM
         +1.5 exit main 0
         +2 pod web app=0:Completed
-        +2 hints web asked
+        +2 events web asked
         +2.1 gone web
         {answer}
         "
         ))
     };
     check(
-        &deleted("+6 hints web known"),
+        &deleted("+6 events web known"),
         expect![[r#"
             +6.000 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -238,7 +238,7 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
         "#]],
     );
     check(
-        &deleted("+6 hints web no answer within 2s"),
+        &deleted("+6 events web no answer within 2s"),
         expect![[r#"
             +6.000 pod web +1.000…+1.500 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
@@ -250,7 +250,7 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
         "#]],
     );
     check(
-        &deleted("+5.9 hint web app FailedPreStopHook at=+1 connection refused\n+6 hints web known"),
+        &deleted("+5.9 event web app FailedPreStopHook at=+1 connection refused\n+6 events web known"),
         expect![[r#"
             +6.000 pod web +1.000…+1.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
