@@ -4,6 +4,8 @@
 //! integers only. Times are `CLOCK_BOOTTIME` nanoseconds. Process ids are those of the initial pid namespace.
 //! A change of a record's layout is a new [`VERSION`]: recordings keep the bytes as they were written.
 #![no_std]
+// For the BPF target the probes have dependencies that the library does not use.
+#![cfg_attr(not(target_arch = "bpf"), warn(unused_crate_dependencies))]
 
 mod fields;
 

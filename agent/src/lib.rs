@@ -1,11 +1,13 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
+#![warn(unused_crate_dependencies)]
+
 mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod doctor;
-mod error;
+pub mod error;
 #[cfg(test)]
 mod mock_api;
 pub mod recording;
@@ -15,5 +17,5 @@ pub mod sink;
 pub mod source;
 
 pub use epitaph_core::{
-    attribute, correlate, decode, event, kubernetes, neighbours, observe, pod, stored, termination, verdict,
+    attribute, correlate, decode, duration, event, kubernetes, neighbours, observe, pod, stored, termination, text, verdict,
 };

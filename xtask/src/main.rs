@@ -2,6 +2,8 @@
 //!
 //! *Architecture invariant*: this crate does not depend on crate `epitaph`, which embeds the probes that a task must build first.
 
+#![warn(unused_crate_dependencies)]
+
 mod agent;
 mod bench;
 mod bpf;

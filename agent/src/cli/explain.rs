@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 
 use crate::config::settings::nearest_of;
+use crate::error::{HasRemedy, Remedy};
 use crate::verdict::Severity;
 use crate::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
-/// There is no such word. Ends with [`super::SysExit::Usage`].
+/// The name of no verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {what} `{}`{} `epitaph explain` lists them all", name.escape_debug(), did_you_mean(nearest.as_deref()))]
+#[error("there is no {what} `{}`", name.escape_debug())]
 pub struct UnknownWord {
-    /// What was asked for.
+    /// What kind of name was expected.
     pub what: &'static str,
     pub name: String,
     pub nearest: Option<String>,
@@ -18,7 +19,7 @@ pub struct UnknownWord {
 
 impl UnknownWord {
     fn new<'a>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> UnknownWord {
-        // What is typed differs in case and separators as often as in letters.
+        // Typed names differ in case and separators as often as in letters.
         let normal = name.to_lowercase().replace(['_', ' '], "-");
         UnknownWord {
             what,
@@ -28,11 +29,15 @@ impl UnknownWord {
     }
 }
 
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or(";".to_owned(), |n| format!("; did you mean `{n}`?"))
+impl HasRemedy for UnknownWord {
+    fn remedy(&self) -> Option<Remedy> {
+        let nearest = self.nearest.as_ref();
+        let did_you_mean = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+        Some(format!("{did_you_mean}`epitaph explain` lists them all").into())
+    }
 }
 
-/// Whatever has this name in full (a verdict, a cause, a traffic), or all with a line each.
+/// Everything with this name in full (a verdict, a cause, a traffic value), or without a name a line for each.
 pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let Some(name) = name else { return Ok(list()) };
     let row = by_headline(name).map(in_full);
@@ -48,7 +53,7 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     Ok(found.join("\n"))
 }
 
-/// The verdict of this name, and no cause or traffic.
+/// The verdict with this name; not a cause or a traffic value.
 pub fn verdict(name: &str) -> Result<&'static Row, UnknownWord> {
     by_headline(name).ok_or_else(|| UnknownWord::new("verdict", name, headlines()))
 }
@@ -170,9 +175,10 @@ mod tests {
     use expect_test::{Expect, expect, expect_file};
 
     use super::*;
+    use crate::error;
 
     fn check(verdict: Option<&str>, expected: Expect) {
-        expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {e}\n")));
+        expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
     }
 
     #[test]
@@ -343,31 +349,36 @@ mod tests {
         check(
             Some("evicted-tain"),
             expect![[r#"
-            error: there is no verdict, cause or traffic `evicted-tain`; did you mean `evicted-taint`? `epitaph explain` lists them all
+            error: there is no verdict, cause or traffic `evicted-tain`
+            remedy: did you mean `evicted-taint`? `epitaph explain` lists them all
         "#]],
         );
         check(
             Some("quite"),
             expect![[r#"
-            error: there is no verdict, cause or traffic `quite`; did you mean `quiet`? `epitaph explain` lists them all
+            error: there is no verdict, cause or traffic `quite`
+            remedy: did you mean `quiet`? `epitaph explain` lists them all
         "#]],
         );
         check(
             Some("ignored-signal"),
             expect![[r#"
-                error: there is no verdict, cause or traffic `ignored-signal`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+                error: there is no verdict, cause or traffic `ignored-signal`
+                remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists them all
             "#]],
         );
         check(
             Some("IGNORED_STOP_SIGNAL"),
             expect![[r#"
-                error: there is no verdict, cause or traffic `IGNORED_STOP_SIGNAL`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+                error: there is no verdict, cause or traffic `IGNORED_STOP_SIGNAL`
+                remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists them all
             "#]],
         );
         check(
             Some("\u{1b}[2Jx"),
             expect![[r#"
-                error: there is no verdict, cause or traffic `\u{1b}[2Jx`; `epitaph explain` lists them all
+                error: there is no verdict, cause or traffic `\u{1b}[2Jx`
+                remedy: `epitaph explain` lists them all
             "#]],
         );
     }

@@ -15,6 +15,7 @@ mod writer;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{HasRemedy, Remedy};
 use crate::event::Observation;
 
 pub use reader::{Reader, Report};
@@ -47,28 +48,47 @@ pub struct Header {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("file is no epitaph recording; give a file that `epitaph record` has written")]
+    #[error("the file is not a recording")]
     NotARecording,
-    #[error(
-        "recording has format version {found}, this epitaph reads up to {VERSION}; replay it with the epitaph that wrote it, or a newer one"
-    )]
+    #[error("the recording has format version {found}, and this epitaph reads up to {VERSION}")]
     Newer { found: u32 },
-    #[error("recording's header is damaged, so its machine and start are not known; record again")]
+    #[error("the header of the recording is damaged: the machine and the start are not known")]
     DamagedHeader,
-    #[error("cannot read recording: {0}")]
+    #[error("cannot read the recording: {0}")]
     Read(std::io::Error),
+}
+
+impl HasRemedy for ReadError {
+    fn remedy(&self) -> Option<Remedy> {
+        let remedy = match self {
+            ReadError::NotARecording => "give a file that `epitaph record` wrote",
+            ReadError::Newer { .. } => "replay it with the epitaph that wrote it, or a newer one",
+            ReadError::DamagedHeader => "record again",
+            ReadError::Read(_) => return None,
+        };
+        Some(remedy.into())
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("cannot write recording: {0}; free space or record to another file")]
+    #[error("cannot write the recording: {0}")]
     Write(std::io::Error),
-    #[error("cannot record an input of {0} bytes, the format's limit is {MAX_PAYLOAD}")]
+    #[error("cannot record an input of {0} bytes, the limit of the format is {MAX_PAYLOAD}")]
     TooLong(usize),
-    #[error("cannot record a kernel event without its record's bytes; use Writer::record")]
+    #[error("cannot record a kernel event without the bytes of its record")]
     KernelWithoutBytes,
     #[error("cannot record an input as JSON: {0}")]
     Json(serde_json::Error),
+}
+
+impl HasRemedy for WriteError {
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            WriteError::Write(_) => Some("free space, or record to another file".into()),
+            WriteError::TooLong(_) | WriteError::KernelWithoutBytes | WriteError::Json(_) => None,
+        }
+    }
 }
 
 fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::attribute::PodUid;
+use crate::error::lines;
 use crate::event::{
     Boot, CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Kind, Pid, ProbeState, ProcessFact, WallOffset,
 };
@@ -119,10 +120,7 @@ fn read(file: &[u8]) -> (Vec<(Boot, Input)>, Report) {
 }
 
 fn error(file: &[u8]) -> String {
-    Reader::new(file, decode)
-        .err()
-        .map(|error| error.to_string())
-        .unwrap_or_default()
+    Reader::new(file, decode).err().map(|error| lines(&error)).unwrap_or_default()
 }
 
 #[test]
@@ -209,9 +207,9 @@ fn damaged_length_is_damage_not_the_end() {
 fn newer_format_names_both_versions() {
     let (mut file, _) = record(&inputs());
     file[8] = 7;
-    expect![
-        "recording has format version 7, this epitaph reads up to 1; replay it with the epitaph that wrote it, or a newer one"
-    ]
+    expect![[r#"
+        the recording has format version 7, and this epitaph reads up to 1
+        remedy: replay it with the epitaph that wrote it, or a newer one"#]]
     .assert_eq(&error(&file));
 }
 
@@ -222,11 +220,16 @@ fn other_files_are_refused() {
     damaged[end] ^= 1;
     let rows = [&b""[..], b"EPITAPH\n", b"#!/bin/sh\nexit 0\n", &damaged, &damaged[..20]].map(|file| error(file) + "\n");
     expect![[r#"
-        file is no epitaph recording; give a file that `epitaph record` has written
-        file is no epitaph recording; give a file that `epitaph record` has written
-        file is no epitaph recording; give a file that `epitaph record` has written
-        recording's header is damaged, so its machine and start are not known; record again
-        recording's header is damaged, so its machine and start are not known; record again
+        the file is not a recording
+        remedy: give a file that `epitaph record` wrote
+        the file is not a recording
+        remedy: give a file that `epitaph record` wrote
+        the file is not a recording
+        remedy: give a file that `epitaph record` wrote
+        the header of the recording is damaged: the machine and the start are not known
+        remedy: record again
+        the header of the recording is damaged: the machine and the start are not known
+        remedy: record again
     "#]]
     .assert_eq(&rows.concat());
 }
@@ -240,7 +243,7 @@ fn unreadable_file_says_why() {
         }
     }
     let error = Reader::new(Broken, decode).err().unwrap();
-    assert_eq!(error.to_string(), "cannot read recording: disk on fire");
+    assert_eq!(error.to_string(), "cannot read the recording: disk on fire");
 
     let (file, _) = record(&inputs());
     let mut reader = Reader::new(std::io::Read::chain(&file[..], Broken), decode).unwrap();

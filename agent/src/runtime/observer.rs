@@ -37,18 +37,22 @@ const LOOK: Duration = Duration::from_secs(30);
 const RELEASE: Duration = Duration::from_secs(2);
 
 pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> {
-    let wrong = |message: &str| Err(RuntimeError::new(SysExit::Config, message));
+    let wrong = |problem: &str, remedy| Err(RuntimeError::new(SysExit::Config, problem).with_remedy(remedy));
     if config.export.unclean_only {
         return wrong(
-            "export.unclean_only is set: an observer cannot know which terminations are unclean, and its spans on the others would \
-             belong to no trace; unset it for the observer (EPITAPH_UNCLEAN_ONLY=false), or run none",
+            "bad setting `export.unclean_only`: an observer cannot know which terminations are unclean, and its spans of the others \
+             would have no trace",
+            "unset it for the observer (EPITAPH_UNCLEAN_ONLY=false), or run no observer",
         );
     }
     if config.export.agent_service_name == Config::default().export.agent_service_name {
         config.export.agent_service_name = "epitaph-observer".to_owned();
     }
     let Some(access) = config.kubernetes.access(std::path::Path::new(TOKEN).exists()) else {
-        return wrong("an observer needs the Kubernetes API: run it in a pod with a ServiceAccount, or give --kubeconfig FILE");
+        return wrong(
+            "an observer needs the Kubernetes API",
+            "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
+        );
     };
     let logging = logging::start(&config)?;
     logging::warn_of_unknown_variables(env);
@@ -123,7 +127,7 @@ struct ObserverLoop {
     counted: Counted,
     leadership: Leadership,
     session: Option<Session>,
-    limits: crate::observe::Limits,
+    limits: crate::observe::ObserverLimits,
 }
 
 /// From winning the Lease to losing it.

@@ -107,7 +107,7 @@ fn is_told_twice(object: &Map<String, Value>, key: &str) -> bool {
 /// Of the core, asked as `epitaph replay` does, what its JSON does not show.
 fn outputs(recording: &Path, text: &mut String) -> Result<(), String> {
     let config = Config::default();
-    let mut core = Correlator::new(config.limits.core()).with_kubelet_units(config.kubernetes.kubelet_units.clone());
+    let mut core = Correlator::new(config.limits.core).with_kubelet_units(config.kubernetes.kubelet_units.clone());
     let file = File::open(recording).map_err(|error| error.to_string())?;
     let mut reader = Reader::new(BufReader::new(file), decode).map_err(|error| error.to_string())?;
     let mut observation = reader.header().observation.clone();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use epitaph::error::lines;
 use epitaph::event::V1;
 use epitaph::source::kernel::{Verified, verify};
 
@@ -274,7 +275,7 @@ fn a_wrong_btf_file_is_named() {
             btf: Some(path.clone()),
             ..Options::default()
         };
-        let error = Kernel::load(&options).err().expect("no BTF").to_string();
+        let error = lines(&Kernel::load(&options).err().expect("no BTF"));
         assert!(
             error.contains(path.to_str().expect("utf-8")) && error.contains("--btf FILE"),
             "{error}"

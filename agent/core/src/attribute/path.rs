@@ -6,10 +6,10 @@
 //! and without one the innermost systemd service or scope.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::sync::Arc;
 
 use super::{ContainerId, PodUid, Runtime, Subject};
+use crate::text::bounded;
 
 /// The kernel's `PATH_MAX`.
 const MAX_PATH: usize = 4096;
@@ -155,7 +155,7 @@ fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
         let name = name.strip_prefix('_').unwrap_or(name);
         return Some((
             Subject::Unit {
-                name: Arc::from(safe(name, MAX_NAME)),
+                name: Arc::from(bounded(name, MAX_NAME)),
             },
             at,
         ));
@@ -242,35 +242,7 @@ fn is_hex(b: u8) -> bool {
 
 /// A path as it may be shown: bounded, and without anything that a terminal or a log would take for more than text.
 pub fn shown(path: &str) -> Cow<'_, str> {
-    safe(path, MAX_SHOWN)
-}
-
-/// Escapes control and invisible characters; systemd's own `\x2d` stays as it is. Cut after `max` bytes, with `…`.
-fn safe(text: &str, max: usize) -> Cow<'_, str> {
-    if text.len() <= max && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len().min(max) + 8);
-    for (at, c) in text.char_indices() {
-        if at + c.len_utf8() > max {
-            out.push('…');
-            break;
-        }
-        if is_plain(c) {
-            out.push(c);
-        } else {
-            let _ = write!(out, "{}", c.escape_unicode());
-        }
-    }
-    Cow::Owned(out)
-}
-
-fn is_plain(c: char) -> bool {
-    // Format characters reorder or hide the text around them (U+202E, zero-width ones, the byte order mark, tags).
-    let formatting = matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !c.is_control() && !formatting
+    bounded(path, MAX_SHOWN)
 }
 
 #[cfg(test)]

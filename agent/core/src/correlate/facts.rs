@@ -9,7 +9,7 @@ use crate::termination::{Output, Role, StopSignalIgnored, TerminationKey};
 use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};
-use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4, is_request};
+use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
 use super::{Correlator, KERNEL_KILLS, TOUCH, role, task_of};
 
 impl Correlator {
@@ -158,7 +158,7 @@ impl Correlator {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
         state.seen(target);
-        if state.is_over(target) || matches!(signal.signal.number(), 18 | 19) {
+        if state.is_over(target) || matches!(signal.signal, Signal::CONT | Signal::STOP) {
             return;
         }
         if target.is_ns_init() {
@@ -196,8 +196,8 @@ impl Correlator {
     fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<Output>) {
         let signal = &fact.signal;
         let asked = match fact.sender.role {
-            Role::Runtime => fact.is_stop() && is_deadly(signal.signal),
-            Role::Other => is_request(signal.signal),
+            Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
+            Role::Other => signal.signal.is_request(),
             Role::Itself | Role::Inside | Role::Kernel => false,
         };
         if signal.result != SignalResult::Ignored || !asked {
@@ -353,9 +353,4 @@ impl Correlator {
         }
         self.reschedule(own);
     }
-}
-
-/// Ends a process that has no handler; what is ignored by default is no loss.
-fn is_deadly(signal: Signal) -> bool {
-    !matches!(signal.number(), 17 | 18 | 19 | 20 | 21 | 22 | 23 | 28)
 }

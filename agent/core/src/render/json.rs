@@ -6,7 +6,7 @@
 mod objects;
 mod pods;
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 use serde::Serialize;
@@ -154,7 +154,7 @@ pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
 
 /// RFC 3339, UTC, nanoseconds.
 fn time(clock: WallOffset, at: Boot) -> String {
-    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(clock.wall(at).0)).to_string()
+    clock.wall(at).rfc3339()
 }
 
 /// Milliseconds to the microsecond: all that a reader can use, and no float noise after it.

@@ -4,7 +4,6 @@
 //! those only with [`Style::Color`].
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
 
 use crate::attribute::Subject;
 use crate::event::{Boot, Observation, ProbeState};
@@ -225,8 +224,7 @@ pub fn escape(text: &str) -> String {
 
 /// UTC to the millisecond: one form everywhere, and no time zone database.
 fn clock(observation: &Observation, at: Boot) -> String {
-    let wall = Duration::from_nanos(observation.wall_offset.wall(at).0);
-    humantime::format_rfc3339_millis(UNIX_EPOCH + wall).to_string()
+    observation.wall_offset.wall(at).rfc3339_millis()
 }
 
 struct Paint(Style);

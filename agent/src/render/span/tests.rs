@@ -3,6 +3,7 @@ mod pods;
 mod timelines;
 
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};

@@ -7,16 +7,21 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
 use super::queue::Pending;
-use super::report::{Key, head};
+use super::report::Key;
 use super::series::{self, Posted, REMEMBERED};
 use crate::cache::Cache;
+use crate::error::{HasRemedy, Remedy};
+use crate::text::bounded;
+
+/// Longest text of an error that leaves this room, bytes.
+const MAX_TEXT: usize = 512;
 
 /// As in `deploy/kubernetes/agent.yaml`.
 pub(super) const RULE: &str = "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}";
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("cannot post an Event: RBAC forbids it ({0}); bind this ServiceAccount to a ClusterRole with the rule {RULE}")]
+    #[error("cannot post an Event: RBAC forbids it ({0})")]
     Forbidden(String),
     #[error("cannot post an Event: its namespace is gone or going ({0})")]
     NamespaceGone(String),
@@ -31,6 +36,15 @@ pub(super) enum Failure {
     /// No answer, from the API server or from a webhook of this Event's.
     #[error("cannot post an Event: the API server did not answer within {} s", .0.as_secs())]
     Silent(Duration),
+}
+
+impl HasRemedy for Failure {
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Failure::Forbidden(_) => Some(format!("bind this ServiceAccount to a ClusterRole with the rule {RULE}").into()),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +131,9 @@ fn is(error: &kube::Error, code: u16) -> bool {
 
 pub(super) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
-        return Failure::Away(bounded(&crate::error::chain(error)));
+        return Failure::Away(shown(&crate::error::chain(error)));
     };
-    let message = bounded(&status.message);
+    let message = shown(&status.message);
     match status.code {
         // An object that is being removed takes no new ones, and says so as a 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
@@ -134,6 +148,6 @@ pub(super) fn failure(error: &kube::Error) -> Failure {
     }
 }
 
-fn bounded(text: &str) -> String {
-    head(text, 512).escape_debug().to_string()
+fn shown(text: &str) -> String {
+    bounded(text, MAX_TEXT).into_owned()
 }

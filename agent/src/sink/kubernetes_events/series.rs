@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::CONTROLLER;
 use super::queue::{NAMED, Pending};
-use super::report::{Key, Object, head};
+use super::report::{Key, Object};
 use crate::event::Wall;
+use crate::text::head;
 
 /// The deaths that an Event counts, so that a restart of ours does not count them again.
 const DEATHS: &str = "epitaph.dev/deaths";

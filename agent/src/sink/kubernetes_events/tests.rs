@@ -12,6 +12,7 @@ use super::queue::{Pending, Queue};
 use super::report::{self, Report};
 use super::series::{self, Posted};
 use super::stats::{Outcome, Stats};
+use crate::error::line;
 use crate::event::{Boot, Disposition, Observation, Pid, Signal, Wall};
 use crate::kubernetes::PodTermination;
 use crate::termination::{Actor, Output, Role, StopSignalIgnored, Termination};
@@ -339,7 +340,7 @@ fn a_death_that_the_event_counts_already_is_not_counted_again() {
 fn a_403_names_the_rule() {
     let refused = kube::core::Status::failure("events is forbidden: User \"x\" cannot create", "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
-    assert!(failure.to_string().contains(RULE), "{failure}");
+    assert!(line(&failure).contains(RULE), "{failure}");
     assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
     // Others say no, too.
     for no in [

@@ -13,6 +13,7 @@ use super::queue::{Pending, Queue};
 use super::report::Key;
 use super::series;
 use super::stats::{Outcome, Stats};
+use crate::error;
 use crate::event::Boot;
 
 pub(super) struct Worker {
@@ -125,7 +126,7 @@ impl Worker {
             }
         };
         if is_news {
-            tracing::warn!(outcome = outcome.name(), namespace, "{failure}");
+            tracing::warn!(outcome = outcome.name(), namespace, "{}", error::line(failure));
         }
     }
 

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_observer_has_its_own_rows_at_zero_and_none_of_the_agents() {
-        let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
+        let push = None::<(crate::sink::metrics::push::Push, Duration)>;
         let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
         let ours = ObserverMetrics::new(&metrics);
         let families = |text: &str| -> BTreeSet<String> {

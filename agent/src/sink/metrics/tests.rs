@@ -7,6 +7,7 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
+use crate::config::OtlpSettings;
 use crate::verdict::{Advice, AdviceKind};
 use epitaph_core::fixtures::{pods, sample};
 
@@ -180,12 +181,12 @@ async fn the_table_is_what_is_exported_by_both_ways() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
     let metrics = Metrics::new(Resource::builder_empty().build(), push, 10).unwrap();
-    let config = otlp::OtlpConfig {
-        endpoint: Some("http://127.0.0.1:9".to_owned()),
-        ..otlp::OtlpConfig::default()
+    let settings = OtlpSettings {
+        endpoint: Some("http://127.0.0.1:9".parse().unwrap()),
+        ..OtlpSettings::default()
     };
-    let settings = config.settings().unwrap().unwrap();
-    let (sink, _worker) = otlp::start(settings).unwrap();
+    let to = settings.destinations().unwrap().traces.unwrap();
+    let (sink, _worker) = otlp::start(to, otlp::Delivery::with_queue(1)).unwrap();
     metrics.follow_export(sink);
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
     metrics.follow_events(Arc::default());

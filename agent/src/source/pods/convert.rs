@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::attribute::path::shown;
 use crate::attribute::{ContainerId, PodUid};
 use crate::event::{Boot, Wall};
 use crate::pod::{
@@ -17,6 +16,7 @@ use crate::pod::{
 };
 
 use super::service;
+use crate::text;
 
 /// Longest of Kubernetes' own names.
 const MAX_NAME: usize = 253;
@@ -294,13 +294,9 @@ fn wall(time: &Time) -> Option<Wall> {
     u64::try_from(time.0.as_nanosecond()).ok().map(Wall)
 }
 
-/// Text of others: cut to `max` bytes, control characters escaped.
+/// Text that others chose, as [`text::bounded`] makes it safe.
 pub(in crate::source) fn bounded(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return shown(text).into_owned();
-    }
-    let end = (0..=max).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    format!("{}…", shown(&text[..end]))
+    text::bounded(text, max).into_owned()
 }
 
 #[cfg(test)]

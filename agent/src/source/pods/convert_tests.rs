@@ -359,10 +359,3 @@ fn the_applications_service_is_named_as_opentelemetry_does() {
         cart-1 Some("shop") Some("v3")"#]]
     .assert_eq(&all.join("\n"));
 }
-
-#[test]
-fn text_of_others_is_cut_and_escaped() {
-    assert_eq!(bounded("a\u{1b}[2J\n", 64), "a\\u{1b}[2J\\u{a}");
-    let long = bounded(&"é".repeat(300), 253);
-    assert!(long.ends_with('…') && long.chars().count() == 127, "{long}");
-}

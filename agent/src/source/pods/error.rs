@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use crate::error::{HasRemedy, Remedy};
 use crate::source::api_error::Purpose;
 
 /// Why there is no client at all: wrong settings, not an API server that is away. Display is the problem alone.
@@ -20,10 +21,9 @@ pub enum PodsError {
     Client(String),
 }
 
-impl PodsError {
-    /// What to do about it, where that is known.
-    pub fn remedy(&self) -> Option<&'static str> {
-        match self {
+impl HasRemedy for PodsError {
+    fn remedy(&self) -> Option<Remedy> {
+        let remedy = match self {
             PodsError::NoNodeName => Some(
                 "set NODE_NAME by the downward API (env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]), \
                  or give --node-name NAME as `kubectl get nodes` shows it",
@@ -37,7 +37,8 @@ impl PodsError {
                  --kubernetes off",
             ),
             PodsError::Client(_) => None,
-        }
+        };
+        remedy.map(Remedy::Borrowed)
     }
 }
 
@@ -115,7 +116,7 @@ mod tests {
         ] {
             let remedy = error.remedy().expect("a remedy");
             assert!(
-                !error.to_string().contains(';') && !error.to_string().contains(remedy),
+                !error.to_string().contains(';') && !error.to_string().contains(&*remedy),
                 "{error}"
             );
         }
