@@ -284,3 +284,80 @@ fn a_reply_that_answers_another_request_changes_nothing() {
     assert_eq!(of.step(9.0, Reply::Ended), ["-> watch 10"]);
     assert_eq!(of.step(0.0, applied("a", "11")), ["-> watch 10"]);
 }
+
+mod any_replies {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reply(kind: u8, version: u8) -> Reply<u8> {
+        let text = Some(version.to_string());
+        match kind {
+            0 => Reply::Item(version),
+            1 => Reply::Page {
+                version: text,
+                continue_token: None,
+            },
+            2 => Reply::Page {
+                version: text.clone(),
+                continue_token: text,
+            },
+            3 => Reply::Opened,
+            4 => Reply::Change(
+                Change::Applied {
+                    object: version,
+                    listed: false,
+                },
+                text,
+            ),
+            5 => Reply::Change(Change::Deleted(version), None),
+            6 => Reply::Bookmark {
+                version: version.to_string(),
+            },
+            7 => Reply::Ended,
+            8 => Reply::Silence,
+            9 => Reply::Rested,
+            _ => {
+                let reason = FailureReason::ALL[usize::from(version) % FailureReason::ALL.len()];
+                Reply::Failed(error(reason, "x"))
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keep_lists_whole_and_gaps_between_interruption_and_sync(
+            replies in proptest::collection::vec((0u8..12, any::<u8>(), 0u64..200), 0..200)
+        ) {
+            let mut machine = Machine::new(Boot(0), PATIENCE, error);
+            let (mut now, mut in_list, mut is_synced, mut was_synced, mut interrupted) = (0, false, false, false, None);
+            for (kind, version, after) in replies {
+                now += after * SECOND;
+                for event in machine.step(Boot(now), reply(kind, version)) {
+                    match event {
+                        // A list that failed is followed by another one from its beginning.
+                        WatchEvent::ListStarted => in_list = true,
+                        WatchEvent::ListFinished => {
+                            prop_assert!(std::mem::take(&mut in_list));
+                        }
+                        WatchEvent::Changed(Change::Applied { listed, .. }) => prop_assert_eq!(listed, in_list),
+                        WatchEvent::Changed(Change::Deleted(_)) => prop_assert!(!in_list),
+                        WatchEvent::Interrupted { since, .. } => {
+                            prop_assert!(since <= Boot(now));
+                            (is_synced, in_list) = (false, false);
+                            interrupted.get_or_insert(since);
+                        }
+                        WatchEvent::Synced { gap } => {
+                            prop_assert!(!is_synced);
+                            prop_assert_eq!(gap.map(|gap| (gap.since, gap.until)), interrupted.filter(|_| was_synced).map(|since| (since, Boot(now))));
+                            (is_synced, was_synced, interrupted) = (true, true, None);
+                        }
+                    }
+                }
+                if let Ask::Rest(pause) = machine.ask(Boot(now)) {
+                    prop_assert!(!is_synced && pause <= LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}
