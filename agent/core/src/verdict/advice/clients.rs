@@ -62,7 +62,7 @@ impl NeededSleep {
 
 /// Clients who came when nobody took them any more.
 struct Missed {
-    /// "14 connections refused in the 3.2 s".
+    /// "14 connections refused in the 3.2 s after the listener closed".
     what: String,
     /// Counting ended before clients did.
     still_coming: bool,
@@ -73,12 +73,13 @@ impl Missed {
         let traffic = case.traffic;
         let refused = traffic.refusal_window().map(|window| {
             format!(
-                "{} refused in the {}",
+                "{} refused in the {} after the listener closed",
                 many(traffic.refused.count, "connection"),
                 seconds(window)
             )
         });
-        let queued = (traffic.reset_queued > 0).then(|| format!("{} reset in its queue", traffic.reset_queued));
+        let queued = (traffic.reset_queued > 0)
+            .then(|| format!("{} reset in the accept queue", many(traffic.reset_queued, "connection")));
         let what: Vec<String> = refused.into_iter().chain(queued).collect();
         (!what.is_empty()).then(|| Missed {
             what: what.join(" and "),
@@ -92,11 +93,14 @@ impl Missed {
         let name = context.name();
         let after = match context.kind {
             _ if had.is_zero() => String::new(),
-            Some(ContainerKind::Sidecar) => format!(", the {} from the request to its stop included", seconds(had)),
-            _ => format!(", the {} of its preStop included", seconds(had)),
+            Some(ContainerKind::Sidecar) => format!(
+                " (including the {} from the deletion request to the stop signal)",
+                seconds(had)
+            ),
+            _ => format!(" (including the {} of the present preStop hook)", seconds(had)),
         };
         let more = if self.still_coming {
-            "; clients had not stopped coming when counting ended, so it may take more"
+            "; clients still connected when counting stopped, so more may be needed"
         } else {
             ""
         };
@@ -105,7 +109,7 @@ impl Missed {
             (Some(grace), Some(stopping)) if needed <= grace => (
                 true,
                 format!(
-                    ", which with the {} it took to stop fits in the grace of {}",
+                    "; with the {} of the shutdown, that fits in the grace period of {}",
                     seconds(stopping),
                     whole_seconds(grace)
                 ),
@@ -113,7 +117,7 @@ impl Missed {
             (Some(grace), Some(stopping)) => (
                 false,
                 format!(
-                    ", and with the {} it took to stop a grace of at least {} s, not {}",
+                    "; with the {} of the shutdown, that needs a grace period of at least {} s, not {}",
                     seconds(stopping),
                     with_reserve(needed),
                     whole_seconds(grace)
@@ -125,7 +129,7 @@ impl Missed {
             kind: AdviceKind::PreStopSleepLonger,
             seconds: Some(sleep),
             text: format!(
-                "{name}: {} after its listener closed: a preStop sleep of {sleep} s would have covered them{after}{room}{more}",
+                "{name}: {}; a preStop sleep of {sleep} s would have avoided this{after}{room}{more}",
                 self.what,
             ),
         }];
@@ -134,8 +138,8 @@ impl Missed {
                 kind: AdviceKind::AcceptWhileDraining,
                 seconds: None,
                 text: format!(
-                    "{name} closed its listener while clients still came ({}): it must go on accepting after the stop signal until \
-                     they stop",
+                    "{name} closed the listener while clients still connected ({}): keep accepting after the stop signal until clients \
+                     stop connecting",
                     self.what
                 ),
             });
@@ -156,7 +160,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
         kind: AdviceKind::PreStopSleepShorter,
         seconds: Some(sleep),
         text: format!(
-            "{} slept {} before its stop, and the last of {} came {} into it: {sleep} s would have been enough",
+            "the preStop hook of {} slept {}, and the last of {} came {} after the sleep began: {sleep} s would have been enough",
             context.name(),
             seconds(took),
             many(accepted.count, "new connection"),

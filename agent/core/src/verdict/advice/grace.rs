@@ -26,7 +26,7 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
             kind: AdviceKind::GraceLonger,
             seconds: None,
             text: format!(
-                "{} needed more than the grace of {}: how much is not known, for it was not let finish",
+                "{} needed more than the grace period of {}; how much more is unknown, because SIGKILL ended the shutdown",
                 context.name(),
                 whole_seconds(grace)
             ),
@@ -48,10 +48,10 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     let how = if hook.is_zero() {
         String::new()
     } else {
-        format!(" ({} of preStop, {} to stop)", seconds(hook), seconds(stopping))
+        format!(" (preStop hook {}, shutdown {})", seconds(hook), seconds(stopping))
     };
     let left = if only_the_minimum {
-        ": the preStop left it only the kubelet's minimum of two seconds"
+        ", and the preStop hook left only the kubelet's minimum of 2 s for the shutdown"
     } else {
         ""
     };
@@ -59,7 +59,7 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
         kind: AdviceKind::GraceLonger,
         seconds: Some(advised),
         text: format!(
-            "{} needed {}{how} of a grace of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
+            "{} needed {}{how} of a grace period of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
             context.name(),
             seconds(needed),
             whole_seconds(grace)
@@ -77,7 +77,7 @@ pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> 
     }
     let (context, request, exit) = asked().max_by_key(|(.., exit)| exit.at)?;
     let last = if asked().count() > 1 {
-        ", the last of its pod to end,"
+        ", the last container of the pod to exit,"
     } else {
         ""
     };
@@ -86,8 +86,8 @@ pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> 
         kind: AdviceKind::GraceShorter,
         seconds: Some(advised),
         text: format!(
-            "{}{last} needed {} at most of a grace of {}: one that hangs would hold up a rollout or a drain for all of it; \
-             terminationGracePeriodSeconds could be {advised}",
+            "{}{last} needed at most {} of a grace period of {}: a container that hangs would delay a rollout or a drain for all of \
+             that time; terminationGracePeriodSeconds could be {advised}",
             context.name(),
             seconds(exit.at.since(request.earliest)),
             whole_seconds(grace)
