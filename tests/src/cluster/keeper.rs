@@ -349,13 +349,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_something_else_is_left_alone() {
+    fn a_directory_of_something_else_is_left_untouched() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("precious");
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("letter"), "dear").unwrap();
         let error = down(&directory, &|_| {}).unwrap_err().to_string();
-        assert!(error.contains("left alone"), "{error}");
+        assert!(error.contains("left untouched"), "{error}");
         assert!(directory.join("letter").exists());
     }
 
