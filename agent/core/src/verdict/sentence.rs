@@ -97,11 +97,11 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Forced => match case.kill {
             Some(kill) => format!(
-                "{} killed {who} with SIGKILL{} without sending a stop signal first",
+                "{} sent SIGKILL{} to {who} without a stop signal first",
                 runtime(case, &kill.sender),
                 by_cgroup(kill.cgroup_kill)
             ),
-            None => format!("{} killed {who} without sending a stop signal first", the_runtime(case)),
+            None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
         },
         Why::Oom => {
             let before = case.stop.map_or(String::new(), |stop| {

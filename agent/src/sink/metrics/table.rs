@@ -52,7 +52,7 @@ pub const BY_CAUSE: Row = Row {
         ("exit", "see docs/verdicts.md"),
         ("traffic", OF_TRAFFIC),
     ],
-    about: "The same terminations by the three axes; a series appears with the first termination of the combination",
+    about: "Terminations by the three axes of the verdict; a series appears with the first termination of the combination",
 };
 pub const STOP_DURATION: Row = Row {
     name: "epitaph.stop.duration",
@@ -208,7 +208,7 @@ pub const WORKLOAD_VERDICTS: Row = Row {
     shape: Shape::Counter,
     unit: "{termination}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME, ("verdict", "see docs/verdicts.md")],
-    about: "The same terminations by verdict; a series appears with the first termination",
+    about: "Terminations of a workload's pods by verdict; a series appears with the first termination",
 };
 pub const WORKLOAD_CONNECTIONS: Row = Row {
     name: "epitaph.workload.connections",
@@ -220,21 +220,21 @@ pub const WORKLOAD_CONNECTIONS: Row = Row {
         WORKLOAD_NAME,
         ("outcome", "refused, reset, cut, rejected"),
     ],
-    about: "Client connections lost in those terminations; all series start at 0, as the terminations do",
+    about: "Client connections lost when the workload's pods terminated. All series start at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_IGNORED: Row = Row {
     name: "epitaph.workload.stop_signals.ignored",
     shape: Shape::Counter,
     unit: "{signal}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Stop signals that the kernel discarded, counted before SIGKILL; starts at 0, as the terminations do",
+    about: "Stop signals to the workload's pods that the kernel discarded, counted before SIGKILL. Starts at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_STUCK: Row = Row {
     name: "epitaph.workload.stuck",
     shape: Shape::Counter,
     unit: "{container}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Containers that were still running 15 s after the grace period of the pod's deletion, counted then, before they exit; starts at 0, as the terminations do",
+    about: "Containers that were still running 15 s after the grace period of the pod's deletion, counted then, before they exit. Starts at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_ADVICE: Row = Row {
     name: "epitaph.workload.advice",

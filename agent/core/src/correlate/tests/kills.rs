@@ -15,7 +15,7 @@ fn force_killed() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The container runtime killed PID 1 `app` with SIGKILL without sending a stop signal first
+              The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
               fix: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
         "#]],
     );
@@ -32,7 +32,7 @@ fn force_killed_by_cgroup_kill() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The container runtime killed PID 1 `app` with SIGKILL through cgroup.kill without sending a stop signal first
+              The container runtime sent SIGKILL through cgroup.kill to PID 1 `app` without a stop signal first
               fix: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
               +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app` through cgroup.kill
               +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
@@ -163,7 +163,7 @@ fn the_runtime_kills_what_an_operator_had_asked() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The container runtime killed PID 1 `app` with SIGKILL without sending a stop signal first
+              The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
               fix: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
         "#]],
     );

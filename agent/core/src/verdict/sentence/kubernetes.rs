@@ -72,10 +72,14 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
             None => format!("the main process exited while the {name} was running"),
         },
         HookEnd::Unknown(why) => {
-            let took = took.map_or(String::new(), |took| {
-                format!(", which took {took}{}{left_it},", of_the(&grace))
-            });
-            format!("whether the {name}{took} failed is unknown: {}", why.escape_debug())
+            let why = why.escape_debug();
+            match took {
+                Some(took) => format!(
+                    "the {name} took {took}{}{left_it}, and its result is unknown: {why}",
+                    of_the(&grace)
+                ),
+                None => format!("the result of the {name} is unknown: {why}"),
+            }
         }
         HookEnd::Done => {
             let much = hook.took.zip(context.grace).is_some_and(|(took, grace)| took * 2 >= grace);

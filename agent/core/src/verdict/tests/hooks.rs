@@ -135,7 +135,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
     check(
         death().wait(hook(), 0.3, None).with(hintless).term(0.3).exit(0.4, 0),
         expect![[r#"
-            unknown (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; whether the preStop httpGet hook, which took 0.3 s of the grace period of 10 s, failed is unknown: the API server did not answer within 2s
+            unknown (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop httpGet hook took 0.3 s of the grace period of 10 s, and its result is unknown: the API server did not answer within 2s
               remedy: look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)
         "#]],
     );
@@ -146,14 +146,14 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
     check(
         death().wait(hook(), 10.2, None).with(hintless).term(10.2).exit(10.3, 0),
         expect![[r#"
-            unknown (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; whether the preStop httpGet hook, which took 10.2 s of the grace period of 10 s, failed is unknown: the API server did not answer within 2s
+            unknown (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop httpGet hook took 10.2 s of the grace period of 10 s, and its result is unknown: the API server did not answer within 2s
               remedy: look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)
         "#]],
     );
     check(
         death().wait(hook(), 9.2, None).with(hintless).term(9.3).kill(11.3),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; whether the preStop httpGet hook, which took 9.2 s of the grace period of 10 s and left 2.0 s for the shutdown, failed is unknown: the API server did not answer within 2s
+            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop httpGet hook took 9.2 s of the grace period of 10 s and left 2.0 s for the shutdown, and its result is unknown: the API server did not answer within 2s
               remedy: shorten the preStop httpGet hook, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 11.2 s)
               grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],
@@ -162,7 +162,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
     check(
         death().wait(hook(), 0.3, None).with(hintless).dropped_term(0.3).kill(10.5),
         expect![[r#"
-            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.2 s later; whether the preStop httpGet hook, which took 0.3 s of the grace period of 10 s and left 10.2 s for the shutdown, failed is unknown: the API server did not answer within 2s
+            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.2 s later; the preStop httpGet hook took 0.3 s of the grace period of 10 s and left 10.2 s for the shutdown, and its result is unknown: the API server did not answer within 2s
               remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.2 s
         "#]],
     );
