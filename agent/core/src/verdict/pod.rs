@@ -5,8 +5,8 @@ use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{Asked, Reported};
 use crate::termination::Termination;
 
-/// Joins the containers of a finished pod: the container with the highest precedence gives the verdict, and the sentence names that
-/// container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
+/// Joins the containers of a finished pod: the container with the highest precedence gives the verdict, and the sentence names
+/// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
 pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));

@@ -163,7 +163,7 @@ fn stopped(case: &Case<'_>) -> String {
     }
 }
 
-/// "the runtime sent SIGTERM to PID 1 `sh`".
+/// "the container runtime sent SIGTERM to PID 1 `sh`".
 fn sent(case: &Case<'_>) -> String {
     let Some(stop) = case.stop else { return String::new() };
     let sender = match stop.sender.role {
@@ -391,7 +391,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     clauses
 }
 
-/// "PID 1 `sh`" where it is its namespace's first, else "`nginx` (pid 77)".
+/// "PID 1 `sh`" for the init of a pid namespace, otherwise "`nginx` (pid 77)".
 pub(super) fn target(main: Option<&MainProcess>) -> String {
     match main {
         Some(main) if main.is_ns_init => format!("PID 1 `{}`", main.comm),

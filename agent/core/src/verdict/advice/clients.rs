@@ -1,4 +1,4 @@
-//! The preStop sleep, and the way the server goes, against when clients still came.
+//! The preStop sleep, and how the server stops accepting, compared with when clients still connected.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::verdict::seconds;
 use crate::verdict::sentence::many;
 use crate::verdict::spent::Spent;
 
-/// How many times too long a sleep is before it is worth a word, and by how much.
+/// A sleep gets advice if it is this many times too long, and by this much.
 const FAR_TOO_LONG: u32 = 4;
 const WORTH_A_WORD: Duration = Duration::from_secs(10);
-/// After fewer new connections a silence may be chance; after so many, that of a sleep far too long is sixty times their pauses.
+/// With fewer new connections a silence may be chance; with so many, the silence in a sleep that is far too long is sixty times
+/// their pauses.
 const ENOUGH: u64 = 20;
 
 pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
-    // Only where its pod was to go do proxies send clients elsewhere: a sleep before a restart saves nobody.
+    // Proxies send clients elsewhere only if the pod is deleted: a sleep before a restart helps no client.
     let Some(context) = case.kubernetes.filter(|context| context.request.is_some()) else {
         return Vec::new();
     };
@@ -28,19 +29,19 @@ pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
     }
 }
 
-/// The preStop sleep that would have covered all clients who came too late.
+/// The preStop sleep that would have covered all clients that connected too late.
 pub struct NeededSleep {
     pub seconds: u64,
-    /// Of that, what it was let be.
+    /// The part of it that the server already had before its stop signal.
     had: Duration,
 }
 
 impl NeededSleep {
-    /// None where none came too late, or no listener's close was seen.
+    /// None if no client connected too late, or no close of a listener was seen.
     pub fn of(case: &Case<'_>) -> Option<NeededSleep> {
         let traffic = case.traffic;
         let spent = Spent::of(case);
-        // What closed the listener itself (`nginx -s quit` as a hook) covered clients only until then.
+        // A hook that closes the listener itself (`nginx -s quit`) covers clients only until then.
         let had = |closed: Boot| {
             let let_be = spent.as_ref().and_then(|spent| spent.let_be);
             let_be.map_or(Duration::ZERO, |(begin, took)| took.min(closed.since(begin)))
@@ -49,7 +50,7 @@ impl NeededSleep {
             .refusal_windows()
             .into_iter()
             .map(|window| (had(window.closed) + window.length(), had(window.closed)));
-        // Which listener's queue it was is not known.
+        // Which listener had the queue is unknown.
         let closes = traffic.listeners.iter().filter(|_| traffic.reset_queued > 0);
         let queued = closes.map(|listener| (had(listener.at), had(listener.at)));
         let (needed, had) = refused.chain(queued).max()?;
@@ -60,11 +61,11 @@ impl NeededSleep {
     }
 }
 
-/// Clients who came when nobody took them any more.
+/// Clients that connected after the listener had closed.
 struct Missed {
     /// "14 connections refused in the 3.2 s after the listener closed".
     what: String,
-    /// Counting ended before clients did.
+    /// Counting stopped while clients still connected.
     still_coming: bool,
 }
 
@@ -148,7 +149,7 @@ impl Missed {
     }
 }
 
-/// A sleep during which nobody came any more.
+/// A sleep during most of which no client connected.
 fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     let Slept { begin, took } = Slept::of(case)?;
     let Need::Seconds(sleep) = sleep_need(case) else { return None };
@@ -169,12 +170,12 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     })
 }
 
-/// The preStop sleep that its clients needed, whatever it was.
+/// The preStop sleep that clients needed, whatever is configured.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
     let traffic = case.traffic;
     let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
     match Slept::of(case) {
-        // Without a client nothing was measured.
+        // Without clients there is no measurement.
         None => Need::Nothing,
         Some(_) if lost.iter().any(|count| count.count > 0) => Need::NotKnown,
         Some(_) if !traffic.observed || traffic.accepted.count == 0 => Need::Nothing,
@@ -200,7 +201,7 @@ impl Slept {
     }
 }
 
-/// A shell that sleeps and does something else is not known by its name.
+/// A shell that sleeps and does something else cannot be recognized by its name.
 fn is_sleep(hook: &PreStop) -> bool {
     match hook {
         PreStop::Sleep { .. } => true,
@@ -209,7 +210,7 @@ fn is_sleep(hook: &PreStop) -> bool {
     }
 }
 
-/// Whole seconds that cover `needed`, an eighth more: proxies do not take the same time twice.
+/// Whole seconds that cover `needed` and an eighth more: proxies do not take the same time twice.
 fn cover(needed: Duration) -> u64 {
     let millis = needed.as_millis() * 9 / 8;
     u64::try_from(millis.div_ceil(1_000).max(1)).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! `terminationGracePeriodSeconds` against what was measured.
+//! `terminationGracePeriodSeconds` compared with the measured need.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::verdict::judge::Case;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
 
-/// Kubernetes' default: nobody chose it, and it is not long.
+/// Kubernetes' default, which is not long and which no owner chose.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// How many times too long a grace is before it is worth a word.
+/// A grace period gets advice if it is this many times too long.
 const FAR_TOO_LONG: u32 = 10;
 
 pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let context = case.kubernetes?;
     let grace = context.grace.filter(|grace| !grace.is_zero())?;
     let spent = Spent::of(case).filter(|spent| spent.asked)?;
-    // A probe's own grace or a shortened one says nothing of the pod's.
+    // The grace period of a probe, or a shortened one, shows nothing about that of the pod.
     let whole = context.request.as_ref().is_some_and(|request| request.shortened.is_empty());
     match exit {
         Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace, &spent),
@@ -67,11 +67,12 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     })
 }
 
-/// The containers share it, and a sidecar's begins with the others' stop: only all of them together can say that it is too long.
+/// The containers share the grace period, and a sidecar is stopped after the others: only all of them together show
+/// that it is too long.
 pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> {
     let Need::Seconds(advised) = need else { return None };
     let asked = || containers.iter().filter_map(asked_at_request);
-    // A shortened one is not the pod's.
+    // A shortened grace period is not that of the pod.
     if asked().any(|(_, request, _)| !request.shortened.is_empty()) {
         return None;
     }
@@ -95,11 +96,11 @@ pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> 
     })
 }
 
-/// The grace that one container needed, whatever it was.
+/// The grace period that one container needed, whatever is configured.
 pub(super) fn need(of: &Termination) -> Need {
     let spent = || Spent::of(&of.case()).filter(|spent| spent.asked).map(|spent| spent.begin);
     let request = of.kubernetes.as_ref().and_then(|context| context.request.as_ref());
-    // At its earliest: the kubelet cannot have begun to count before.
+    // The earliest time: the kubelet cannot have started the grace period before.
     let begin = request
         .map(|request| request.earliest)
         .filter(|at| *at <= of.end)
@@ -117,13 +118,13 @@ fn asked_at_request(of: &Termination) -> Option<(&PodContext, &Request, MainExit
     Some((context, request, of.exit?))
 }
 
-/// An eighth more, rounded up to five seconds: a grace is no place for a close fit.
+/// An eighth more, rounded up to five seconds: a grace period needs a reserve.
 pub fn with_reserve(needed: Duration) -> u64 {
     let millis = needed.as_millis() * 9 / 8;
     u64::try_from(millis.div_ceil(5_000).max(1) * 5).unwrap_or(u64::MAX)
 }
 
-/// A grace is whole seconds in the API.
+/// Grace periods are whole seconds in the API.
 pub fn whole_seconds(d: Duration) -> String {
     if d.subsec_nanos() == 0 {
         format!("{} s", d.as_secs())

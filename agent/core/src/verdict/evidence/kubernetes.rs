@@ -73,7 +73,8 @@ fn ended(end: &HookEnd, status: Option<ExitStatus>) -> String {
     }
 }
 
-/// Where the two differ the kernel is right: the API keeps OOMKilled from an earlier kill, and reports 137 for an exit that nobody saw.
+/// Where the two differ the kernel is right: the API keeps OOMKilled from an earlier kill, and reports 137 for an
+/// exit that nobody saw.
 fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
     let reason = reported.reason.as_deref().unwrap_or("no reason");
     let says = format!(

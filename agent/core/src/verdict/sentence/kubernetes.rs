@@ -1,4 +1,5 @@
-//! What the Kubernetes context adds to the sentence: the hook, the grace period and what used it up, and the reason for the termination.
+//! What the Kubernetes context adds to the sentence: the hook, the use of the grace period, the reason for
+//! the termination.
 
 use std::time::Duration;
 
