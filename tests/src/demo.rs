@@ -1,4 +1,4 @@
-//! The demo: starts the agent, plays the stories, tells each death as the agent does, compares.
+//! The demo: starts the agent, plays the stories, prints each termination as the agent reports it, compares.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -101,7 +101,11 @@ fn played(report: &Report) -> String {
 /// As [`demo`].
 pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     for name in &options.only {
-        ensure!(all().any(|s| s.name == name), "no story `{name}`; they are: {}", names());
+        ensure!(
+            all().any(|s| s.name == name),
+            "unknown story `{name}`; the stories are: {}",
+            names()
+        );
     }
     let players = Players::on(&options.players, Machine::survey(options.inhabitants)?)?;
     let mut report = Report::default();
@@ -124,7 +128,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     )?;
     report.observing = observing(&mut agent, &heard)?;
     tell(&format!(
-        "the agent observes (process {}), told nothing; {} stories begin",
+        "the agent observes (pid {}) and knows nothing about the stories; {} stories start",
         agent.pid(),
         report.cases.len()
     ));
@@ -163,14 +167,17 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     });
     if table.agent_ended {
         let status = agent.end(Duration::ZERO)?;
-        bail!("the agent ended by itself ({status}); its log:\n{}", agent.log());
+        bail!(
+            "the agent exited by itself ({status}); the log of the agent:\n{}",
+            agent.log()
+        );
     }
     let status = agent.end(TO_END).context("end the agent")?;
     table.rest(tell);
     let mut report = table.report;
     if !status.success() {
         report.problems.push(format!(
-            "after SIGTERM the agent ended with {status}; its log:\n{}",
+            "after SIGTERM the agent exited with {status}; the log of the agent:\n{}",
             agent.log()
         ));
     }
@@ -211,10 +218,13 @@ fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value
         }
         Ok(_) => {
             let status = agent.end(Duration::ZERO)?;
-            bail!("the agent ended before it observed ({status}); its log:\n{}", agent.log())
+            bail!(
+                "the agent exited before it observed ({status}); the log of the agent:\n{}",
+                agent.log()
+            )
         }
         Err(_) => bail!(
-            "the agent did not observe within {} s; its log:\n{}",
+            "the agent did not observe within {} s; the log of the agent:\n{}",
             TO_OBSERVE.as_secs(),
             agent.log()
         ),

@@ -128,7 +128,7 @@ fn an_agent_that_ends_is_an_error_with_its_log() {
         .unwrap_err();
     let error = format!("{error:#}");
     assert!(
-        error.contains("ended by itself (exit status: 3)") && error.contains("no such probe"),
+        error.contains("exited by itself (exit status: 3)") && error.contains("no such probe"),
         "{error}"
     );
 }

@@ -141,7 +141,7 @@ impl PodContext {
     pub fn name(&self) -> String {
         match &self.container {
             Some(name) => format!("container `{name}`"),
-            None => "a container whose name is not known".to_owned(),
+            None => "a container of unknown name".to_owned(),
         }
     }
 }

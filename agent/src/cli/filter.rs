@@ -315,7 +315,7 @@ mod tests {
         assert!(verdict("clean").is_ok() && verdict("unknown").is_ok());
         for name in ["quiet", "evicted-taint"] {
             let refused = verdict(name).unwrap_err();
-            assert!(refused.starts_with(&format!("there is no verdict `{name}`")), "{refused}");
+            assert!(refused.starts_with(&format!("unknown verdict `{name}`")), "{refused}");
         }
     }
 

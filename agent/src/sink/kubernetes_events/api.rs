@@ -23,7 +23,7 @@ pub(super) const RULE: &str = "{apiGroups: [events.k8s.io], resources: [events],
 pub(super) enum Failure {
     #[error("cannot post an Event: RBAC forbids it ({0})")]
     Forbidden(String),
-    #[error("cannot post an Event: its namespace is gone or going ({0})")]
+    #[error("cannot post an Event: the namespace is deleted or being deleted ({0})")]
     NamespaceGone(String),
     #[error("cannot post an Event: the API server refused it ({0})")]
     Rejected(String),

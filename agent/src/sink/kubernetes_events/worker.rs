@@ -137,7 +137,7 @@ impl Worker {
         let troubles = [Outcome::Unavailable, Outcome::Forbidden].map(|outcome| (namespace.to_owned(), outcome));
         let was_said = troubles.iter().filter(|trouble| self.said.remove(*trouble)).count() > 0;
         if std::mem::take(&mut self.away) || was_said {
-            tracing::info!(namespace, "the API server takes Events again");
+            tracing::info!(namespace, "the API server accepts Events again");
         }
     }
 

@@ -49,7 +49,7 @@ pub fn push(to: Destination) -> Result<Push, BuildError> {
                 }
                 Err(Failure::Later { why, .. } | Failure::Never { why, .. }) => {
                     if !failing {
-                        tracing::warn!(%why, "metrics did not reach the collector; the next export will say the same and more");
+                        tracing::warn!(%why, "metrics did not reach the collector; the next export includes them");
                     }
                     failing = true;
                     Err(OTelSdkError::InternalFailure(why))

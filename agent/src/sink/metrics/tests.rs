@@ -223,11 +223,11 @@ async fn the_table_is_what_is_exported_by_both_ways() {
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Metrics\n\n\
-         Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
-         Read at `/metrics`, and pushed by OTLP where a collector is configured. The combinations of labels in\n\
-         `epitaph_terminations_total` all stand at 0 from the start, so that the first death is an increase; those of a workload\n\
-         as soon as one of its pods runs on the node. Over OTLP a workload's labels are `k8s.namespace.name`,\n\
-         `epitaph.workload.kind` and `epitaph.workload.name`.\n\n{}",
+         Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
+         The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. All combinations of labels in\n\
+         `epitaph_terminations_total` start at 0, so that the first termination is an increase; those of a workload start as soon as\n\
+         one of its pods runs on the node. Over OTLP the labels of a workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
+         `epitaph.workload.name`.\n\n{}",
         markdown()
     );
     expect_file!["../../../../docs/metrics.md"].assert_eq(&doc);

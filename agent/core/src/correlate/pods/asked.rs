@@ -59,9 +59,9 @@ impl Pod {
         let gone = self.gone.as_ref().filter(|_| !self.over_by_itself)?;
         let evidence = match (self.is_static(), gone.watched) {
             // Deleting a mirror pod stops nothing: that it went after its containers means that the manifest did.
-            (true, _) => "the mirror pod is gone and did not come back",
-            (false, true) => "deleted at once, with grace 0",
-            (false, false) => "gone at a relist",
+            (true, _) => "the mirror pod was deleted and not created again",
+            (false, true) => "deleted with a grace period of 0",
+            (false, false) => "missing from a new list of the pods",
         };
         Some(asked(Cause::Deleted, evidence.to_owned()))
     }

@@ -68,8 +68,8 @@ impl Api {
         let is_now = self.away_since.is_some_and(|since| since <= to);
         let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
         (is_now || was).then(|| match &self.reason {
-            Some(reason) => format!("the Kubernetes API did not answer meanwhile: {reason}"),
-            None => "the Kubernetes API did not answer meanwhile".to_owned(),
+            Some(reason) => format!("the Kubernetes API did not answer during the termination: {reason}"),
+            None => "the Kubernetes API did not answer during the termination".to_owned(),
         })
     }
 }
@@ -134,16 +134,16 @@ impl Pod {
         doubts.extend(api.was_away(asked_at, now));
         doubts.extend(apart);
         let events_unknown = self.events_unknown(death);
-        doubts.extend(events_unknown.map(|why| format!("its Kubernetes Events are not known: {why}")));
+        doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
         if name.is_none() {
-            doubts.push("no status of the pod named this container".to_owned());
+            doubts.push("the pod's status did not name this container".to_owned());
         }
         let path_uid = container.and_then(|of| of.path_uid.as_ref());
         if let Some(path_uid) = path_uid.filter(|uid| **uid != self.key) {
-            doubts.push(format!("its cgroup names another pod, {}", path_uid.0));
+            doubts.push(format!("the cgroup path names another pod, {}", path_uid.0));
         }
         if self.gone.as_ref().is_some_and(|gone| !gone.watched) {
-            doubts.push("a relist hid when the pod was deleted".to_owned());
+            doubts.push("the watch of the pods was interrupted, so the time of the deletion is unknown".to_owned());
         }
         Some(Arc::new(PodContext {
             pod: fact.pod.clone(),
@@ -198,12 +198,12 @@ impl Pod {
         let told = if earliest > seen {
             let apart = verdict::seconds(earliest.since(seen));
             Some(format!(
-                "the API server's clock is at least {apart} ahead of what was believed"
+                "the API server's clock is at least {apart} further ahead than measured"
             ))
         } else if earliest > bound {
             let apart = verdict::seconds(earliest.since(bound));
             Some(format!(
-                "by clocks that nobody compared the request came {apart} after the stop signal"
+                "the API server's clock was not compared, and by that clock the deletion request came {apart} after the stop signal"
             ))
         } else {
             None

@@ -364,7 +364,7 @@ impl Pods {
             self.release(
                 &oldest,
                 0,
-                Some("too many ends waited for the API at once".to_owned()),
+                Some("too many terminations waited for the Kubernetes API at the same time".to_owned()),
                 now,
                 out,
             );
@@ -492,7 +492,7 @@ impl Pods {
                 }
             }
             while self.pods.get(&key).is_some_and(|pod| !pod.held.is_empty()) {
-                let missing = "the observation ended before more was known of its pod".to_owned();
+                let missing = "epitaph stopped before the state of the pod was known".to_owned();
                 self.release(&key, 0, Some(missing), now, out);
             }
         }

@@ -143,11 +143,11 @@ impl Pod {
             return None;
         }
         let why = match (&self.gone, missing) {
-            (Some(_), _) => "its pod was gone before a status told of its end",
+            (Some(_), _) => "the pod was gone before its status reported the exit",
             (None, Some(missing)) => missing,
             (None, None) => return None,
         };
-        Some(format!("{why}, so nobody asked for its Events"))
+        Some(format!("{why}, so the Events of the pod were not requested"))
     }
 }
 

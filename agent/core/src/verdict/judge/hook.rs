@@ -69,12 +69,12 @@ impl<'a> Hook<'a> {
         Some(Hook { run, took, end })
     }
 
-    /// "preStop `drain.sh`".
+    /// "preStop hook `drain.sh`".
     pub fn name(&self) -> String {
         match &self.run.hook {
-            PreStop::Exec { program } => format!("preStop `{}`", escaped(program, 64)),
-            PreStop::HttpGet { .. } => "preStop httpGet".to_owned(),
-            PreStop::TcpSocket { .. } => "preStop tcpSocket".to_owned(),
+            PreStop::Exec { program } => format!("preStop hook `{}`", escaped(program, 64)),
+            PreStop::HttpGet { .. } => "preStop httpGet hook".to_owned(),
+            PreStop::TcpSocket { .. } => "preStop tcpSocket hook".to_owned(),
             PreStop::Sleep { seconds } => format!("preStop sleep of {seconds} s"),
         }
     }

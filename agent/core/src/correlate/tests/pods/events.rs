@@ -156,19 +156,19 @@ fn a_restart_whose_events_are_not_known_has_no_known_cause() {
     check(
         &web(&format!("{RESTARTED}\n+4 events web no answer within 2s")),
         expect![[r#"
-        +4.400 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
-          grace 30 s, reported 0 Completed
-          incomplete: its Kubernetes Events are not known: no answer within 2s
-    "#]],
+            +4.400 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
+              grace 30 s, reported 0 Completed
+              incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
+        "#]],
     );
     // Nobody answers at all.
     check(
         &web(RESTARTED),
         expect![[r#"
-        +32.000 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
-          grace 30 s, reported 0 Completed
-          incomplete: its Kubernetes Events are not known: the API server had not answered yet
-    "#]],
+            +32.000 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
+              grace 30 s, reported 0 Completed
+              incomplete: the Kubernetes Events of the pod are unknown: the API server had not answered yet
+        "#]],
     );
 }
 
@@ -181,7 +181,7 @@ fn an_answer_is_no_answer_to_a_later_question() {
         expect![[r#"
             +8.000 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
               grace 30 s, reported 0 Completed
-              incomplete: its Kubernetes Events are not known: no answer within 2s
+              incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
         "#]],
     );
 }
@@ -201,7 +201,7 @@ fn the_next_life_is_not_doubted_for_the_last_ones_events() {
         expect![[r#"
             +4.400 web/app +1.100…+1.400 clean: Unknown/Clean/Quiet
               grace 30 s, reported 0 Completed
-              incomplete: its Kubernetes Events are not known: no answer within 2s
+              incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
             +63.400 web/app +60.100…+60.300 clean: Restart/Clean/Quiet
               grace 30 s, restarts 1, reported 0 Completed
         "#]],
@@ -245,7 +245,7 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
               web/app +1.200…+1.500 unknown: Deleted/Unknown/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
                 preStop +1.050…+1.200 not seen
-                incomplete: its Kubernetes Events are not known: no answer within 2s
+                incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
               gone +2.100
         "#]],
     );

@@ -158,7 +158,7 @@ fn a_sleeping_hook_is_the_wait() {
         +32 gone web
         "),
         expect![[r#"
-            +6.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 24.9 s left
+            +6.100 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 24.9 s left
             +33.400 pod web +1.000…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +6.100…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
@@ -230,7 +230,7 @@ fn a_sidecars_wait_for_the_main_container_is_not_its_hooks_time() {
         +13 gone web
         "),
         expect![[r#"
-            +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
+            +1.200 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 7.8 s left
             +13.200 pod web +1.000…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/log +9.300…+9.400 clean: Deleted/Clean/Quiet

@@ -83,7 +83,7 @@ fn a_restart_for_a_changed_definition() {
     check_sentences(
         &script,
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: its definition changed
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the kubelet stopped the container to restart it: the container definition changed
         "#]],
     );
 }
@@ -101,7 +101,7 @@ fn a_restart_for_a_resize() {
     check_sentences(
         &script,
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: a resize of its resources requires that
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the kubelet stopped the container to restart it: the resize of a resource requires a restart
         "#]],
     );
 }
@@ -113,7 +113,7 @@ fn the_name_of_a_container_is_no_reason() {
     check_sentences(
         &script,
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it, and no evidence names why
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the kubelet stopped the container, and no evidence shows why
         "#]],
     );
 }
@@ -269,7 +269,7 @@ fn an_end_that_the_api_never_tells() {
         "),
         expect![[r#"
             +33.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-              incomplete: the API had not told of its end 30 s after it
+              incomplete: the pod's status did not report the exit within 30 s
         "#]],
     );
 }
