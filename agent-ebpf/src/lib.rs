@@ -15,8 +15,8 @@ use core::mem::{align_of, offset_of, size_of};
 
 /// Version of every record below. What earlier versions do not have:
 /// - up to 3: every `container`; [`SignalGenerate::pending`]; [`signal_flags::SIGWAIT`], [`signal_flags::PENDING`],
-///   [`signal_flags::ARMED`] and [`signal_flags::ARMS`]; the `flags` of [`SignalDeliver`], [`ProcessExit`] and [`OomVictim`] (a record of `signal_deliver` was
-///   that of a handler); what [`tcp_flags::PROGRESS`] stands for.
+///   [`signal_flags::ARMED`] and [`signal_flags::ARMS`]; the `flags` of [`SignalDeliver`] (each was a handler's entry then),
+///   [`ProcessExit`] and [`OomVictim`]; what [`tcp_flags::PROGRESS`] stands for.
 /// - up to 2: [`Task::v1_cgroup`], [`ProcessExec::parent_v1_cgroup`].
 /// - 1: [`Header::hierarchy`], the upper half of a 32-bit `cpu` then: all cgroups were of v2.
 pub const VERSION: u16 = 4;
@@ -449,7 +449,7 @@ pub mod announcement {
         (MARK | nonce & NONCE).cast_signed()
     }
 
-    /// None where the code is no announcement.s.
+    /// None where the code is no announcement's.
     pub const fn nonce(code: i32) -> Option<u32> {
         let code = code.cast_unsigned();
         if code & !NONCE == MARK { Some(code & NONCE) } else { None }
