@@ -168,7 +168,7 @@ fn an_unknown_story_is_an_error_that_lists_them() {
     options.only = vec!["nonsense".into()];
     let error = format!("{:#}", run(&options, &mut |_| {}).map(|r| r.to_string()).unwrap_err());
     assert!(
-        error.contains("no story `nonsense`") && error.contains("completed"),
+        error.contains("unknown story `nonsense`") && error.contains("completed"),
         "{error}"
     );
 }

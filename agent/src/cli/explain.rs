@@ -229,7 +229,7 @@ mod tests {
                 cause    oom                    Memory ran out: the memory limit was reached, or the node had no memory left.
                 cause    crash                  The process failed by itself: a signal that it caused, or an exit code other than 0 without a stop signal.
                 cause    external               A signal came from a sender that is neither the runtime nor the process itself.
-                cause    stopped                The container runtime or systemd stopped the process; the reason is known only with Kubernetes.
+                cause    stopped                The container runtime or systemd stopped the process; without Kubernetes the reason is unknown.
                 cause    completed              The process exited by itself with exit code 0.
                 cause    unknown                The evidence does not show the cause.
                 traffic  cut                    Open connections in use were dropped at exit.
@@ -258,8 +258,8 @@ mod tests {
                   later.
 
                 How to fix it
-                  Install a handler, start the program with `exec` instead of below a shell,
-                  or run a small init (tini, dumb-init) as PID 1.
+                  Install a handler, use `exec` in the shell that starts the program, or run a
+                  small init (tini, dumb-init) as PID 1.
             "#]],
         );
         check(

@@ -270,7 +270,7 @@ mod tests {
             expect![[r#"
                 2026-01-02T03:05:15.003Z container 3f1c0d4e5a6b  ignored-stop-signal  UNCLEAN
                   `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-                  remedy: handle SIGTERM in PID 1 `sh`, start the program with `exec` instead of below a shell, or run a small init such as tini
+                  remedy: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini
                         +0.0 ms  signal_generate  SIGTERM from `containerd-shim` (pid 812, unit containerd.service), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
                     +10002.0 ms  signal_generate  SIGKILL from `containerd-shim` (pid 812, unit containerd.service), the container runtime, to PID 1 `sh`
                     +10003.0 ms  sched_process_exit  PID 1 `sh` was terminated by SIGKILL
@@ -296,7 +296,7 @@ mod tests {
         expect![[r#"
             2023-11-14T23:37:10.260Z pod shop/cart-7d9f8b6c5-x2x4z (Deployment cart)  ignored-stop-signal  UNCLEAN
               container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-              remedy: start the server with `exec` instead of below a shell, so that the server is PID 1
+              remedy: use `exec` in the shell that starts the server, so that the server is PID 1
               advice: 14 connections were refused in the 3.2 s after the listener closed
                  +2100.0 ms  signal_generate  SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
                 +32100.0 ms  signal_generate  SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`
@@ -317,7 +317,7 @@ mod tests {
               container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2023-11-14T23:37:10.002Z pod shop/cart-7d9f8b6c5-x2x4z container app  ignored-stop-signal  UNCLEAN
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-              remedy: start the server with `exec` instead of below a shell, so that the server is PID 1
+              remedy: use `exec` in the shell that starts the server, so that the server is PID 1
                     +0.0 ms  signal_generate  SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
                 +30000.0 ms  signal_generate  SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`
         "#]]

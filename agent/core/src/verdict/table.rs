@@ -82,7 +82,7 @@ pub const CAUSES: [(Cause, &str); 16] = [
     ),
     (
         Cause::Stopped,
-        "The container runtime or systemd stopped the process; the reason is known only with Kubernetes.",
+        "The container runtime or systemd stopped the process; without Kubernetes the reason is unknown.",
     ),
     (Cause::Completed, "The process exited by itself with exit code 0."),
     (Cause::Unknown, "The evidence does not show the cause."),
@@ -164,7 +164,7 @@ pub const TABLE: [Row; 22] = [
         severity: Severity::Critical,
         precedence: 130,
         meaning: "The main process was killed by a sender that is neither the runtime nor the process itself.",
-        proof: "signal_generate shows the sender: pid, comm, parent and cgroup belong neither to the runtime nor to the container or unit.",
+        proof: "signal_generate shows the pid, comm, parent and cgroup of the sender: neither the runtime nor the main process.",
         remedy: "Find out why the named sender killed the process; use the stop command of the container runtime or service manager instead.",
     },
     Row {
@@ -231,7 +231,7 @@ pub const TABLE: [Row; 22] = [
         precedence: 110,
         meaning: "The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.",
         proof: "The runtime's SIGKILL reached the process, no stop signal of the runtime came before it, and no record was lost; or the deletion had a grace period of 0.",
-        remedy: "Stop with a grace period (not with `kill`, `rm --force` or a grace period of 0).",
+        remedy: "Stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0).",
     },
     Row {
         headline: "blocked-stop-signal",
@@ -253,7 +253,7 @@ pub const TABLE: [Row; 22] = [
         precedence: 90,
         meaning: "The kernel discarded the stop signal, so the process kept running until the runtime killed it.",
         proof: "The result of signal_generate is `ignored`; the runtime's SIGKILL came later.",
-        remedy: "Install a handler, start the program with `exec` instead of below a shell, or run a small init (tini, dumb-init) as PID 1.",
+        remedy: "Install a handler, use `exec` in the shell that starts the program, or run a small init (tini, dumb-init) as PID 1.",
     },
     Row {
         headline: "default-action",

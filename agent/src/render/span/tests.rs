@@ -135,7 +135,7 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
               epitaph.unclean=true
               epitaph.severity=critical
               epitaph.sentence=`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-              epitaph.remedy=start the server with `exec` instead of below a shell, so that the server is PID 1
+              epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
               epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+30000.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
               epitaph.stop.signal=SIGTERM
               epitaph.stop.result=ignored

@@ -95,7 +95,7 @@ fn a_lost_handler_entry_does_not_matter_where_it_was_ignored() {
             early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }

@@ -121,7 +121,7 @@ fn a_runtime_without_a_daemon_that_asked_and_waited() {
             early: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: External/IgnoredStopSignal/Quiet
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal from `crun` (pid 301, on the host, child of `podman`); `crun` (pid 302, on the host, child of `podman`) sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `sh`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }

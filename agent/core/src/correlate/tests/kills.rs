@@ -16,7 +16,7 @@ fn force_killed() {
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
               The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
-              fix: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
+              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
         "#]],
     );
 }
@@ -33,7 +33,7 @@ fn force_killed_by_cgroup_kill() {
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
               The container runtime sent SIGKILL through cgroup.kill to PID 1 `app` without a stop signal first
-              fix: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
+              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
               +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app` through cgroup.kill
               +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
         "#]],
@@ -164,7 +164,7 @@ fn the_runtime_kills_what_an_operator_had_asked() {
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
               The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
-              fix: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
+              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
         "#]],
     );
 }

@@ -38,7 +38,7 @@ fn a_container_in_a_container_dies_its_own_death() {
             early: `dockerd` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `dockerd` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `dockerd`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `dockerd`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }

@@ -250,7 +250,7 @@ fn pid_1_without_a_handler() {
             early: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `sh`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
               +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`
               +11.001 sched_process_exit: PID 1 `sh` was terminated by SIGKILL
@@ -272,7 +272,7 @@ fn pid_1_with_sig_ign() {
             early: PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -291,7 +291,7 @@ fn ignored_and_the_kernel_does_not_say_why() {
             early: `app` is PID 1 and either has no SIGTERM handler or ignores SIGTERM, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `app` is PID 1 and either has no SIGTERM handler or ignores SIGTERM, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -310,7 +310,7 @@ fn a_unit_that_ignores_it() {
             early: `web` (pid 200) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `web` (pid 200) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; systemd sent SIGKILL 90 s later
-              fix: handle SIGTERM in `web` (pid 200), start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 90 s
+              fix: handle SIGTERM in `web` (pid 200), use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 90 s
         "#]],
     );
 }

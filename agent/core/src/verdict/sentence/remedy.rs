@@ -28,7 +28,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
-                "handle {signal} in {}, start the program with `exec` instead of below a shell, or run a small init such as tini{lost}",
+                "handle {signal} in {}, use `exec` in the shell that starts the program, or run a small init such as tini{lost}",
                 target(case.main)
             ))
         }

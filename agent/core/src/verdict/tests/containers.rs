@@ -42,7 +42,7 @@ fn no_handler() {
         death().dropped_term(0.3).kill(10.3),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -126,7 +126,7 @@ fn deleted_by_force() {
         death().with(forced).term(0.3).kill(2.4),
         expect![[r#"
             force-killed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0)
-              remedy: stop with a grace period (not with `kill`, `rm --force` or a grace period of 0)
+              remedy: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
         "#]],
     );
     // No grace would have helped this one.
@@ -134,7 +134,7 @@ fn deleted_by_force() {
         death().with(forced).dropped_term(0.3).kill(2.4),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0)
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 2.1 s
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 2.1 s
         "#]],
     );
 }

@@ -47,7 +47,7 @@ fn overran_and_nobody_handles_the_signal() {
         death().hook(0.2, 10.2, KILLED).dropped_term(10.3).kill(12.3),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended and left 2.0 s for the shutdown
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 2.0 s; shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 2.0 s; shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
         "#]],
     );
 }
@@ -108,7 +108,7 @@ fn failed() {
         death().hook(0.2, 0.3, ExitStatus::Exited(7)).dropped_term(0.5).kill(10.5),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later; the preStop hook `/drain.sh` failed (exited with code 7), so the work of the hook may be incomplete
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s; run the preStop hook `/drain.sh` by hand in the container: the hook exited with code 7
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s; run the preStop hook `/drain.sh` by hand in the container: the hook exited with code 7
         "#]],
     );
 }
@@ -167,7 +167,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
             .kill(10.5),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.2 s later; the preStop httpGet hook took 0.3 s of the grace period of 10 s and left 10.2 s for the shutdown, and its result is unknown: the API server did not answer within 2s
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.2 s
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.2 s
         "#]],
     );
     check(

@@ -60,7 +60,7 @@ fn the_unclean_one_is_named() {
         &[],
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `log` (1 of 2 unclean): `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
     check_pod(
@@ -68,7 +68,7 @@ fn the_unclean_one_is_named() {
         &[],
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `log` (2 of 3 unclean): `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later; container `proxy`: default-action
-              remedy: handle SIGTERM in PID 1 `app`, start the program with `exec` instead of below a shell, or run a small init such as tini; this avoids the wait of 10.0 s
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }

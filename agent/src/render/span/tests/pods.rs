@@ -60,7 +60,7 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.unclean=true
           epitaph.severity=critical
           epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=start the server with `exec` instead of below a shell, so that the server is PID 1
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
           epitaph.evidence=["+2100.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+32100.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
           epitaph.pod.static=false
@@ -118,7 +118,7 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.unclean=true
           epitaph.severity=critical
           epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=start the server with `exec` instead of below a shell, so that the server is PID 1
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
           epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+30000.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
           epitaph.kill.sender.pid=900
