@@ -8,6 +8,7 @@ mod bpf;
 mod cluster;
 mod debian;
 mod demo;
+mod fresh;
 mod go;
 mod jaeger;
 mod kernels;
@@ -37,9 +38,11 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | kernels ...",
+        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND]",
         about: "all that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); cluster: \
-                the stories on a real cluster; kernels: as the task of that name",
+                the stories on a real cluster; kernels: as the task of that name; fresh: the README's two commands (or COMMAND) in a \
+                minimal Debian made on the spot, with git, gcc, this machine's rustup and stable toolchain, and its way to the \
+                registries; fails too where a program is started that nobody installed",
         run: test::task,
     },
     Task {
