@@ -114,10 +114,15 @@ fn clear(root: &Path) -> Result<()> {
 }
 
 fn end_processes(root: &Path) -> Result<()> {
-    for _ in 0..100 {
+    for round in 0..100 {
         let living = living_in(root)?;
         if living.is_empty() {
             return Ok(());
+        }
+        if round == 0 {
+            let name = |pid: &String| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let names: Vec<String> = living.iter().map(|pid| name(pid).trim().to_owned()).collect();
+            shell::say(format_args!("ending what still runs there: {}", names.join(", ")));
         }
         let mut kill = Command::new("sh");
         kill.args(["-c", "kill -KILL \"$@\" 2>/dev/null || true", "sh"]).args(&living);

@@ -13,6 +13,9 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{ExitCode, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -75,16 +78,30 @@ fn run(root: &Root, command: &str) -> Result<Ended> {
         .spawn()
         .with_context(|| command.to_owned())?;
     let output = BufReader::new(child.stdout.take().context("the pipe that was just asked for")?);
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        output
+            .split(b'\n')
+            .map_while(Result::ok)
+            .all(|line| sender.send(line).is_ok())
+    });
     let mut closing = String::new();
-    for line in output.split(b'\n') {
-        let line = line.with_context(|| format!("{command}: reading its output"))?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        if !line.trim().is_empty() {
-            closing = line.trim().to_owned();
+    let mut status = None;
+    let status = loop {
+        match (lines.recv_timeout(Duration::from_secs(1)), status) {
+            (Ok(line), _) => {
+                let line = String::from_utf8_lossy(&line);
+                println!("{line}");
+                if !line.trim().is_empty() {
+                    closing = line.trim().to_owned();
+                }
+            }
+            (Err(RecvTimeoutError::Disconnected), _) => break child.wait().with_context(|| command.to_owned())?,
+            // What it left behind may keep its output open for ever.
+            (Err(RecvTimeoutError::Timeout), Some(status)) => break status,
+            (Err(RecvTimeoutError::Timeout), None) => status = child.try_wait().with_context(|| command.to_owned())?,
         }
-    }
-    let status = child.wait().with_context(|| command.to_owned())?;
+    };
     Ok(Ended {
         command: command.to_owned(),
         succeeded: status.success(),
