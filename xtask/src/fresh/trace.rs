@@ -63,7 +63,8 @@ impl Trace {
 
     /// All that was recorded.
     pub fn end(mut self) -> Result<String> {
-        let mut interrupt = Command::new("sh");
+        // By its path: a search for it would be cut off in the middle of the recording, and look like a program that is missing.
+        let mut interrupt = Command::new("/bin/sh");
         interrupt.args(["-c", "kill -INT \"$1\"", "sh", &self.child.id().to_string()]);
         ensure!(
             shell::succeeds(&mut interrupt),
