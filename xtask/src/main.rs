@@ -41,8 +41,8 @@ const TASKS: &[Task] = &[
         flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND]",
         about: "all that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); cluster: \
                 the stories on a real cluster; kernels: as the task of that name; fresh: the README's two commands (or COMMAND) in a \
-                minimal Debian made on the spot, with git, gcc, this machine's rustup and stable toolchain, and its way to the \
-                registries; fails too where a program is started that nobody installed",
+                minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, as rustup would \
+                have installed it) and network settings; also fails if a command starts a program that is not installed",
         run: test::task,
     },
     Task {

@@ -1,9 +1,9 @@
-# Enters a root directory as a machine of its own, in a mount and a host name namespace that are already private.
-# Not in a pid namespace: a fresh machine has none, and the kernel's records name processes by their number in the first one.
+# Runs a command in a root directory. The caller made the mount and UTS namespaces.
+# No pid namespace: the probes report pids of the initial one, and the agent must find them in /proc.
 set -eu
 root=$1 toolchain=$2 place=$3
 shift 3
-# Only a mount point can become the root. Not chroot(8): whoever lives in one may not make user namespaces.
+# pivot_root(8) requires a mount point. Not chroot(8): the kernel refuses user namespaces in a chroot.
 mount --bind "$root" "$root"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"

@@ -1,7 +1,7 @@
-//! Removes the root when the task is over, however it ends: a process of its own, out of reach of the terminal's Ctrl-C.
+//! Removes the root when the task ends, also after Ctrl-C or a crash: a separate process, in a process group of its own.
 //!
-//! *Architecture invariant*: nothing is removed while something is mounted below it, or while a process lives in it. The mounts
-//! belong to the namespace of the processes in the root and go with the last of them; none is ever in the keeper's.
+//! *Architecture invariant*: the root is not removed while something is mounted below it or a process runs in it. Its mounts
+//! belong to the mount namespace of the processes inside and disappear with the last of them; the keeper's namespace has none.
 
 use std::{
     fs::{self, File, Permissions, TryLockError},
@@ -20,20 +20,20 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::shell;
 
-/// What the keeper says when the root may be made.
+/// What the keeper prints once the root directory is empty.
 const READY: &str = "ready";
 
 pub struct Keeper {
     child: Child,
 }
 
-/// Where the root is made.
+/// Where the root is.
 pub fn root(dir: &Path) -> PathBuf {
     dir.join("root")
 }
 
 impl Keeper {
-    /// Removes what an earlier run left in `dir`, and keeps it from others.
+    /// Removes what an earlier run left in `dir`, and locks `dir`.
     pub fn start(dir: &Path) -> Result<Keeper> {
         let mut child = Command::new(std::env::current_exe().context("finding this program")?)
             .args(["test", "fresh", "--keeper"])
@@ -43,18 +43,18 @@ impl Keeper {
             .stdout(Stdio::piped())
             .spawn()
             .context("starting the keeper of the fresh root")?;
-        let mut said = String::new();
+        let mut line = String::new();
         BufReader::new(child.stdout.take().context("the pipe that was just asked for")?)
-            .read_line(&mut said)
-            .context("hearing from the keeper of the fresh root")?;
-        if said.trim() != READY {
+            .read_line(&mut line)
+            .context("reading from the keeper of the fresh root")?;
+        if line.trim() != READY {
             child.wait().context("waiting for the keeper of the fresh root")?;
-            bail!("there is no room for a fresh root: see above");
+            bail!("the keeper of the fresh root failed: see above");
         }
         Ok(Keeper { child })
     }
 
-    /// Ends what still runs in the root, and removes it.
+    /// Kills what still runs in the root, and removes it.
     pub fn end(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         let status = self.child.wait().context("waiting for the keeper of the fresh root")?;
@@ -63,7 +63,7 @@ impl Keeper {
     }
 }
 
-/// A task that fails waits too, so that nothing is left when its error is read.
+/// A failed task waits too: nothing is left when its error is printed.
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
@@ -71,7 +71,7 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper's own process: it waits until whoever started it closes the pipe, or is gone.
+/// The keeper's process: waits until the task closes the pipe or exits.
 pub fn keep(dir: &Path) -> Result<ExitCode> {
     let root = root(dir);
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -89,71 +89,72 @@ pub fn keep(dir: &Path) -> Result<ExitCode> {
     fs::create_dir(&root).with_context(|| format!("creating {}", root.display()))?;
     fs::set_permissions(&root, Permissions::from_mode(0o755)).with_context(|| format!("opening {}", root.display()))?;
     println!("{READY}");
-    std::io::stdout().flush().context("saying that the root may be made")?;
+    std::io::stdout().flush().context("writing to the task")?;
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     shell::say("removing the fresh root");
     clear(&root)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends every process that lives in `root`, and removes it.
+/// Kills every process in `root`, and removes it.
 fn clear(root: &Path) -> Result<()> {
     if !root.exists() {
         return Ok(());
     }
-    end_processes(root)?;
+    kill_processes(root)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading the mounts")?;
     let below = mounted_below(&mounts, root);
     ensure!(
         below.is_empty(),
-        "{} is not removed, for something is mounted below it: umount {}",
+        "{} is not removed because something is mounted there; run: umount {}",
         root.display(),
         below.join(" ")
     );
     fs::remove_dir_all(root).with_context(|| format!("removing {}", root.display()))
 }
 
-fn end_processes(root: &Path) -> Result<()> {
+fn kill_processes(root: &Path) -> Result<()> {
     for round in 0..100 {
-        let living = living_in(root)?;
-        if living.is_empty() {
+        let running = processes_in(root)?;
+        if running.is_empty() {
             return Ok(());
         }
         if round == 0 {
             let name = |pid: &String| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let names: Vec<String> = living.iter().map(|pid| name(pid).trim().to_owned()).collect();
-            shell::say(format_args!("ending what still runs there: {}", names.join(", ")));
+            let names: Vec<String> = running.iter().map(|pid| name(pid).trim().to_owned()).collect();
+            shell::say(format_args!("killing the processes left in it: {}", names.join(", ")));
         }
         let mut kill = Command::new("sh");
-        kill.args(["-c", "kill -KILL \"$@\" 2>/dev/null || true", "sh"]).args(&living);
+        kill.args(["-c", "kill -KILL \"$@\" 2>/dev/null || true", "sh"])
+            .args(&running);
         shell::succeeds(&mut kill);
         thread::sleep(Duration::from_millis(100));
     }
     bail!(
-        "processes still live in {}, after SIGKILL: {}",
+        "processes still run in {} after SIGKILL: {}",
         root.display(),
-        living_in(root)?.join(" ")
+        processes_in(root)?.join(" ")
     )
 }
 
 /// The processes whose root directory is `root`, by number.
-fn living_in(root: &Path) -> Result<Vec<String>> {
+fn processes_in(root: &Path) -> Result<Vec<String>> {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     let wanted = identity(root).with_context(|| format!("looking at {}", root.display()))?;
-    let mut living = Vec::new();
+    let mut running = Vec::new();
     for entry in fs::read_dir("/proc").context("listing /proc")? {
         let entry = entry.context("listing /proc")?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.bytes().all(|byte| byte.is_ascii_digit()) && identity(&entry.path().join("root")).is_ok_and(|at| at == wanted) {
-            living.push(name);
+            running.push(name);
         }
     }
-    Ok(living)
+    Ok(running)
 }
 
-/// The mount points at and below `root`, of what `/proc/PID/mountinfo` says.
+/// The mount points in `/proc/PID/mountinfo` at and below `root`.
 fn mounted_below(mountinfo: &str, root: &Path) -> Vec<String> {
-    // A space, tab, newline or backslash is written in octal.
+    // Spaces, tabs, newlines and backslashes are octal escapes.
     let plain = |text: &str| {
         text.replace("\\040", " ")
             .replace("\\011", "\t")
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_at_or_below_the_root_is_seen_and_a_neighbours_is_not() {
+    fn a_mount_at_or_below_the_root_is_found_and_a_siblings_is_not() {
         let mounts = "\
 25 1 254:0 / / rw - ext4 /dev/vda rw
 26 25 0:5 / /cache/fresh/root/proc rw - proc proc rw
@@ -188,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lives_in_a_root_is_found_by_it() {
+    fn a_process_is_found_by_its_root() {
         let own = std::process::id().to_string();
-        assert!(living_in(Path::new("/proc/self/root")).unwrap().contains(&own));
-        assert!(!living_in(Path::new("/proc/self")).unwrap().contains(&own));
+        assert!(processes_in(Path::new("/proc/self/root")).unwrap().contains(&own));
+        assert!(!processes_in(Path::new("/proc/self")).unwrap().contains(&own));
     }
 }

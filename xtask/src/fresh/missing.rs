@@ -1,7 +1,8 @@
-//! Which programs were started and are not there: read from what `execs.bt` prints. Pure, but for the list that is read.
+//! Finds the missing programs in the output of `execs.bt`.
 //!
-//! Whoever starts a program by its name tries one directory of PATH after the other, in one process: only where none of these
-//! attempts succeeds is the program missing. A shell looks before it starts anything, so its words on standard error count.
+//! `execvp` tries one directory of PATH after the other, in one thread: a program is missing only if all of these attempts fail. A
+//! shell searches PATH with stat(2) and executes nothing, so its message on standard error counts. Other programs that search
+//! before they execute (Go's LookPath, `command -v`) leave no trace and are not seen.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,18 +14,18 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
-/// No such file, and a part of the path that is no directory.
+/// ENOENT and ENOTDIR.
 const ABSENT: [&str; 2] = ["-2", "-20"];
-/// As far as whoever started a program is followed.
+/// How many ancestors are reported.
 const GENERATIONS: usize = 6;
 
-/// A program that was started and is not there.
+/// A program that was started and is not installed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Missing {
     pub program: String,
-    /// The file names of the programs that started it, the nearest first.
+    /// File names of the programs that started it, the nearest first.
     pub starters: Vec<String>,
-    /// The name of the thread that did: a Rust test's is the test's, its first 15 bytes.
+    /// The name of the thread that started it: for a Rust test, the first 15 bytes of the test's name.
     pub thread: String,
 }
 
@@ -35,11 +36,11 @@ impl Display for Missing {
             starters,
             thread,
         } = self;
-        write!(f, "{program}, started by {} (thread `{thread}`)", starters.join(", of "))
+        write!(f, "{program}, started by {} (thread `{thread}`)", starters.join(" < "))
     }
 }
 
-/// Every program that is missing by `trace`, once for each that started it.
+/// The missing programs in `trace`, once per starter.
 pub fn of(trace: &str) -> Vec<Missing> {
     let mut reader = Reader::default();
     trace.lines().for_each(|line| reader.line(line));
@@ -61,9 +62,9 @@ struct Attempt {
 
 #[derive(Default)]
 struct Reader {
-    /// What runs, by process.
+    /// Executed files, by process.
     running: HashMap<u32, Process>,
-    /// Attempts that failed so far, by thread.
+    /// Failed attempts, by thread, until one succeeds or the thread moves on.
     pending: BTreeMap<u32, Attempt>,
     missing: Vec<Missing>,
 }
@@ -73,7 +74,7 @@ impl Reader {
         let fields: Vec<&str> = line.split('\t').collect();
         let number = |text: &str| text.parse::<u32>().unwrap_or(0);
         match fields[..] {
-            ["ran", thread, pid, parent, file] => self.ran(number(thread), number(pid), number(parent), file),
+            ["exec", thread, pid, parent, file] => self.executed(number(thread), number(pid), number(parent), file),
             ["failed", thread, pid, parent, errno, comm, file] => {
                 let attempt = Attempt {
                     program: file_name(file),
@@ -84,8 +85,8 @@ impl Reader {
                 };
                 self.failed(number(thread), attempt);
             }
-            ["shell", pid, parent, comm, text] => self.said(number(pid), number(parent), comm, text),
-            ["gone", thread] => {
+            ["shell", pid, parent, comm, text] => self.shell_message(number(pid), number(parent), comm, text),
+            ["exit", thread] => {
                 self.conclude(number(thread));
                 self.running.remove(&number(thread));
             }
@@ -93,7 +94,7 @@ impl Reader {
         }
     }
 
-    fn ran(&mut self, thread: u32, pid: u32, parent: u32, file: &str) {
+    fn executed(&mut self, thread: u32, pid: u32, parent: u32, file: &str) {
         if self
             .pending
             .get(&thread)
@@ -117,7 +118,7 @@ impl Reader {
     }
 
     /// `foo: not found` of dash, `bash: line 1: foo: command not found` of bash.
-    fn said(&mut self, pid: u32, parent: u32, thread: &str, text: &str) {
+    fn shell_message(&mut self, pid: u32, parent: u32, thread: &str, text: &str) {
         let Some(before) = text.strip_suffix(": command not found").or(text.strip_suffix(": not found")) else {
             return;
         };
@@ -127,7 +128,7 @@ impl Reader {
         }
     }
 
-    /// Nothing more is tried by `thread`.
+    /// `thread` makes no further attempt.
     fn conclude(&mut self, thread: u32) {
         if let Some(attempt) = self.pending.remove(&thread)
             && attempt.is_absent
@@ -168,9 +169,9 @@ fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
-/// Which programs may be missing: `tests/allowed-missing.txt`.
+/// The programs that may be missing: `tests/allowed-missing.txt`.
 pub struct Allowed {
-    /// Program, starter (in both a trailing `*` stands for any end), reason.
+    /// Program, starter (both may end with the wildcard `*`), reason.
     rules: Vec<(String, String, String)>,
 }
 
@@ -201,7 +202,7 @@ impl Allowed {
         Ok(Allowed { rules })
     }
 
-    /// Why `missing` may be missing, if it may: a rule names it and one of those that started it.
+    /// The reason of the rule that names `missing` and one of its starters.
     pub fn reason(&self, missing: &Missing) -> Option<&str> {
         let matches = |rule: &str, name: &str| rule.strip_suffix('*').map_or(rule == name, |start| name.starts_with(start));
         let rule = self.rules.iter().find(|(program, starter, _)| {
@@ -215,73 +216,74 @@ impl Allowed {
 mod tests {
     use super::*;
 
-    const TESTS: &str = "ran\t10\t10\t1\t/root/.cargo/bin/cargo\nran\t11\t11\t10\t/root/epitaph/target/debug/deps/tests-0123\n";
+    const TESTS: &str =
+        "exec\t10\t10\t1\t/root/.cargo/bin/cargo\nexec\t11\t11\t10\t/root/epitaph/target/debug/deps/tests-0123\n";
 
     fn shown(events: &str) -> Vec<String> {
         of(&format!("{TESTS}{events}")).iter().map(Missing::to_string).collect()
     }
 
     #[test]
-    fn a_name_that_no_directory_of_path_has_is_missing() {
+    fn a_name_in_no_directory_of_path_is_missing() {
         assert_eq!(
             shown(
                 "failed\t12\t12\t11\t-2\tcpio::tests::un\t/usr/bin/cpio\n\
-                 failed\t12\t12\t11\t-20\tcpio::tests::un\t/bin/cpio\ngone\t12\n"
+                 failed\t12\t12\t11\t-20\tcpio::tests::un\t/bin/cpio\nexit\t12\n"
             ),
-            ["cpio, started by tests-0123, of cargo (thread `cpio::tests::un`)"]
+            ["cpio, started by tests-0123 < cargo (thread `cpio::tests::un`)"]
         );
     }
 
     #[test]
-    fn a_name_that_a_later_directory_has_is_there() {
-        let found = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/ls\nran\t12\t12\t11\t/usr/bin/ls\ngone\t12\n";
+    fn a_name_in_a_later_directory_is_found() {
+        let found = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/ls\nexec\t12\t12\t11\t/usr/bin/ls\nexit\t12\n";
         assert_eq!(shown(found), [""; 0]);
-        // A thread of the process that is replaced takes over its number.
-        let by_a_thread = "failed\t13\t11\t10\t-2\tt\t/usr/local/bin/ls\nran\t13\t11\t10\t/usr/bin/ls\n";
+        // execve in a thread other than the main one: the thread takes over the process's pid.
+        let by_a_thread = "failed\t13\t11\t10\t-2\tt\t/usr/local/bin/ls\nexec\t13\t11\t10\t/usr/bin/ls\n";
         assert_eq!(shown(by_a_thread), [""; 0]);
     }
 
     #[test]
-    fn another_program_in_its_place_does_not_hide_it() {
+    fn a_fallback_does_not_hide_a_missing_program() {
         let events = "failed\t12\t12\t11\t-2\tt\t/bin/gawk\nfailed\t12\t12\t11\t-2\tt\t/usr/local/bin/awk\n\
-                      ran\t12\t12\t11\t/bin/awk\n";
-        assert_eq!(shown(events), ["gawk, started by tests-0123, of cargo (thread `t`)"]);
+                      exec\t12\t12\t11\t/bin/awk\n";
+        assert_eq!(shown(events), ["gawk, started by tests-0123 < cargo (thread `t`)"]);
     }
 
     #[test]
-    fn a_number_that_is_used_again_is_another_process() {
-        let events = "failed\t12\t12\t11\t-2\tt\t/bin/ls\ngone\t12\nran\t12\t12\t11\t/usr/bin/ls\n";
-        assert_eq!(shown(events), ["ls, started by tests-0123, of cargo (thread `t`)"]);
+    fn a_reused_pid_is_another_process() {
+        let events = "failed\t12\t12\t11\t-2\tt\t/bin/ls\nexit\t12\nexec\t12\t12\t11\t/usr/bin/ls\n";
+        assert_eq!(shown(events), ["ls, started by tests-0123 < cargo (thread `t`)"]);
     }
 
     #[test]
-    fn a_program_that_is_there_and_cannot_run_is_not_missing() {
-        let events = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/x\nfailed\t12\t12\t11\t-13\tt\t/usr/bin/x\ngone\t12\n";
+    fn a_file_that_cannot_be_executed_is_not_missing() {
+        let events = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/x\nfailed\t12\t12\t11\t-13\tt\t/usr/bin/x\nexit\t12\n";
         assert_eq!(shown(events), [""; 0]);
     }
 
     #[test]
-    fn attempts_that_nothing_follows_count_and_the_same_counts_once() {
+    fn unfinished_attempts_count_and_duplicates_count_once() {
         let events = "failed\t12\t12\t11\t-2\tt\t/bin/x\nfailed\t14\t14\t11\t-2\tt\t/bin/x\n";
-        assert_eq!(shown(events), ["x, started by tests-0123, of cargo (thread `t`)"]);
+        assert_eq!(shown(events), ["x, started by tests-0123 < cargo (thread `t`)"]);
     }
 
     #[test]
-    fn a_shells_words_name_what_it_looked_for() {
-        let events = "ran\t12\t12\t11\t/usr/bin/sh\nshell\t12\t11\tsh\tsh: 1: \nshell\t12\t11\tsh\tfoo: not found\n\
+    fn a_shells_message_names_the_program() {
+        let events = "exec\t12\t12\t11\t/usr/bin/sh\nshell\t12\t11\tsh\tsh: 1: \nshell\t12\t11\tsh\tfoo: not found\n\
                       shell\t12\t11\tsh\tthe page was: not found\n\
                       shell\t15\t12\tbash\tbash: line 1: bar: command not found\n";
         assert_eq!(
             shown(events),
             [
-                "bar, started by sh, of tests-0123, of cargo (thread `bash`)",
-                "foo, started by sh, of tests-0123, of cargo (thread `sh`)"
+                "bar, started by sh < tests-0123 < cargo (thread `bash`)",
+                "foo, started by sh < tests-0123 < cargo (thread `sh`)"
             ]
         );
     }
 
     #[test]
-    fn a_program_may_be_missing_for_those_that_are_named() {
+    fn a_rule_allows_a_program_for_its_starter() {
         let allowed = Allowed::parse("# names\nip tests-* what needs it is skipped\n").unwrap();
         let missing = |program: &str, starter: &str| Missing {
             program: program.into(),

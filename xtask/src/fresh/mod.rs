@@ -1,7 +1,7 @@
-//! Both commands of the README on a machine that has only what the README's first lines name.
+//! Runs the README's two commands on a machine that has only what the README's first lines name.
 //!
-//! The machine is a minimal Debian root, made on the spot, with the kernel, the network and the processors of this one. While the
-//! commands run, every program that they start is watched: one that is not there is named, with who started it.
+//! The machine is a minimal Debian root, made on the spot, on the kernel and the network of this machine. Every `execve` of the
+//! commands and their descendants is traced: a program that was started and is not installed is reported, with its starters.
 
 mod keeper;
 mod missing;
@@ -40,25 +40,25 @@ struct Ended {
 }
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
-    // How a keeper is started: not for people.
+    // Internal: how the task starts its keeper.
     if let Some(dir) = args.opt_value_from_str::<_, String>("--keeper")? {
         done(args)?;
         return keeper::keep(Path::new(&dir));
     }
-    let own: Option<String> = args.opt_value_from_str("--run")?;
+    let only: Option<String> = args.opt_value_from_str("--run")?;
     done(args)?;
     if !shell::is_root() {
-        bail!("a Debian root is made, and entered, by root: run it as root");
+        bail!("making and entering a Debian root needs root: run this task as root");
     }
     let allowed = Allowed::read()?;
     let head = root::committed()?;
-    debian::ensure(&["mmdebstrap", "bpftrace"], "a fresh machine, and seeing what it lacks")?;
+    debian::ensure(&["mmdebstrap", "bpftrace"], "making a Debian root and tracing execve")?;
 
     let dir = shell::cache().join("fresh");
     let keeper = Keeper::start(&dir)?;
     let root = Root::make(&keeper::root(&dir), &head)?;
     let trace = Trace::start(&dir)?;
-    let commands = own.map_or_else(|| COMMANDS.map(str::to_owned).to_vec(), |command| vec![command]);
+    let commands = only.map_or_else(|| COMMANDS.map(str::to_owned).to_vec(), |command| vec![command]);
     let ended = commands
         .iter()
         .map(|command| run(&root, command))
@@ -68,9 +68,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     Ok(verdict(&ended, &missing::of(&recorded), &allowed, &root.name))
 }
 
-/// Runs `command` in `root`, its output in view.
+/// Runs `command` in `root` and shows its output.
 fn run(root: &Root, command: &str) -> Result<Ended> {
-    shell::say(format_args!("on the fresh {}: {command}", root.name));
+    shell::say(format_args!("running in the fresh {}: {command}", root.name));
     let mut child = root
         .command(&["sh", "-c", command])
         .stdin(Stdio::null())
@@ -97,7 +97,7 @@ fn run(root: &Root, command: &str) -> Result<Ended> {
                 }
             }
             (Err(RecvTimeoutError::Disconnected), _) => break child.wait().with_context(|| command.to_owned())?,
-            // What it left behind may keep its output open for ever.
+            // A process that the command left behind may keep the pipe open forever.
             (Err(RecvTimeoutError::Timeout), Some(status)) => break status,
             (Err(RecvTimeoutError::Timeout), None) => status = child.try_wait().with_context(|| command.to_owned())?,
         }
@@ -109,7 +109,7 @@ fn run(root: &Root, command: &str) -> Result<Ended> {
     })
 }
 
-/// Prints how the commands ended, every program that was missing, and the closing line.
+/// Prints the commands' results, every missing program, and the closing line.
 fn verdict(ended: &[Ended], missing: &[Missing], allowed: &Allowed, name: &str) -> ExitCode {
     println!();
     for Ended {
@@ -123,10 +123,10 @@ fn verdict(ended: &[Ended], missing: &[Missing], allowed: &Allowed, name: &str) 
     let mut refused = 0;
     for program in missing {
         match allowed.reason(program) {
-            Some(why) => println!("may be missing: {program} ({why})"),
+            Some(why) => println!("missing, allowed: {program} ({why})"),
             None => {
                 refused += 1;
-                println!("MISSING: {program}");
+                println!("MISSING: {program}; not in tests/allowed-missing.txt");
             }
         }
     }
@@ -135,7 +135,7 @@ fn verdict(ended: &[Ended], missing: &[Missing], allowed: &Allowed, name: &str) 
         [_] => "1 command".to_owned(),
         more => format!("{} commands", more.len()),
     };
-    println!("fresh {name}: {commands}, {failed} failed; {refused} programs were started that nobody installed");
+    println!("fresh {name}: {commands}, {failed} failed; {refused} missing programs");
     if failed + refused == 0 {
         ExitCode::SUCCESS
     } else {

@@ -1,4 +1,4 @@
-//! A minimal Debian root with what the README's first lines name, and a clean clone of the checkout.
+//! A minimal Debian root with what the README's first lines name, and a clone of the checkout.
 
 use std::{
     fs,
@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::settings;
 use crate::{kernels::packages, shell};
 
-/// What the README names and Debian has. gcc recommends the C library's files, without which it links nothing; git and whoever
-/// fetches rustup recommend the certificates.
+/// The README's prerequisites that Debian packages. gcc recommends libc6-dev and cannot link without it; git recommends
+/// ca-certificates, and rustup's own download needs them.
 const PACKAGES: [&str; 4] = ["git", "gcc", "libc6-dev", "ca-certificates"];
 const ENTER: &str = include_str!("enter.sh");
 const PATH: &str = "/root/.cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What rustup's own installation leaves beside itself in `~/.cargo/bin`.
+/// rustup's proxies in `~/.cargo/bin`.
 const PROXIES: [&str; 8] = [
     "cargo",
     "rustc",
@@ -36,23 +36,23 @@ pub struct Root {
     pub name: String,
 }
 
-/// rustup's stable toolchain of this machine: rustup's downloads are no package of any registry.
+/// This machine's stable toolchain: stands in for rustup's download.
 struct Toolchain {
     rustup: PathBuf,
     dir: PathBuf,
     name: String,
 }
 
-/// The commit that is tried.
+/// The commit to clone.
 ///
 /// # Errors
-/// There are changes that are not committed: a clone would lack them.
+/// There are uncommitted changes: the clone would lack them.
 pub fn committed() -> Result<String> {
     let git = |args: &[&str]| shell::read(Command::new("git").args(args).current_dir(shell::root()));
     let changed = git(&["status", "--porcelain"])?;
     if let Some(first) = changed.lines().next() {
         bail!(
-            "a fresh machine gets a clone, and {} changes here are not committed (first: {}): commit them, or stash them",
+            "the fresh root gets a clone of HEAD, and {} files here have uncommitted changes (first: {}): commit or stash them",
             changed.lines().count(),
             first.trim()
         );
@@ -80,7 +80,7 @@ impl Root {
         })
     }
 
-    /// `words`, to be run in the clone.
+    /// A command that runs `words` in the root, in the clone.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         command
@@ -111,7 +111,7 @@ fn bootstrap(dir: &Path) -> Result<()> {
     let sources = packages::sources(&[suite, &format!("{suite}-updates")], &[&format!("{suite}-security")])?;
     let settings = settings::apt()?;
     let mut mmdebstrap = Command::new("unshare");
-    // A mount namespace of its own: what is mounted for the packages' scripts goes with it.
+    // A mount namespace of its own: mounts for the packages' scripts disappear with it.
     mmdebstrap
         .args([
             "--mount",
@@ -132,7 +132,7 @@ fn bootstrap(dir: &Path) -> Result<()> {
         &mut mmdebstrap,
         &format!("making a minimal Debian ({suite}) with {} (a minute)", PACKAGES.join(", ")),
     )?;
-    // Only the way to the archive is kept of the settings above: a fresh machine's others are Debian's.
+    // Of the settings above only the access to the archive stays: the rest is Debian's default again.
     for (file, text) in [
         ("etc/apt/apt.conf.d/99mmdebstrap", settings.join("\n") + "\n"),
         ("etc/dpkg/dpkg.cfg.d/99mmdebstrap", String::new()),
@@ -146,7 +146,7 @@ fn reach_the_network(dir: &Path) -> Result<()> {
     settings::certificates(dir)?;
     for file in ["etc/resolv.conf", "etc/hosts"] {
         let target = dir.join(file);
-        // A link of mmdebstrap's, or of nobody's.
+        // It may be a symbolic link.
         let _ = fs::remove_file(&target);
         fs::copy(Path::new("/").join(file), &target).with_context(|| format!("copying /{file} into the fresh root"))?;
     }
@@ -158,31 +158,31 @@ fn reach_the_network(dir: &Path) -> Result<()> {
 
 impl Toolchain {
     fn of_this_machine() -> Result<Toolchain> {
-        let rustup = shell::which("rustup").context("no rustup found in PATH: the README asks for it (https://rustup.rs)")?;
+        let rustup = shell::which("rustup").context("no rustup in PATH, which the README requires (https://rustup.rs)")?;
         let sysroot = shell::read(
             Command::new(&rustup)
                 .args(["run", "stable", "rustc", "--print", "sysroot"])
                 .env("PATH", shell::path()),
         )
-        .context("the README asks for rustup's stable toolchain: rustup toolchain install stable")?;
+        .context("the README requires rustup's stable toolchain: rustup toolchain install stable")?;
         let dir = fs::canonicalize(&sysroot).with_context(|| format!("looking for {sysroot}"))?;
         let name = dir
             .file_name()
-            .with_context(|| format!("{sysroot} is no toolchain's directory"))?;
+            .with_context(|| format!("{sysroot} is not a directory of a toolchain"))?;
         let name = name.to_string_lossy().into_owned();
         ensure!(dir.join("bin/cargo").is_file(), "{} holds no cargo", dir.display());
         Ok(Toolchain { rustup, dir, name })
     }
 
-    /// Where it is seen in the root.
+    /// Its directory, relative to the root.
     fn place(&self) -> PathBuf {
         Path::new("root/.rustup/toolchains").join(&self.name)
     }
 
-    /// As rustup's installation leaves it, with the toolchain's directory still empty: the real one is mounted there, read-only.
+    /// Installs rustup as its installer does. The toolchain's directory stays empty: `enter.sh` mounts the toolchain there, read-only.
     fn install(&self, root: &Path) -> Result<()> {
         shell::say(format_args!(
-            "giving it rustup and its {}, with an empty registry cache",
+            "adding rustup and its toolchain {}; cargo's registry cache is empty",
             self.name
         ));
         let place = root.join(self.place());

@@ -1,5 +1,4 @@
-//! How this machine reaches the package registries, for the fresh one: proxies, checks and certificates, and nothing else of it.
-//! Pure, but for what asks the machine.
+//! This machine's network settings for the fresh root: proxies, registries, certificates; nothing else of its configuration.
 
 use std::{
     ffi::OsString,
@@ -14,13 +13,13 @@ use crate::shell;
 
 /// Go's settings for reaching modules.
 const GO: [&str; 6] = ["GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOPROXY", "GOPRIVATE", "GOINSECURE"];
-/// Where a machine's certificates are: who set it up may have added to Debian's.
+/// The trusted certificate authorities, Debian's and the machine's own.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// What of the environment says how the network is reached.
+/// The environment variables that configure network access.
 pub fn environment() -> Vec<(OsString, OsString)> {
     let mut kept: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| reaches(&name.to_string_lossy()))
+        .filter(|(name, _)| is_network(&name.to_string_lossy()))
         .collect();
     if shell::which("go").is_some() {
         for name in GO {
@@ -33,8 +32,8 @@ pub fn environment() -> Vec<(OsString, OsString)> {
     kept
 }
 
-fn reaches(name: &str) -> bool {
-    // The file that it names is not in the root; its content is: see certificates().
+fn is_network(name: &str) -> bool {
+    // Its file is copied: see certificates().
     if name == "CARGO_HTTP_CAINFO" {
         return false;
     }
@@ -46,7 +45,7 @@ fn reaches(name: &str) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
-/// The lines of `apt-config dump` that say how an archive is reached and checked.
+/// The lines of `apt-config dump` that configure access to archives and their checks.
 pub fn apt() -> Result<Vec<String>> {
     let dump = shell::read(Command::new("apt-config").arg("dump").env("PATH", shell::path()))?;
     Ok(apt_of(&dump))
@@ -56,14 +55,14 @@ fn apt_of(dump: &str) -> Vec<String> {
     const KEPT: [&str; 5] = ["Proxy", "Check-", "Retries", "Timeout", "Verify-"];
     let kept = dump.lines().filter(|line| {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
-        // What it names, the root may not have.
+        // The root may not have that file.
         let is_file = value.starts_with("\"/");
         name.starts_with("Acquire::") && !is_file && value != "\"\";" && KEPT.iter().any(|part| name.contains(part))
     });
     kept.map(str::to_owned).collect()
 }
 
-/// The parts of cargo's configuration that say how a registry is reached.
+/// The tables of cargo's configuration that configure access to registries.
 pub fn cargo() -> String {
     let home = shell::env("CARGO_HOME").map_or_else(|| shell::home().join(".cargo"), PathBuf::from);
     let text = ["config.toml", "config"]
@@ -82,7 +81,7 @@ fn cargo_of(config: &str) -> String {
         if let Some(table) = trimmed.strip_prefix('[') {
             inside = Some(is_kept(table.trim_start_matches('[').split(']').next().unwrap_or(table)));
         }
-        // Before the first table stand dotted keys.
+        // Before the first table: dotted keys.
         let kept = inside.unwrap_or_else(|| is_kept(trimmed)) && !trimmed.contains("cainfo");
         if kept {
             text.push_str(line);
@@ -92,7 +91,7 @@ fn cargo_of(config: &str) -> String {
     text
 }
 
-/// Gives `root` the authorities that this machine trusts.
+/// Copies the certificate authorities that this machine trusts into `root`.
 pub fn certificates(root: &Path) -> Result<()> {
     let named = ["SSL_CERT_FILE", "CARGO_HTTP_CAINFO"].map(|name| shell::env(name).map(PathBuf::from));
     let own = Path::new("/").join(CERTIFICATES);
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_an_archive_is_kept_and_the_rest_of_apts_settings_is_not() {
+    fn of_apts_settings_only_access_is_kept() {
         let dump = "\
 Acquire \"\";
 Acquire::http \"\";
@@ -129,7 +128,7 @@ DPkg::Post-Invoke:: \"rm -f x\";
     }
 
     #[test]
-    fn the_way_to_a_registry_is_kept_and_the_persons_builds_are_not() {
+    fn of_cargos_configuration_only_access_is_kept() {
         let config = "net.offline = false\nalias.x = \"run\"\n[build]\nrustflags = [\"-Clink-arg=-fuse-ld=mold\"]\n\
                       [source.crates-io]\nreplace-with = \"mirror\"\n[source.mirror]\nregistry = \"sparse+http://mirror.example/\"\n\
                       [target.x86_64-unknown-linux-gnu]\nlinker = \"clang\"\n[http]\nproxy = \"proxy.example\"\ncainfo = \"/a\"\n";
@@ -141,7 +140,7 @@ DPkg::Post-Invoke:: \"rm -f x\";
     }
 
     #[test]
-    fn only_the_way_to_the_network_is_kept_of_the_environment() {
+    fn of_the_environment_only_network_settings_are_kept() {
         for name in [
             "HTTPS_PROXY",
             "no_proxy",
@@ -149,7 +148,7 @@ DPkg::Post-Invoke:: \"rm -f x\";
             "CARGO_REGISTRIES_CRATES_IO_PROTOCOL",
             "CARGO_NET_RETRY",
         ] {
-            assert!(reaches(name), "{name}");
+            assert!(is_network(name), "{name}");
         }
         for name in [
             "PATH",
@@ -159,7 +158,7 @@ DPkg::Post-Invoke:: \"rm -f x\";
             "GOFLAGS",
             "OTEL_SERVICE_NAME",
         ] {
-            assert!(!reaches(name), "{name}");
+            assert!(!is_network(name), "{name}");
         }
     }
 }
