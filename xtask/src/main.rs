@@ -11,6 +11,7 @@ mod cluster;
 mod corpus;
 mod debian;
 mod demo;
+mod fresh;
 mod go;
 mod jaeger;
 mod kernels;
@@ -40,9 +41,11 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | kernels ...",
+        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
-                cluster: the stories on a real cluster; kernels: the same as the task `kernels`",
+                cluster: the stories on a real cluster; kernels: the same as the task `kernels`; fresh: the README's two commands \
+                (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
+                as rustup would have installed it) and network settings; fails if a command starts a program that is not installed",
         run: test::task,
     },
     Task {
