@@ -76,7 +76,7 @@ fn stories(collected: &Path, wanted: &[String], all: bool) -> Result<BTreeSet<St
         if open.is_empty() {
             break;
         }
-        shell::say(format_args!(
+        shell::log(format_args!(
             "playing {} stories, attempt {attempt} of {ATTEMPTS}",
             open.len()
         ));
