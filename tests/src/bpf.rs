@@ -1,6 +1,6 @@
-//! What of BPF the kernel holds, and which of it some process holds: whatever outlives its process was left behind.
+//! The BPF objects in the kernel, and which of them a process holds: an object that outlives its process was left behind.
 //!
-//! Others on the machine load BPF too, and not all of theirs is held by a process that we see: what is judged bears our names.
+//! Other programs on the machine load BPF too, and some of their objects are held by no visible process: only our names count.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -72,7 +72,7 @@ const MAPS: [&str; 12] = [
     ".rodata",
 ];
 
-/// Everything in the kernel, whoever loaded it.
+/// Everything in the kernel, of any loader.
 ///
 /// # Errors
 /// Without CAP_SYS_ADMIN, or where bpf(2) is forbidden.
@@ -176,10 +176,10 @@ fn name(by_id: libc::c_long, id: u32, at: usize) -> Option<String> {
     Some(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// What the kernel tells of an object: the bytes of its `struct bpf_*_info`, zero where it knows less.
+/// What the kernel reports of an object: the bytes of its `struct bpf_*_info`, zero in fields that it does not know.
 fn info(by_id: libc::c_long, id: u32) -> Option<[u8; 256]> {
     let fd = bpf(by_id, &mut [id, 0, 0]).ok()?;
-    #[expect(unsafe_code, reason = "a file descriptor that bpf(2) made is owned by nobody yet")]
+    #[expect(unsafe_code, reason = "a file descriptor that bpf(2) made has no owner yet")]
     // SAFETY: the kernel has just made it for us.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut info = [0; 256];
@@ -213,7 +213,7 @@ struct InfoByFd {
 
 fn bpf<A>(command: libc::c_long, attributes: &mut A) -> Result<i32> {
     #[expect(unsafe_code, reason = "there is no safe form of bpf(2) without a loader")]
-    // SAFETY: the kernel reads and writes as many bytes as it is told, of what is ours and outlives the call.
+    // SAFETY: the kernel reads and writes as many bytes as `size` allows, in memory of ours that outlives the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>()) };
     match i32::try_from(result) {
         Ok(result) if result >= 0 => Ok(result),

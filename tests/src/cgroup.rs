@@ -19,16 +19,16 @@ pub const SLICE: &str = "epitaph-demo.slice";
 pub struct Mounts {
     /// cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
     pub v2: Option<PathBuf>,
-    /// Where containers live, if not in v2: the hierarchy first by which the agent is to know them.
+    /// The hierarchies with the containers, if not v2: first the one by which the agent is to identify them.
     pub v1: Vec<PathBuf>,
     /// Where a memory limit can be set.
     pub memory: Memory,
 }
 
-/// Who lives in v1.
+/// What runs in v1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inhabitants {
-    /// Nobody where v2 is mounted.
+    /// Nothing if v2 is mounted.
     #[default]
     AsFound,
     /// Containers, as runtimes of before 2021 have them on a hybrid machine: v2 knows nothing of them. Units are in v2, where
@@ -50,7 +50,7 @@ pub enum Memory {
 }
 
 impl Mounts {
-    /// Reads `/proc/self/mountinfo`. Containers live in v2 where it is mounted.
+    /// Reads `/proc/self/mountinfo`. Containers are in v2 if it is mounted.
     ///
     /// # Errors
     /// No cgroup mount of any kind, or `/proc` is not readable.
@@ -81,10 +81,10 @@ impl Mounts {
         Ok(Mounts { v2, v1, memory })
     }
 
-    /// As [`Mounts::find`], but for who lives where.
+    /// As [`Mounts::find`], but with the given inhabitants in v1.
     ///
     /// # Errors
-    /// As [`Mounts::find`]; or there is no v1.
+    /// As [`Mounts::find`]; or v1 is not mounted.
     pub fn inhabited(by: Inhabitants) -> Result<Mounts> {
         let mut mounts = Mounts::find()?;
         if by == Inhabitants::AsFound {
@@ -101,12 +101,12 @@ impl Mounts {
         }
     }
 
-    /// Whether the sockets of what lives in a scope of that name can be known.
-    pub fn tells_sockets(&self, name: &str) -> bool {
+    /// Whether the sockets of a scope of that name can be attributed.
+    pub fn sockets_attributable(&self, name: &str) -> bool {
         self.in_v2(name).is_some()
     }
 
-    /// The v2 hierarchy, where a scope of that name lives in it.
+    /// The v2 hierarchy, if a scope of that name is in it.
     fn in_v2(&self, name: &str) -> Option<&PathBuf> {
         self.v2
             .as_ref()
@@ -152,7 +152,7 @@ fn mounts(mountinfo: &str, kind: &str, option: &str) -> Option<PathBuf> {
 /// The cgroups of one subject.
 #[derive(Debug)]
 pub struct Scope {
-    /// The one by which the agent is to know it.
+    /// The directory by which the agent is to identify the scope.
     home: PathBuf,
     others: Vec<PathBuf>,
 }
@@ -179,7 +179,7 @@ impl Scope {
     /// A directory cannot be made or a limit not be written; `limit` without a memory controller.
     pub fn create(mounts: &Mounts, name: &str, limit: Option<u64>) -> Result<Scope> {
         let mut scope = Scope::at(mounts, name);
-        let is_v2 = mounts.tells_sockets(name);
+        let is_v2 = mounts.sockets_attributable(name);
         if limit.is_none() && is_v2 {
             scope.others.clear();
         }
@@ -204,7 +204,7 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Its directory in the hierarchy by which the agent is to know it.
+    /// Its directory in the hierarchy by which the agent is to identify it.
     pub fn home(&self) -> &Path {
         &self.home
     }
@@ -238,7 +238,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Freezes or thaws, and waits until the kernel says that it is so.
+    /// Freezes or thaws, and waits until the kernel confirms the state.
     ///
     /// # Errors
     /// No `cgroup.freeze` (cgroup v1, kernels before 5.2), or it did not happen within 2 s.
@@ -275,7 +275,7 @@ impl Scope {
     pub fn remove(&self) -> Result<()> {
         for dir in self.directories() {
             remove(dir)?;
-            // Not ours alone: other stories' scopes keep it.
+            // Not ours alone: scopes of other stories keep the slice.
             let _ = dir.parent().map(fs::remove_dir);
         }
         Ok(())

@@ -19,8 +19,8 @@ use epitaph_core::fixtures::pods;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 #[tokio::test]
-async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
-    let Some((jaeger, _directory)) = jaeger("jaeger_shows_each_death_as_one_trace")? else {
+async fn jaeger_shows_each_termination_as_one_trace() -> anyhow::Result<()> {
+    let Some((jaeger, _directory)) = jaeger("jaeger_shows_each_termination_as_one_trace")? else {
         return Ok(());
     };
     let mut saved = 0;

@@ -1,4 +1,4 @@
-//! A recording that is not whole, given to the agent's binary: judged as far as it goes, and the person is told.
+//! A truncated recording, given to the agent's binary: judged as far as it goes, with a warning.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -12,8 +12,8 @@ use epitaph::event::{Boot, CgroupMode, Event, Input, Observation, Pid, WallOffse
 use epitaph::recording::{Reader, Writer};
 use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
-use epitaph_tests::patience::{PATIENCE, ended};
 use epitaph_tests::privileges::too_much;
+use epitaph_tests::timeout::{TIMEOUT, ended};
 
 fn observation() -> Observation {
     Observation {
@@ -38,7 +38,7 @@ fn recording() -> Vec<u8> {
     writer.into_inner()
 }
 
-/// What it says on standard error; it must succeed.
+/// Its standard error; the replay must succeed.
 fn replayed(bytes: &[u8]) -> String {
     let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -50,21 +50,21 @@ fn replayed(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_truncated_recording_is_replayed_and_said_to_be_truncated() {
+fn a_truncated_recording_is_replayed_with_a_warning() {
     let whole = recording();
     assert_eq!(replayed(&whole), "");
-    let told = replayed(&whole[..whole.len() - 3]);
-    assert!(told.contains("is not whole") && told.contains("tail_bytes="), "{told}");
+    let stderr = replayed(&whole[..whole.len() - 3]);
+    assert!(stderr.contains("is not whole") && stderr.contains("tail_bytes="), "{stderr}");
 }
 
-/// As the probes write a process's end, on the first CPU of a machine whose tasks are told apart by hierarchy 4.
+/// As the probes write a process's exit, on the first CPU of a machine whose tasks are distinguished by hierarchy 4.
 fn exit(version: u16) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<epitaph_ebpf::ProcessExit>()];
     bytes[..2].copy_from_slice(&(Kind::ProcessExit as u16).to_le_bytes());
     bytes[2..4].copy_from_slice(&version.to_le_bytes());
     bytes[6] = 4;
     bytes[16] = 42;
-    // Up to version 2 a task had no cgroup of v1 beside v2.
+    // Up to version 2 a task had no cgroup of v1 in addition to v2.
     if version <= 2 {
         bytes.truncate(bytes.len() - size_of::<u64>());
     }
@@ -91,7 +91,7 @@ fn records_of_every_version_are_read_out_of_one_recording() {
     assert_eq!(reader.report().undecodable, 1);
 }
 
-/// It waits for the recording, of which it has read nothing yet: that may be anybody's.
+/// The replay waits for the recording and has read nothing of it yet: a file of any user is possible.
 #[test]
 fn a_recording_is_read_without_a_capability() {
     const STEP: Duration = Duration::from_millis(50);
@@ -110,7 +110,7 @@ fn a_recording_is_read_without_a_capability() {
     let mut waited = Duration::ZERO;
     let wrong = loop {
         let wrong = too_much(child.id(), 0).unwrap();
-        if wrong.is_empty() || waited >= PATIENCE {
+        if wrong.is_empty() || waited >= TIMEOUT {
             break wrong;
         }
         sleep(STEP);

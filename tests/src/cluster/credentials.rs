@@ -1,4 +1,4 @@
-//! Who may talk to whom: certificates made here, for this cluster alone, in files that only their owner reads.
+//! Certificates and keys, made here, for this cluster alone, in files that only their owner can read.
 
 use std::fs;
 use std::io::{self, Write as _};

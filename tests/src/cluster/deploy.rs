@@ -14,7 +14,7 @@ pub const NAMESPACE: &str = "epitaph";
 pub const AGENT: &str = include_str!("../../../deploy/kubernetes/agent.yaml");
 pub const OBSERVER: &str = include_str!("../../../deploy/kubernetes/observer.yaml");
 
-/// A kubeconfig with no more rights than the agent's manifest gives, on a control plane where nobody makes its pods.
+/// A kubeconfig with no more rights than the agent's manifest gives, on a control plane without controllers that make its pods.
 ///
 /// # Errors
 /// The API server refuses the manifest.
@@ -23,7 +23,7 @@ pub fn as_agent(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
     plane.kubeconfig_of_service_account(NAMESPACE, "epitaph-agent")
 }
 
-/// The same of the observer's manifest, whose namespace has to be there.
+/// The same for the observer's manifest, whose namespace has to exist.
 ///
 /// # Errors
 /// The API server refuses the manifest.

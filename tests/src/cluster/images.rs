@@ -16,7 +16,7 @@ use crate::cluster::Tools;
 pub const PAUSE: &str = "localhost/pause:test";
 /// busybox under all its names; runs `sh`.
 pub const BUSYBOX: &str = "localhost/busybox:test";
-/// `/victim`, with busybox beside it for hooks and probes.
+/// `/victim`, and busybox for hooks and probes.
 pub const VICTIM: &str = "localhost/victim:test";
 /// The same, with SIGQUIT for its STOPSIGNAL.
 pub const VICTIM_STOPPED_BY_QUIT: &str = "localhost/victim-quit:test";
@@ -100,7 +100,7 @@ impl Recipe {
     /// The executable `source` as `path`, with the libraries it names.
     ///
     /// # Errors
-    /// It is no program, or a library is missing.
+    /// `source` is not a program, or a library is missing.
     pub fn program(mut self, source: &Path, path: &str) -> anyhow::Result<Recipe> {
         ensure!(source.is_file(), "no program {} for image {}", source.display(), self.name);
         for library in libraries(source)? {
@@ -270,7 +270,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A copy without debug information, a tenth of the size; the program itself where there is no strip.
+/// A copy without debug information, a tenth of the size; the program itself if strip is not installed.
 fn strip(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
     ensure!(program.is_file(), "{} is not built", program.display());
     let done = Command::new("strip").arg("-o").arg(to).arg(program).output();

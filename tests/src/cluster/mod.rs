@@ -6,8 +6,8 @@ pub mod control_plane;
 pub mod credentials;
 pub mod deploy;
 pub mod images;
-pub mod keeper;
 pub mod kubectl;
+pub mod lifecycle;
 pub mod node;
 pub mod play;
 pub mod process;
@@ -90,7 +90,7 @@ impl Tools {
     }
 }
 
-/// A cluster that [`keeper::up`] brought up, by its directory. Dropping it ends nothing.
+/// A cluster that [`lifecycle::up`] brought up, by its directory. Dropping it ends nothing.
 #[derive(Debug)]
 pub struct Cluster {
     directory: PathBuf,
@@ -103,7 +103,7 @@ pub struct Cluster {
 struct Known {
     /// Directory of its [`Tools`].
     tools: PathBuf,
-    /// By which its nodes, and no others, hear each other.
+    /// The group and port that separate this cluster's nodes from those of other clusters.
     lan_port: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Plays one story on a cluster that is up, and waits for what is said of it.
+//! Plays one story on a running cluster, and waits for its traces and Events.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const READY: Duration = Duration::from_secs(240);
 /// The longest grace of a story, and what the API's last words take.
 const OVER: Duration = Duration::from_secs(150);
 /// From the pod's end to its trace: the agent waits for the API's last words.
-const TOLD: Duration = Duration::from_secs(90);
+const TO_REPORT: Duration = Duration::from_secs(90);
 /// A second trace, or a span that comes later, would have come by then.
 const SETTLED: Duration = Duration::from_secs(4);
 /// Until an Event is posted, a Lease taken over.
@@ -51,7 +51,7 @@ impl Stage {
         })
     }
 
-    /// What is wrong with what the agent said of `story`, a line each.
+    /// The differences between the agent's reports of `story` and the expected ones, a line each.
     ///
     /// # Errors
     /// The story could not be played.
@@ -86,7 +86,7 @@ impl Stage {
             until(READY, &format!("{} to be ready", pod.name), || self.ready(&pod))?;
         }
         let acted = story.acts.iter().try_for_each(|act| self.act(story, &pod, act));
-        let found = acted.and_then(|()| self.told(story, &pod));
+        let found = acted.and_then(|()| self.reported(story, &pod));
         self.clean_up(story)?;
         found
     }
@@ -191,7 +191,7 @@ impl Stage {
     }
 
     /// Reads the trace once it has come, and compares.
-    fn told(&self, story: &Story, pod: &Pod) -> anyhow::Result<Vec<String>> {
+    fn reported(&self, story: &Story, pod: &Pod) -> anyhow::Result<Vec<String>> {
         let expected = &story.expected;
         if expected.root.is_empty() {
             until(OVER, "the pod to be gone", || Ok(self.gone(pod)?.then_some(())))?;
@@ -210,7 +210,7 @@ impl Stage {
         let whole = |trace: &Value| root(trace) && expected.spans.iter().all(|name| has_span(trace, name));
         let come = || Ok(self.traces(pod)?.iter().any(whole).then_some(()));
         let waited = until(
-            OVER + TOLD,
+            OVER + TO_REPORT,
             &format!("a trace with {} and {:?}", expected.root, expected.spans),
             come,
         );
@@ -236,7 +236,7 @@ impl Stage {
             problems.extend(differs_in_place(rule, trace, pod, &self.pods(story.name)?));
         }
         let mut of_events = vec!["the Events were not read".to_owned()];
-        // They are posted beside the trace. Those that must not be there would have come by now.
+        // Events are posted at the same time as the trace. Unwanted Events would have arrived by now.
         let _ = until(SOON, "the Events", || {
             of_events = differs_in_events(trace, pod, &self.events()?);
             Ok(of_events.is_empty().then_some(()))
@@ -373,7 +373,7 @@ impl Stage {
         pid.parse().with_context(|| format!("pid `{pid}`"))
     }
 
-    /// Has `end` end the agent on the pod's node, whose own pod it is given, and waits for the next to be ready.
+    /// Has `end` stop the agent on the pod's node, given the agent's own pod, and waits for the next agent to be ready.
     fn restart_agent(&self, pod: &Pod, end: impl FnOnce(&Value) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let node = self.node_of(pod)?;
         let field = format!("spec.nodeName={node}");
@@ -435,12 +435,8 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 /// Asks again and again until there is an answer.
-pub(super) fn until<T>(
-    patience: Duration,
-    what: &str,
-    mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
-    let deadline = boot_now() + u64::try_from(patience.as_nanos())?;
+pub(super) fn until<T>(timeout: Duration, what: &str, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    let deadline = boot_now() + u64::try_from(timeout.as_nanos())?;
     loop {
         let answer = ask().with_context(|| format!("waiting for {what}"));
         match answer {
@@ -451,7 +447,7 @@ pub(super) fn until<T>(
             Err(_) => {}
         }
         if boot_now() > deadline {
-            bail!("waited {} s for {what}", patience.as_secs());
+            bail!("waited {} s for {what}", timeout.as_secs());
         }
         sleep(STEP);
     }

@@ -26,7 +26,7 @@ const ENOUGH: u32 = 8;
 /// How late kube-proxy is where it is delayed.
 const LATE: Duration = Duration::from_secs(4);
 const AT_ONCE: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -259,7 +259,7 @@ impl Stage {
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
         here(&["rollout", "status", &workload, "--timeout=300s"])?;
-        until(PATIENCE, "the old pods to be gone", || {
+        until(TIMEOUT, "the old pods to be gone", || {
             let now = self.uids(&name)?;
             Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
         })?;
@@ -299,7 +299,7 @@ impl Stage {
 
     /// What the agent's trace of a pod counts.
     fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<()> {
-        let stops = until(PATIENCE, "the trace of a deleted pod", || {
+        let stops = until(TIMEOUT, "the trace of a deleted pod", || {
             let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
             let spans = traces
                 .iter()

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_not_there_is_missed_and_one_too_many_is_noticed() {
+    fn a_missing_event_and_a_surplus_event_are_reported() {
         let pod = Pod {
             name: "web-1".to_owned(),
             uid: "u".to_owned(),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_ended_before_has_a_trace_beside_the_pods_and_nothing_else_has() {
+    fn only_an_earlier_exit_has_a_trace_besides_the_pods() {
         let expected = Expected {
             earlier: &["first"],
             ..CLEAN

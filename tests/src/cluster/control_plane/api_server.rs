@@ -64,7 +64,7 @@ impl ControlPlane {
             .arg(feature_gates())
             .arg("--profiling=false");
         if self.parts == Parts::ApiOnly {
-            // Nobody makes the ServiceAccount `default` that every pod would have to have, nor needs the endpoints.
+            // No controller makes the ServiceAccount `default` that every pod would need, and no test needs the endpoints.
             command
                 .arg("--disable-admission-plugins=ServiceAccount")
                 .arg("--endpoint-reconciler-type=none");
@@ -76,7 +76,7 @@ impl ControlPlane {
         })
     }
 
-    /// Ends the API server: every watch breaks, and nobody answers until [`Self::start_api_server`].
+    /// Stops the API server: every watch breaks, and requests fail until [`Self::start_api_server`].
     ///
     /// # Errors
     /// It cannot be signalled.

@@ -194,7 +194,7 @@ impl ControlPlane {
     /// Waits until `name` listens and `answers`.
     fn until(&mut self, name: &str, port: u16, answers: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let log = self.log(name);
-        let mut last = format!("nobody listens on port {port}");
+        let mut last = format!("nothing listens on port {port}");
         for _ in 0..1800 {
             if let Some(process) = self.processes.iter_mut().find(|process| process.name() == name) {
                 process.expect_running(&log)?;
@@ -210,9 +210,9 @@ impl ControlPlane {
         bail!("{name} is not ready after minutes: {last}; see {}", log.display())
     }
 
-    fn end(&mut self, name: &str, patience: Duration) -> anyhow::Result<()> {
+    fn end(&mut self, name: &str, timeout: Duration) -> anyhow::Result<()> {
         for process in self.processes.iter_mut().filter(|process| process.name() == name) {
-            process.end(patience)?;
+            process.end(timeout)?;
         }
         self.processes.retain(|process| process.name() != name);
         Ok(())

@@ -180,7 +180,7 @@ impl Shell {
             "GlobalKnownHostsFile=/dev/null",
             "LogLevel=ERROR",
             "ConnectTimeout=20",
-            // A machine that stands still or is gone is not waited for.
+            // Does not wait for a machine that is paused or gone.
             "ServerAliveInterval=5",
             "ServerAliveCountMax=4",
             "ControlMaster=auto",
@@ -193,7 +193,7 @@ impl Shell {
         ssh
     }
 
-    /// Ends the shared connection: after a reboot there is nobody at its other end.
+    /// Closes the shared connection: after a reboot its other end is gone.
     pub fn forget(&self) {
         let _ = self
             .ssh()

@@ -1,4 +1,4 @@
-//! The node's wall clock against the host's: a guest's is off by up to a second after its boot, and stands still in a pause.
+//! The node's wall clock against the host's: a guest's is off by up to a second after its boot, and stops during a pause.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -25,13 +25,13 @@ pub fn ahead(shell: &Shell) -> anyhow::Result<f64> {
         let mut line = String::new();
         answers.read_line(&mut line).context("read the node's clock")?;
         let after = now();
-        let told: f64 = line
+        let node: f64 = line
             .trim()
             .parse()
             .with_context(|| format!("parse the node's clock {line:?}"))?;
         let way = after - before;
         if best.is_none_or(|(least, _)| way < least) {
-            best = Some((way, told - f64::midpoint(before, after)));
+            best = Some((way, node - f64::midpoint(before, after)));
         }
     }
     drop(questions);

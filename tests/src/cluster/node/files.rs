@@ -10,7 +10,7 @@ use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES};
 /// Each node is alone in a network of its own, so all have the same address in it.
 pub const OWN_NETWORK: &str = "10.0.2.0";
 pub const OWN_ADDRESS: &str = "10.0.2.15";
-/// What the console says once the shell can be asked for.
+/// What the console prints once the shell can be reached.
 pub const UP: &str = "epitaph: up";
 /// The cluster's range of service addresses, and the one of its DNS: there is none, but every pod's resolv.conf names it.
 const CLUSTER_DNS: &str = "10.96.0.10";
@@ -170,7 +170,7 @@ route replace ::/0 dev eth1
              route replace fd00:10:244:{other}::/64 via fd00:10:77::{host}\n"
         ));
     }
-    // One process each, for thirty take seconds. Only eth0 leads out of the cluster, and nobody there knows the pods' addresses.
+    // One process each, because thirty take seconds. Only eth0 leads out of the cluster, where the pods' addresses are unknown.
     format!(
         "#!/bin/sh -e
 ip -batch - <<'END'

@@ -27,7 +27,7 @@ use crate::cluster::{MOST_NODES, Tools, kubelet_address};
 
 pub use channel::{Ran, Shell};
 
-/// The record of its process, and the file that says what it is.
+/// The record of its process, and the file with its configuration.
 const MACHINE: &str = "machine";
 const KNOWN: &str = "node.json";
 /// How often a machine is booted before its start is an error.
@@ -46,7 +46,7 @@ pub struct NodeConfig {
     /// Both name the API server as the guest reaches it: [`crate::cluster::HOST_FOR_GUESTS`] and its port.
     pub kubelet_kubeconfig: String,
     pub kube_proxy_kubeconfig: String,
-    /// The group and port by which the nodes of one cluster, and no others, hear each other.
+    /// The group and port that only the nodes of one cluster share.
     pub lan: SocketAddrV4,
     pub memory_mib: u32,
     pub feature_gates: BTreeMap<String, bool>,
@@ -169,7 +169,7 @@ impl Node {
             self.process = Some(Process::start(MACHINE, command, &log, &records(&self.dir), self.lifetime)?);
             match self.until_up(None) {
                 Ok(()) => return Ok(()),
-                // Emulation kills a kernel now and then, before anything of ours has run.
+                // Emulation crashes a kernel now and then, before a program of ours has run.
                 Err(error) if boot < BOOTS && vm::panicked(&self.console()) => {
                     eprintln!("node {}: booted again: {error:#}", self.known.name);
                     self.power_off()?;
@@ -180,7 +180,7 @@ impl Node {
         bail!("node {} did not boot in {BOOTS} attempts", self.known.name)
     }
 
-    /// Whether its machine runs, or stands still in a pause.
+    /// Whether its machine runs, or is paused.
     pub fn runs(&mut self) -> bool {
         self.process.as_mut().is_some_and(Process::runs)
     }
@@ -250,7 +250,7 @@ impl Node {
             .with_context(|| format!("wait for the kubelet of node {}", self.known.name))
     }
 
-    /// Stops `unit` as it stands (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.
+    /// Pauses `unit` (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.
     ///
     /// # Errors
     /// As [`Node::run`].
@@ -268,7 +268,7 @@ impl Node {
         Ok(self.run("cat /proc/sys/kernel/random/boot_id")?.trim().to_owned())
     }
 
-    /// An orderly reboot: logind, its inhibitors, systemd's stop jobs. Returns once it is asked for; see [`Node::until_up`].
+    /// An orderly reboot: logind, its inhibitors, systemd's stop jobs. Returns after the request; see [`Node::until_up`].
     ///
     /// # Errors
     /// As [`Node::run`].
@@ -276,7 +276,7 @@ impl Node {
         self.run("systemctl reboot").map(drop)
     }
 
-    /// The reset button: nothing in the machine is told, what the disk has stays.
+    /// The reset button: no program in the machine is notified, the disk keeps its content.
     ///
     /// # Errors
     /// The machine does not run.
@@ -284,7 +284,7 @@ impl Node {
         qmp::ask(&self.dir, "system_reset", &json!({})).map(drop)
     }
 
-    /// The machine stands still, its clocks too.
+    /// Pauses the machine, its clocks too.
     ///
     /// # Errors
     /// The machine does not run.
@@ -328,7 +328,7 @@ impl Node {
             if vm::panicked(&self.console()) {
                 bail!("node {} panicked: {}", self.known.name, vm::tail(&self.console(), 30));
             }
-            // The console says when it is worth asking.
+            // The console shows when a connection is worth trying.
             if vm::said_up(&self.console()) {
                 match self.boot_id() {
                     Ok(id) if not != Some(id.as_str()) => return self.set_clock().map(drop),
@@ -370,7 +370,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         if self.lifetime == Lifetime::Caller {
             self.shell().forget();
-            // Whoever wants to know asks before.
+            // A caller that needs the state asks before.
             let _ = self.power_off();
         }
     }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 pub const SOCKET: &str = "qmp.sock";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What QEMU returns for `command`.
 ///
@@ -28,7 +28,7 @@ fn connect(dir: &Path) -> anyhow::Result<UnixStream> {
     let held = File::open(dir).with_context(|| format!("open {}", dir.display()))?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
     let stream = UnixStream::connect(path).with_context(|| format!("no machine answers in {}", dir.display()))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut greeting = String::new();
     read_line(&stream, &mut greeting)?;
     Ok(stream)
@@ -39,12 +39,12 @@ fn answer(stream: &mut UnixStream, command: &str, arguments: &Value) -> anyhow::
     loop {
         let mut line = String::new();
         read_line(stream, &mut line)?;
-        let said: Value = serde_json::from_str(&line).with_context(|| format!("parse QEMU's answer {line}"))?;
+        let answer: Value = serde_json::from_str(&line).with_context(|| format!("parse QEMU's answer {line}"))?;
         // Events come in between.
-        if let Some(error) = said.get("error") {
+        if let Some(error) = answer.get("error") {
             bail!("QEMU refuses {command}: {error}");
         }
-        if let Some(value) = said.get("return") {
+        if let Some(value) = answer.get("return") {
             return Ok(value.clone());
         }
     }

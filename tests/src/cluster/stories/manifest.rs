@@ -29,7 +29,7 @@ pub fn victim(name: &str, grace: u32, args: &[&str]) -> Value {
     )
 }
 
-/// The same, with more said of the container.
+/// The same, with more fields of the container.
 pub fn victim_with(name: &str, grace: u32, args: &[&str], more: Value) -> Value {
     let mut app = container("app", args);
     merge(&mut app, more);

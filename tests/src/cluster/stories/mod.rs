@@ -1,4 +1,4 @@
-//! The deaths that are played on a real cluster: what is applied, what is done to it, and what must be said of it.
+//! The terminations that are played on a real cluster: the manifests, the acts, and the expected reports.
 
 mod containers;
 mod ends;
@@ -26,10 +26,10 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
     .flatten()
 }
 
-/// Where they live.
+/// The pods' namespace.
 pub const NAMESPACE: &str = "stories";
 
-/// One death of one pod, which has the story's name.
+/// The termination of one pod, which has the story's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Story {
     /// Kebab-case, unique.
@@ -84,11 +84,11 @@ pub enum Act {
     ReplaceAgent,
     /// The active observer's process is killed, and another takes over.
     KillObserver,
-    /// Nobody can reach the API server for so long.
+    /// The API server is unreachable for so long.
     StopApiServer(Duration),
 }
 
-/// What the trace must say.
+/// What the trace must show.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub root: &'static str,
@@ -111,11 +111,11 @@ pub struct Expected {
     pub advice: &'static [&'static str],
     /// Another pod took its place, as this rule has it, and its Service's endpoint went.
     pub replaced: Option<&'static str>,
-    /// Nothing of it may be told as incomplete, or as not seen.
+    /// No report may be marked incomplete or unseen.
     pub whole: bool,
 }
 
-/// A pod's end, asked for and clean.
+/// A pod's clean termination after a deletion request.
 pub(crate) const CLEAN: Expected = Expected {
     root: "pod.termination",
     verdict: "clean",
