@@ -11,4 +11,6 @@ pub mod runtime;
 pub mod sink;
 pub mod source;
 
-pub use epitaph_core::{attribute, correlate, decode, event, kubernetes, neighbours, observe, pod, termination, verdict};
+pub use epitaph_core::{
+    attribute, correlate, decode, event, kubernetes, neighbours, observe, pod, report, termination, verdict,
+};

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::event::{Boot, ExitStatus};
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
-use crate::termination::Termination;
-use crate::verdict::{Cause, Verdict};
+use crate::verdict::Cause;
 
 /// The pod's side of one container's death.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,9 +114,9 @@ pub struct Reported {
     pub reason: Option<String>,
 }
 
-/// A pod that is over.
+/// What is known of a pod's end besides its containers' own terminations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodTermination {
+pub struct PodTerminationFacts {
     pub pod: Arc<PodIdentity>,
     pub boot_id: String,
     pub asked: Option<Asked>,
@@ -126,14 +125,10 @@ pub struct PodTermination {
     pub begin: Boot,
     /// End of the last container.
     pub end: Boot,
-    /// Each with its [`PodContext`]; sandboxes are left out. In order of their ends.
-    pub containers: Vec<Termination>,
     /// Named by the API and ended, but never seen by the probes: name and what the API says.
     pub unseen: Vec<(String, Option<Reported>)>,
     /// When the API said that it is gone: and whether that was watched.
     pub gone: Option<(Boot, bool)>,
-    /// Of the containers the one with the highest precedence; the sentence names it.
-    pub verdict: Verdict,
 }
 
 impl PodContext {

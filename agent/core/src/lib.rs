@@ -12,5 +12,6 @@ pub mod neighbours;
 pub mod observe;
 pub mod pod;
 pub mod render;
+pub mod report;
 pub mod termination;
 pub mod verdict;

@@ -20,10 +20,10 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::attribute::{ContainerId, Subject};
 use crate::event::{Boot, Observation, WallOffset};
-use crate::kubernetes::PodTermination;
 use crate::render::attributes::key;
 use crate::render::id;
-use crate::termination::Termination;
+use crate::report::PodTermination;
+use crate::report::Termination;
 use crate::verdict::Verdict;
 
 use attributes::Attributes;

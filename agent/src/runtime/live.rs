@@ -14,13 +14,14 @@ use crate::clock;
 use crate::decode::decode;
 use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
 use crate::neighbours::Neighbours;
+use crate::report::Command;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, MapError, hello};
 use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
-use super::pipeline::{Pipeline, Sockets};
+use super::pipeline::Pipeline;
 
 /// How often the core is told the time and the loss counters are read: well under the core's linger, so that a loss is
 /// known before the death that it touches is judged.
@@ -70,7 +71,7 @@ const PLACES: usize = 4;
 struct Chores {
     made: Vec<CgroupId>,
     gone: Vec<CgroupId>,
-    sockets: Vec<Sockets>,
+    commands: Vec<Command>,
 }
 
 impl Live {
@@ -148,20 +149,20 @@ impl Live {
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
         // Any input can be the one at which a death is due, and its sockets need no watching any more.
-        let mut sockets = Vec::new();
+        let mut commands = Vec::new();
         for (kind, count) in self.kernel.lost() {
-            sockets.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
+            commands.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
         }
         let offset = clock::wall_offset();
         if u128::from(offset.0.abs_diff(self.wall_offset.0)) > CLOCK_STEP.as_nanos() {
             self.wall_offset = offset;
-            sockets.extend(self.pipeline.feed(now, Input::Clock(offset))?);
+            commands.extend(self.pipeline.feed(now, Input::Clock(offset))?);
         }
-        sockets.extend(self.pipeline.tick(now)?);
+        commands.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
         self.greet(now)?;
         self.pipeline.sinks().alive(now)?;
-        self.arm(sockets);
+        self.obey(commands);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
             self.sweep();
@@ -172,8 +173,8 @@ impl Live {
     /// What the kernel said before it comes first: the API's word is always the later one.
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
         self.catch_up()?;
-        let sockets = self.pipeline.feed(clock::now(), input)?;
-        self.arm(sockets);
+        let commands = self.pipeline.feed(clock::now(), input)?;
+        self.obey(commands);
         Ok(())
     }
 
@@ -246,7 +247,7 @@ impl Live {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
-        self.arm(idle.into_iter().map(Sockets::Forget).collect());
+        self.obey(idle.into_iter().map(Command::Forget).collect());
     }
 
     /// All that waits, or in a storm as much of it as the time may wait for.
@@ -288,17 +289,18 @@ impl Live {
             }
             not_told(&mut self.pipeline, told);
         }
-        self.arm(chores.sockets);
+        self.obey(chores.commands);
         Ok(count)
     }
 
-    fn arm(&mut self, sockets: Vec<Sockets>) {
-        for what in sockets {
+    /// What the core commands is done in the kernel.
+    fn obey(&mut self, commands: Vec<Command>) {
+        for command in commands {
             // The probes see no sockets of other hierarchies.
-            let told = match what {
-                Sockets::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
-                Sockets::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
-                Sockets::Watch(_) | Sockets::Forget(_) => continue,
+            let told = match command {
+                Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
+                Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
+                Command::Watch(_) | Command::Forget(_) => continue,
             };
             not_told(&mut self.pipeline, told);
         }
@@ -350,7 +352,7 @@ fn take(
             pipeline.sinks().dropped("undecodable", 1);
             // As at a replay: the deaths that it may have touched say so.
             if let Some(lost) = lost_in(bytes, clock::now()) {
-                chores.sockets.extend(pipeline.feed(clock::now(), lost)?);
+                chores.commands.extend(pipeline.feed(clock::now(), lost)?);
             }
             return Ok(());
         }
@@ -365,9 +367,9 @@ fn take(
     let input = Input::Kernel { at, event };
     let now = clock::now();
     for question in pipeline.core().questions(&input) {
-        chores.sockets.extend(pipeline.feed(now, procfs.answer(&question))?);
+        chores.commands.extend(pipeline.feed(now, procfs.answer(&question))?);
     }
-    chores.sockets.extend(pipeline.feed_record(now, bytes, input)?);
+    chores.commands.extend(pipeline.feed_record(now, bytes, input)?);
     Ok(())
 }
 

@@ -1,25 +1,19 @@
-//! The one loop's body: an input is written down, handed to the core, and what the core says goes to the sinks.
+//! The one loop's body: an input is written down and handed to the core; the core's reports go to the sinks, its commands to the
+//! caller.
 
 use std::fs::File;
 use std::io::BufWriter;
 
 use crate::cli::SysExit;
 use crate::correlate::Correlator;
-use crate::event::{Boot, CgroupId, Input, Observation, ProbeState};
+use crate::event::{Boot, Input, Observation, ProbeState};
 use crate::recording::{WriteError, Writer};
-use crate::termination::Output;
+use crate::report::{Answers, Command, Report};
 
 use super::RuntimeError;
 use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
-
-/// What the kernel is to do with a cgroup's sockets from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sockets {
-    Watch(CgroupId),
-    Forget(CgroupId),
-}
 
 /// The core between one source and the sinks. Live and replay differ only in who calls it.
 pub struct Pipeline {
@@ -50,8 +44,8 @@ impl Pipeline {
         &mut self.sinks
     }
 
-    /// Takes an input that is not a kernel record. Answers whose sockets are to be watched, and whose no more, in this order.
-    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    /// Takes an input that is not a kernel record. Answers the core's commands for the kernel.
+    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.input(now, &input).map_err(not_recorded)?;
         }
@@ -59,7 +53,7 @@ impl Pipeline {
     }
 
     /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
-    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(now, bytes).map_err(not_recorded)?;
         }
@@ -67,20 +61,20 @@ impl Pipeline {
     }
 
     /// Time went by. Written down only where the core had something to say about it: replay then says it in the same place.
-    pub fn tick(&mut self, now: Boot) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn tick(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
         self.before(&Input::Tick)?;
-        let outputs = self.core.handle(now, Input::Tick);
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| !outputs.is_empty()) {
+        let answers = self.core.handle(now, Input::Tick);
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| !answers.is_empty()) {
             recorder.input(now, &Input::Tick).map_err(not_recorded)?;
         }
-        self.send(now, outputs)
+        self.send(now, answers)
     }
 
     /// Takes an input that is written down already.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         self.before(&input)?;
-        let outputs = self.core.handle(now, input);
-        self.send(now, outputs)
+        let answers = self.core.handle(now, input);
+        self.send(now, answers)
     }
 
     /// What the sinks are to know of an input itself.
@@ -107,24 +101,15 @@ impl Pipeline {
         Ok(())
     }
 
-    fn send(&mut self, now: Boot, outputs: Vec<Output>) -> Result<Vec<Sockets>, RuntimeError> {
-        let mut sockets = Vec::new();
-        for output in outputs {
-            let path = match &output {
-                Output::Forget(cgroup) => {
-                    sockets.push(Sockets::Forget(*cgroup));
-                    continue;
-                }
-                Output::Watch(cgroup) => {
-                    sockets.push(Sockets::Watch(*cgroup));
-                    continue;
-                }
-                Output::Early(early) => self.core.index().path(early.key.cgroup),
+    fn send(&mut self, now: Boot, answers: Answers) -> Result<Vec<Command>, RuntimeError> {
+        for report in &answers.reports {
+            let path = match report {
+                Report::StopSignalIgnored(early) => self.core.index().path(early.key.cgroup),
                 _ => None,
             };
-            self.sinks.send(now, &output, &self.observation, path)?;
+            self.sinks.send(now, report, &self.observation, path)?;
         }
-        Ok(sockets)
+        Ok(answers.commands)
     }
 
     /// Writes what the recorder still holds.

@@ -5,16 +5,17 @@ use crate::event::{
     Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task,
     Tcp, si_code,
 };
-use crate::termination::{Output, Role, StopSignalIgnored, TerminationKey};
+use crate::report::StopSignalIgnored;
+use crate::termination::{Role, TerminationKey};
 use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, is_request};
-use super::{Correlator, KERNEL_KILLS, TOUCH, role, task_of};
+use super::{Correlator, KERNEL_KILLS, SubjectEvent, TOUCH, role, task_of};
 
 impl Correlator {
     /// False where the event's cgroup is not known (yet).
-    pub(super) fn fact(&mut self, at: Boot, event: &Event, out: &mut Vec<Output>) -> bool {
+    pub(super) fn fact(&mut self, at: Boot, event: &Event, out: &mut Vec<SubjectEvent>) -> bool {
         let place = match event {
             Event::SignalGenerate(signal) => self.index.attribute(&signal.target),
             Event::SignalDeliver(deliver) => self.index.attribute(&deliver.task),
@@ -136,7 +137,7 @@ impl Correlator {
         true
     }
 
-    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, out: &mut Vec<Output>) {
+    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, out: &mut Vec<SubjectEvent>) {
         if signal.signal == Signal::KILL && signal.code == si_code::KERNEL {
             self.kernel_kills.push_back(signal.target);
             if self.kernel_kills.len() > KERNEL_KILLS {
@@ -185,7 +186,7 @@ impl Correlator {
     }
 
     /// Says at once that the kernel dropped a stop signal: once for each time that somebody asks.
-    fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<Output>) {
+    fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<SubjectEvent>) {
         let signal = &fact.signal;
         let asked = match fact.sender.role {
             Role::Runtime => fact.is_stop() && is_deadly(signal.signal),
@@ -213,7 +214,7 @@ impl Correlator {
             |main| main.process(),
         );
         let sentence = verdict::ignored(Some(&process), signal.signal, signal.disposition);
-        out.push(Output::Early(Box::new(StopSignalIgnored {
+        out.push(SubjectEvent::StopIgnored(Box::new(StopSignalIgnored {
             key: TerminationKey {
                 boot_id: self.boot_id.clone(),
                 cgroup: own,
@@ -298,7 +299,7 @@ impl Correlator {
         self.kernel_kills.iter().rev().find(|task| task.tgid == victim).copied()
     }
 
-    pub(super) fn process(&mut self, fact: &ProcessFact, out: &mut Vec<Output>) {
+    pub(super) fn process(&mut self, fact: &ProcessFact, out: &mut Vec<SubjectEvent>) {
         let place = self.index.process(self.now, fact);
         if let Attribution::Subject(subject, own) = place
             && self.know(own, subject)

@@ -1,12 +1,11 @@
-//! A timeline's facts → one termination. Pure: sorts, selects, asks the verdict room.
+//! A timeline → the facts of one termination. Pure: sorts and selects.
 
 use std::time::Duration;
 
 use crate::attribute::Index;
 use crate::event::{Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
-use crate::termination::{Basis, Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey};
-use crate::verdict::judge::{Fatal, OOM_CHILD_REACH, Open};
-use crate::verdict::{Verdict, judge};
+use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey};
+use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::sight::{LATE_REACH, Sight};
@@ -33,7 +32,13 @@ pub(super) struct Context<'a> {
 }
 
 /// The death of the subject's main process, or of what is known of it. None where nothing happened to it.
-pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<Termination> {
+pub(super) fn termination(
+    context: &Context<'_>,
+    own: CgroupId,
+    state: &State,
+    open: Open,
+    now: Boot,
+) -> Option<TerminationFacts> {
     let main = state.main();
     let exit = main.as_ref().and_then(|main| main.exit);
     let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(now);
@@ -81,8 +86,8 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         end.plus(context.linger)
     };
     let asked = stop.is_some();
-    let mut holes = context.sight.holes(born, begin, end, asked);
-    holes.over_cap = timeline.over_cap_matters;
+    let mut missing = context.sight.missing(born, begin, end, asked);
+    missing.over_cap = timeline.over_cap_matters;
     let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.has_lodgers;
@@ -90,7 +95,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         && !sockets_lost
         // Told to end before the clients had their say.
         && until <= now
-        && !holes.gap
+        && !missing.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
@@ -112,7 +117,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
             .filter(|c| c.exit_at().is_some_and(|at| in_time(at, c.id.tgid)))
             .count() as u64;
     let process = main.as_ref().map(Candidate::process);
-    let mut termination = Termination {
+    Some(TerminationFacts {
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),
             cgroup: own,
@@ -125,6 +130,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         end,
         stop,
         kill,
+        fatal,
         exit,
         oom,
         other_exits: others + state.exits_dropped,
@@ -132,16 +138,12 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         gaps: Gaps {
             lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: holes.late_start,
+            late_start: missing.late_start,
             inactive_probes: context.sight.inactive_probes(),
         },
-        basis: Basis { fatal, holes, open },
-        kubernetes: None,
-        of_ending_pod: false,
-        verdict: Verdict::pending(),
-    };
-    termination.verdict = judge(&termination.case());
-    Some(termination)
+        missing,
+        open,
+    })
 }
 
 /// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use crate::event::{Boot, CgroupId};
-use crate::termination::{OomKill, Output};
-use crate::verdict::judge::Open;
+use crate::termination::{OomKill, Open};
 
 use super::finish::Context;
 use super::subject::{Candidate, ProcessId, State};
-use super::{Correlator, GONE, KEEP_GONE, Limits, WATCH, finish, traffic};
+use super::{Correlator, GONE, KEEP_GONE, Limits, SubjectEvent, WATCH, finish, traffic};
 
 /// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal tells whether
 /// the container ended. Where that never comes, this is waited for.
@@ -35,7 +34,7 @@ impl Correlator {
     }
 
     /// `until`: the deaths that are due by then are judged.
-    pub(super) fn run_timers(&mut self, until: Boot, out: &mut Vec<Output>) {
+    pub(super) fn run_timers(&mut self, until: Boot, out: &mut Vec<SubjectEvent>) {
         while let Some(&(due, own)) = self.due.first() {
             if due > until {
                 break;
@@ -67,7 +66,7 @@ impl Correlator {
     }
 
     /// A subject's time has come: a child's OOM kill to be told, or its end to be judged.
-    fn fire(&mut self, own: CgroupId, until: Boot, out: &mut Vec<Output>) {
+    fn fire(&mut self, own: CgroupId, until: Boot, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else {
             self.due.retain(|(_, known)| *known != own);
             return;
@@ -85,16 +84,16 @@ impl Correlator {
     }
 
     /// Judges a subject's death and begins its next life, if it has one.
-    fn finish(&mut self, own: CgroupId, open: Open, out: &mut Vec<Output>) {
+    fn finish(&mut self, own: CgroupId, open: Open, out: &mut Vec<SubjectEvent>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
         if state.is_step(self.limits.linger) {
             return self.step(own, state, out);
         }
         let context = self.context();
-        if let Some(termination) = finish::termination(&context, own, &state, open, self.now) {
-            out.push(Output::Terminated(Box::new(termination)));
-            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+        if let Some(facts) = finish::termination(&context, own, &state, open, self.now) {
+            out.push(SubjectEvent::Ended(Box::new(facts)));
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Finished));
         }
         let end = state.main().and_then(|main| main.exit_at());
         match (open, end) {
@@ -123,12 +122,12 @@ impl Correlator {
     }
 
     /// Forgets what ended as a step of the subject's; the next of its processes is looked at.
-    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<Output>) {
+    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<SubjectEvent>) {
         let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
             return;
         };
         if state.timeline.as_deref().is_none_or(|timeline| timeline.signals.is_empty()) {
-            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Finished));
         }
         if state.removed.is_some() {
             return self.begin_again(own, state, end);
@@ -216,7 +215,7 @@ impl Correlator {
 
     /// What made the kernel watch its sockets (a health check that failed or was killed, a worker that was) is a while ago: the
     /// facts stay, the sockets of a healthy subject are let go. Those of one that is being stopped are not.
-    fn let_go(&mut self, own: CgroupId, out: &mut Vec<Output>) {
+    fn let_go(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         state.armed = None;
         if end_due(state, &self.limits).is_some() {
@@ -224,13 +223,13 @@ impl Correlator {
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
         } else if !state.is_stopping() && state.requested.is_none() {
-            out.extend(state.cgroups.drain(..).map(Output::Forget));
+            out.extend(state.cgroups.drain(..).map(SubjectEvent::Finished));
             state.cgroups.push(own);
         }
     }
 
     /// Nothing happened for long: the facts came to nothing.
-    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<Output>) {
+    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         self.touched.remove(&(touched, own));
         let before = self.now.minus(self.limits.idle);
         let Some(state) = self.subjects.get_mut(&own) else { return };
@@ -239,7 +238,7 @@ impl Correlator {
             timeline.expire(before);
             if timeline.is_empty() && state.requested.is_none() {
                 state.timeline = None;
-                out.extend(state.cgroups.drain(..).map(Output::Forget));
+                out.extend(state.cgroups.drain(..).map(SubjectEvent::Finished));
                 state.cgroups.push(own);
             }
         }
@@ -247,7 +246,7 @@ impl Correlator {
     }
 
     /// No more input: what has ended is judged, what was being stopped is told as unknown.
-    pub(super) fn end(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn end(&mut self, out: &mut Vec<SubjectEvent>) {
         let mut all: Vec<(Boot, CgroupId)> = self
             .subjects
             .iter()
@@ -292,7 +291,7 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
 }
 
 /// A child's OOM kill is news of its own where the main process lives on.
-fn tell_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Output>) {
+fn tell_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<SubjectEvent>) {
     let main = state.main();
     let lives = main.is_some_and(|main| main.exit.is_none()) && state.removed.is_none();
     let Some(timeline) = &mut state.timeline else { return };
@@ -305,7 +304,7 @@ fn tell_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Output
     {
         fact.told = true;
         if lives && !main_dies {
-            out.push(Output::ChildOomKilled {
+            out.push(SubjectEvent::ChildOomKilled {
                 subject: state.subject.clone(),
                 oom: OomKill {
                     at: fact.at,

@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use crate::attribute::{Attribution, Index, Map, Question, Subject};
 use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
-use crate::termination::{DropReason, Output};
+use crate::report::{Answers, DropReason, Report, StopSignalIgnored};
+use crate::termination::{OomKill, TerminationFacts};
 
 use clients::Clients;
 pub use clients::KUBELET_UNITS;
@@ -119,8 +120,22 @@ pub struct Correlator {
     /// The second layer: what Kubernetes wanted.
     pods: Pods,
     /// What the second layer has said in between.
-    said: Vec<Output>,
+    said: Answers,
     drops: Drops,
+}
+
+/// What becomes of a subject.
+#[derive(Debug)]
+enum SubjectEvent {
+    Ended(Box<TerminationFacts>),
+    StopIgnored(Box<StopSignalIgnored>),
+    /// And the subject goes on.
+    ChildOomKilled {
+        subject: Subject,
+        oom: OomKill,
+    },
+    /// Its sockets need no watching any more.
+    Finished(CgroupId),
 }
 
 #[derive(Debug, Default)]
@@ -150,7 +165,7 @@ impl Correlator {
             gone: VecDeque::new(),
             swept: Boot(0),
             pods: Pods::new(limits),
-            said: Vec::new(),
+            said: Answers::default(),
             drops: Drops::default(),
         }
     }
@@ -178,7 +193,7 @@ impl Correlator {
     }
 
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Vec<Output> {
+    pub fn handle(&mut self, now: Boot, input: Input) -> Answers {
         let mut out = Vec::new();
         self.now = self.now.max(now);
         // By a record's own time, before it and after: where the caller was held up, the records that wait may belong to a
@@ -193,7 +208,7 @@ impl Correlator {
         }
         match input {
             Input::Kernel { at, event } => self.event(at, event, &mut out),
-            Input::Start(observation) => self.start(observation, &mut out),
+            Input::Start(observation) => self.start(observation),
             Input::Probe { name, state } => self.sight.probe(name, state),
             Input::Cgroup(fact) => self.cgroup(&fact, &mut out),
             Input::Process(fact) => self.process(&fact, &mut out),
@@ -205,17 +220,28 @@ impl Correlator {
             Input::PodHint(hint) => self.pods.hint(self.now, hint),
             Input::PodHints(hints) => self.pods.hints(self.now, hints),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
-            Input::Tick => self.report_drops(&mut out),
+            Input::Tick => {
+                let mut said = std::mem::take(&mut self.said);
+                self.report_drops(&mut said.reports);
+                self.said = said;
+            }
             Input::End => {
-                self.end(&mut out);
-                out = self.second_layer(self.now, out);
-                self.pods.end(self.now, &self.boot_id, &mut out);
-                self.report_drops(&mut out);
-                return out;
+                let mut answers = self.end_all();
+                self.report_drops(&mut answers.reports);
+                return answers;
             }
         }
         self.run_timers(until, &mut out);
         self.second_layer(until, out)
+    }
+
+    /// Nothing more comes of this boot.
+    fn end_all(&mut self) -> Answers {
+        let mut out = Vec::new();
+        self.end(&mut out);
+        let mut answers = self.second_layer(self.now, out);
+        self.pods.end(self.now, &self.boot_id, &mut answers.reports);
+        answers
     }
 
     /// Whose is what, as far as it was told.
@@ -247,15 +273,14 @@ impl Correlator {
         self.subjects.values().map(of).sum::<usize>() + lists
     }
 
-    fn start(&mut self, observation: Observation, out: &mut Vec<Output>) {
+    fn start(&mut self, observation: Observation) {
         if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
             // Another boot: its clock begins again, and nothing of the old one lives.
-            self.end(out);
-            *out = self.second_layer(self.now, std::mem::take(out));
-            self.pods.end(self.now, &self.boot_id, out);
+            let said = self.end_all();
             let drops = std::mem::take(&mut self.drops);
             let kubelet_units = std::mem::take(&mut self.kubelet_units);
             *self = Correlator {
+                said,
                 drops,
                 kubelet_units,
                 ..Correlator::new(self.limits)
@@ -269,7 +294,7 @@ impl Correlator {
         self.boot_id = observation.boot_id;
     }
 
-    fn event(&mut self, at: Boot, event: Event, out: &mut Vec<Output>) {
+    fn event(&mut self, at: Boot, event: Event, out: &mut Vec<SubjectEvent>) {
         match &event {
             Event::CgroupMkdir(made) => {
                 if let Some(path) = &made.path {
@@ -305,7 +330,7 @@ impl Correlator {
         }
     }
 
-    fn cgroup(&mut self, fact: &CgroupFact, out: &mut Vec<Output>) {
+    fn cgroup(&mut self, fact: &CgroupFact, out: &mut Vec<SubjectEvent>) {
         self.index.insert(self.now, fact);
         let cgroup = fact.cgroup;
         if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
@@ -327,7 +352,7 @@ impl Correlator {
     }
 
     /// Tries again what waited for a name.
-    fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Vec<Output>) {
+    fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Vec<SubjectEvent>) {
         if !self.pending.iter().any(|(_, _, event)| is_it(event)) {
             return;
         }
@@ -340,7 +365,7 @@ impl Correlator {
         }
     }
 
-    fn report_drops(&mut self, out: &mut Vec<Output>) {
+    fn report_drops(&mut self, out: &mut Vec<Report>) {
         let drops = std::mem::take(&mut self.drops);
         let counts = [
             (DropReason::TimelineCap, drops.timelines),
@@ -349,7 +374,7 @@ impl Correlator {
             (DropReason::Unattributed, drops.unattributed),
         ];
         let dropped = counts.into_iter().filter(|(_, count)| *count > 0);
-        out.extend(dropped.map(|(reason, count)| Output::Dropped { reason, count }));
+        out.extend(dropped.map(|(reason, count)| Report::Dropped { reason, count }));
         self.pods.drops(out);
     }
 }

@@ -5,29 +5,34 @@ use std::sync::Arc;
 use crate::attribute::Subject;
 use crate::event::{Boot, CgroupId};
 use crate::pod::{PodFact, PodGone, PodsState};
-use crate::termination::Output;
-use crate::verdict::judge::Open;
+use crate::report::{Answers, Command, Report};
+use crate::termination::Open;
 
-use super::{Correlator, finish};
+use super::{Correlator, SubjectEvent, finish};
 
 impl Correlator {
     /// What the first layer said, with what the second one makes of it; `until` as for the timers.
-    pub(super) fn second_layer(&mut self, until: Boot, outputs: Vec<Output>) -> Vec<Output> {
-        let mut out = std::mem::take(&mut self.said);
+    pub(super) fn second_layer(&mut self, until: Boot, events: Vec<SubjectEvent>) -> Answers {
+        let mut answers = std::mem::take(&mut self.said);
+        for event in events {
+            if let SubjectEvent::Finished(cgroup) = event {
+                answers.commands.push(Command::Forget(cgroup));
+            } else {
+                self.pods.take(self.now, event, &mut answers.reports);
+            }
+        }
         if !self.pods.is_active() {
-            out.extend(outputs);
-            return out;
+            return answers;
         }
-        out.extend(self.pods.take(self.now, outputs));
-        self.pods.run_timers(until, &self.boot_id, &mut out);
+        self.pods.run_timers(until, &self.boot_id, &mut answers.reports);
         for own in self.pods.take_overdue() {
-            out.extend(self.overdue(own));
+            answers.reports.extend(self.overdue(own));
         }
-        out
+        answers
     }
 
     /// Its grace is long over: judged as if nothing were seen of it any more, and told again when it ends.
-    fn overdue(&mut self, own: CgroupId) -> Option<Output> {
+    fn overdue(&mut self, own: CgroupId) -> Option<Report> {
         let state = self.subjects.get(&own)?;
         let known = finish::termination(&self.context(), own, state, Open::ObservationEnded, self.now)?;
         self.pods.stuck(self.now, known)
@@ -52,7 +57,7 @@ impl Correlator {
     }
 
     pub(super) fn pod(&mut self, fact: Arc<PodFact>) {
-        for own in self.pods.pod(self.now, fact, &mut self.said) {
+        for own in self.pods.pod(self.now, fact, &mut self.said.reports) {
             self.request(own);
         }
     }
@@ -69,7 +74,10 @@ impl Correlator {
             return;
         }
         let Some(state) = self.subjects.get(&own) else { return };
-        if self.pods.container(self.now, own, &state.subject, start, &mut self.said) {
+        if self
+            .pods
+            .container(self.now, own, &state.subject, start, &mut self.said.reports)
+        {
             self.request(own);
         }
     }
@@ -79,7 +87,7 @@ impl Correlator {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         if state.requested.is_none() {
             state.requested = Some(self.now);
-            self.said.extend(state.cgroups.iter().copied().map(Output::Watch));
+            self.said.commands.extend(state.cgroups.iter().copied().map(Command::Watch));
         }
     }
 }

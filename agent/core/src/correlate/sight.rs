@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::event::{Boot, Kind, ProbeState};
-use crate::verdict::judge::Holes;
+use crate::termination::MissingEvidence;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
@@ -85,11 +85,11 @@ impl Sight {
 
     /// What may be missing in a death from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
     /// was seen at `begin`: what came before does not matter then.
-    pub fn holes(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> Holes {
+    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> MissingEvidence {
         let from = self.reach(born, begin, asked);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
-        Holes {
+        MissingEvidence {
             lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_told(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
@@ -98,7 +98,7 @@ impl Sight {
         }
     }
 
-    /// From when on a hole could matter.
+    /// From when on missing evidence could matter.
     pub fn reach(&self, born: Boot, begin: Boot, asked: bool) -> Boot {
         if asked { begin } else { begin.minus(LATE_REACH).max(born) }
     }

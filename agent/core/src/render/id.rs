@@ -11,7 +11,8 @@ use crate::attribute::{ContainerId, PodUid, Subject};
 use crate::event::Pid;
 use crate::kubernetes::PodContext;
 use crate::pod::PodIdentity;
-use crate::termination::{StopSignalIgnored, Termination, TerminationKey};
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::TerminationKey;
 use crate::verdict::Cause;
 
 /// Resolution of a process's start in `/proc/PID/stat`, nanoseconds (USER_HZ is 100 on every architecture of Linux that

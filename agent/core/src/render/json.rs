@@ -17,10 +17,8 @@ use crate::event::{
 };
 use crate::render::id;
 use crate::render::text::escape;
-use crate::termination::{
-    Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, StopSignalIgnored, Termination,
-    Traffic,
-};
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::{Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Traffic};
 use crate::verdict::{Advice, Evidence, Verdict};
 
 use objects::*;

@@ -17,13 +17,13 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             text,
         })
     };
-    if let Some(stop) = case.stop {
+    if let Some(stop) = case.stop() {
         let text = format!(
             "{} from {} ({}) to {}: {}{}",
             stop.signal,
             actor(&stop.sender),
             role(stop.sender.role),
-            target(case.main),
+            target(case.main()),
             result(stop.result, stop.disposition),
             state(stop.state),
         );
@@ -33,12 +33,12 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             add(stop.at, Kind::SignalGenerate, text);
         }
         if let Some(at) = stop.handler_entered {
-            let text = format!("{} entered its handler for {}", target(case.main), stop.signal);
+            let text = format!("{} entered its handler for {}", target(case.main()), stop.signal);
             add(at, Kind::SignalDeliver, text);
         }
     }
-    if let Some(fatal) = case.fatal {
-        let how = if case.kill.is_some_and(|kill| kill.cgroup_kill) {
+    if let Some(fatal) = case.fatal() {
+        let how = if case.kill().is_some_and(|kill| kill.cgroup_kill) {
             ", by cgroup.kill"
         } else {
             ""
@@ -48,17 +48,17 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             fatal.signal,
             actor(&fatal.sender),
             role(fatal.sender.role),
-            target(case.main),
+            target(case.main()),
         );
         // The stop signal that was fatal itself is told above.
         if case
-            .stop
+            .stop()
             .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
         {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
-    for oom in case.oom {
+    for oom in case.oom() {
         let who = if oom.is_main {
             "the main process"
         } else {
@@ -71,10 +71,10 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         add(
             exit.at,
             Kind::ProcessExit,
-            format!("{} {}", target(case.main), status(exit.status)),
+            format!("{} {}", target(case.main()), status(exit.status)),
         );
     }
-    for closed in &case.traffic.listeners {
+    for closed in &case.traffic().listeners {
         let by = if closed.by_exit { "the end of its process" } else { "close" };
         add(closed.at, Kind::Tcp, format!("listener {} closed by {by}", closed.local));
     }
@@ -88,8 +88,8 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             });
         }
     };
-    let traffic = case.traffic;
-    let before_stop = case.stop.is_some_and(|stop| traffic.since < stop.at);
+    let traffic = case.traffic();
+    let before_stop = case.stop().is_some_and(|stop| traffic.since < stop.at);
     let accepted = match before_stop {
         true => format!(
             "accepted since its pod was to go, the last {} later",

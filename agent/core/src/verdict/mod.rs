@@ -15,8 +15,8 @@ use serde::Serialize;
 use crate::event::{Boot, Kind};
 
 pub use advice::{Advice, AdviceKind};
-pub use judge::judge;
-pub use pod::pod;
+pub use judge::{Case, Judged, judge};
+pub use pod::judge_pod;
 pub use sentence::{ignored, in_container, seconds};
 
 /// Why it had to end.
@@ -154,22 +154,4 @@ pub struct Verdict {
     pub advice: Vec<Advice>,
     /// In order of time.
     pub evidence: Vec<Evidence>,
-}
-
-impl Verdict {
-    /// Before the judge has spoken.
-    pub const fn pending() -> Verdict {
-        Verdict {
-            headline: "unknown",
-            cause: Cause::Unknown,
-            exit: Exit::Unknown,
-            traffic: TrafficAxis::Unknown,
-            unclean: false,
-            severity: Severity::Warning,
-            sentence: String::new(),
-            remedy: None,
-            advice: Vec::new(),
-            evidence: Vec::new(),
-        }
-    }
 }

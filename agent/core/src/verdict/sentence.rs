@@ -5,14 +5,14 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Blocked, Case, Crash, Finding, Missing, Open, Why};
+use super::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use super::{Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
 use crate::attribute::Attribution;
 use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal};
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, MainProcess, OomKill, RefusedSource, Role};
+use crate::termination::{Actor, MainProcess, OomKill, Open, RefusedSource, Role};
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);
@@ -47,10 +47,10 @@ pub fn in_container(context: &PodContext, sentence: &str) -> String {
 }
 
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
-    let who = target(case.main);
+    let who = target(case.main());
     let asked = asked(case);
     let ended = case.exit.map_or(case.end, |exit| exit.at);
-    let took = case.stop.map_or(String::new(), |stop| seconds(ended.since(stop.at)));
+    let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
     let killed = killed(case);
     match &finding.why {
         Why::Completed if case.kubernetes.is_some_and(|context| context.asked.is_some()) => {
@@ -71,7 +71,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Reraised => format!("{asked}, its handler ran, and it then ended itself by the same signal {took} later"),
         Why::DefaultAction => default_action(case, &who),
-        Why::Nonzero => match case.stop {
+        Why::Nonzero => match case.stop() {
             Some(_) => format!("{asked}{}and it exited with {}, {took} later", ran_handler(case), code(case)),
             None => format!("{who} ended by itself with {}{}", code(case), young(case)),
         },
@@ -88,7 +88,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             format!("{}, {how}; {killed}", reached(case))
         }
         Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
-            let handled = match case.stop.and_then(|stop| Some((stop, stop.handler_entered?))) {
+            let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
                 Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
                     format!("its handler was entered {} later", seconds(at.since(stop.at)))
                 }
@@ -96,7 +96,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             };
             format!("{}, {handled}, but it was not done: {killed}", reached(case))
         }
-        Why::Forced => match case.kill {
+        Why::Forced => match case.kill() {
             Some(kill) => format!(
                 "{} killed {who} with SIGKILL{} and had sent no stop signal before",
                 runtime(&kill.sender),
@@ -105,14 +105,14 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             None => format!("the runtime killed {who} without a stop signal"),
         },
         Why::Oom => {
-            let before = case.stop.map_or(String::new(), |stop| {
+            let before = case.stop().map_or(String::new(), |stop| {
                 format!(", {} after {}", since(case, stop.at), stop.signal)
             });
             format!("the kernel killed {who} because memory ran out{before}")
         }
         Why::OomChild => oom_child(case, &who),
         Why::KilledByOther => {
-            let Some(fatal) = case.fatal else {
+            let Some(fatal) = case.fatal() else {
                 return format!("{who} was killed");
             };
             let whence = match fatal.sender.role {
@@ -120,7 +120,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 _ => "neither its runtime nor itself",
             };
             let core = core(case);
-            let inside = case.stop.filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
+            let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
                 format!(", {} into the grace after {}", seconds(fatal.at.since(stop.at)), stop.signal)
             });
             format!(
@@ -131,7 +131,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::NamespaceEnded => format!("{who} was killed with its pid namespace, whose first process had ended"),
         Why::Crashed(how) => crashed(case, *how, &who),
-        Why::Expected => match case.stop {
+        Why::Expected => match case.stop() {
             Some(_) => format!(
                 "{asked}{}and it ended with {}, {took} later, as expected",
                 ran_handler(case),
@@ -147,10 +147,10 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
 
 /// "SIGTERM reached PID 1 `sh`", and what the kernel did with it where it dropped it.
 fn asked(case: &Case<'_>) -> String {
-    let Some(stop) = case.stop else { return String::new() };
+    let Some(stop) = case.stop() else { return String::new() };
     let mut text = reached(case);
     if stop.result == crate::event::SignalResult::Ignored {
-        let is_init = case.main.is_some_and(|main| main.is_ns_init);
+        let is_init = case.main().is_some_and(|main| main.is_ns_init);
         text.push_str(", ");
         text.push_str(&dropped(stop.disposition, is_init));
     }
@@ -159,18 +159,18 @@ fn asked(case: &Case<'_>) -> String {
 
 /// Names the sender where it was not the runtime.
 fn reached(case: &Case<'_>) -> String {
-    let Some(stop) = case.stop else { return String::new() };
+    let Some(stop) = case.stop() else { return String::new() };
     let by = match stop.sender.role {
         Role::Runtime => String::new(),
         Role::Kernel => " from its terminal".to_owned(),
         _ => format!(" from {}", actor(&stop.sender)),
     };
-    format!("{}{by} reached {}", stop.signal, target(case.main))
+    format!("{}{by} reached {}", stop.signal, target(case.main()))
 }
 
 /// A process may have a handler and never be asked to run it: said only where it was seen.
 fn ran_handler(case: &Case<'_>) -> &'static str {
-    match case.stop {
+    match case.stop() {
         Some(stop) if stop.handler_entered.is_some() => ", its handler ran, ",
         Some(stop) if stop.state.blocked => ", which reads it without a handler, ",
         Some(_) => ", ",
@@ -192,11 +192,11 @@ fn dropped(disposition: Disposition, is_init: bool) -> String {
 }
 
 fn killed(case: &Case<'_>) -> String {
-    let Some(kill) = case.kill else {
+    let Some(kill) = case.kill() else {
         return "it was killed".to_owned();
     };
     let after = case
-        .stop
+        .stop()
         .map_or(String::new(), |stop| format!(" {} later", seconds(kill.at.since(stop.at))));
     format!("{} sent SIGKILL{}{after}", runtime(&kill.sender), by_cgroup(kill.cgroup_kill))
 }
@@ -213,7 +213,7 @@ fn by_cgroup(cgroup_kill: bool) -> &'static str {
 }
 
 fn default_action(case: &Case<'_>, who: &str) -> String {
-    let (signal, sender) = match (case.stop, case.fatal) {
+    let (signal, sender) = match (case.stop(), case.fatal()) {
         (Some(stop), _) => (stop.signal, &stop.sender),
         (None, Some(fatal)) => (fatal.signal, &fatal.sender),
         (None, None) => return format!("{who} was ended by the stop signal"),
@@ -230,7 +230,7 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
 }
 
 fn oom_child(case: &Case<'_>, who: &str) -> String {
-    let child = case.oom.iter().find(|oom| !oom.is_main);
+    let child = case.oom().iter().find(|oom| !oom.is_main);
     match child {
         Some(OomKill { at, tgid, comm, .. }) => format!(
             "the kernel killed `{comm}` (pid {tgid}), a child of {who}, because memory ran out, and {who} ended with {}, {} later",
@@ -246,7 +246,7 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         ExitStatus::Signaled { signal, .. } => signal.to_string(),
         ExitStatus::Exited(code) => format!("code {code}"),
     });
-    let while_stopping = case.stop.map_or(String::new(), |stop| {
+    let while_stopping = case.stop().map_or(String::new(), |stop| {
         format!(", {} after {}", since(case, stop.at), stop.signal)
     });
     let how = match how {
@@ -275,7 +275,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
                 Open::TimelineCap => "more processes were being stopped than are kept, and it was the longest idle",
             };
             let stop = case
-                .stop
+                .stop()
                 .map_or(String::new(), |stop| format!(", after {} at its beginning", stop.signal));
             return format!("how {who} ended is not known: {open}{stop}");
         }
@@ -290,7 +290,7 @@ fn names(kinds: &[Kind]) -> String {
 }
 
 fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let mut clauses = Vec::new();
     if traffic.cut.count > 0 {
         let unanswered = match traffic.cut_unanswered {
@@ -326,7 +326,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     if traffic.rejected.count > 0 {
         clauses.push(format!("{} rejected on the way to it", were(traffic.rejected.count)));
     }
-    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
+    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop().is_some() {
         let why = match traffic.cgroup_v1 {
             true => ", for the kernel knows a socket by its cgroup v2, and it has none to itself",
             false => "",
@@ -371,9 +371,9 @@ fn code(case: &Case<'_>) -> String {
 
 /// Of a container that did not live for a second: it never came up, and the kubelet will try again.
 fn young(case: &Case<'_>) -> String {
-    let lived = case.main.zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
+    let lived = case.main().zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
     match lived {
-        Some(lived) if case.kubernetes.is_some() && case.stop.is_none() && lived < Duration::from_secs(1) => {
+        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < Duration::from_secs(1) => {
             format!(", {} after its start", seconds(lived))
         }
         _ => String::new(),

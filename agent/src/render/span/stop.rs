@@ -9,7 +9,8 @@ use crate::attribute::Subject;
 use crate::event::{Boot, ExitStatus, SignalResult};
 use crate::render::attributes::key;
 use crate::render::text::escape;
-use crate::termination::{Actor, Count, Gaps, Stop, Termination, Traffic};
+use crate::report::Termination;
+use crate::termination::{Actor, Count, Gaps, Stop, Traffic};
 use crate::verdict::{Advice, Verdict, table};
 
 /// The parent first.

@@ -6,8 +6,8 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
+use super::notice::{Key, head};
 use super::queue::Pending;
-use super::report::{Key, head};
 use super::series::{self, Memory, Posted};
 
 /// As in `deploy/kubernetes/agent.yaml`.

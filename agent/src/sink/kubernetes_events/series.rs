@@ -9,8 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::CONTROLLER;
+use super::notice::{Key, Object, head};
 use super::queue::{NAMED, Pending};
-use super::report::{Key, Object, head};
 use crate::event::Wall;
 
 /// The deaths that an Event counts, so that a restart of ours does not count them again.

@@ -7,7 +7,7 @@ use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, Wall, WallOffset};
 use crate::kubernetes::{PodContext, Request};
 use crate::pod::{ApiClock, ContainerKind, Deletion, HintsState, PodHint};
-use crate::termination::{Role, Termination};
+use crate::termination::{Role, TerminationFacts};
 use crate::verdict;
 
 use super::asked;
@@ -75,19 +75,16 @@ impl Api {
 }
 
 impl Death {
-    pub fn of(termination: &Termination, id: &ContainerId) -> Death {
-        let stop = termination.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
-        let killed = termination
-            .kill
-            .as_ref()
-            .is_some_and(|kill| kill.sender.role == Role::Runtime);
+    pub fn of(facts: &TerminationFacts, id: &ContainerId) -> Death {
+        let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+        let killed = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
         Death {
             asked: stop.is_some() || killed,
             id: id.clone(),
-            cgroup: termination.key.cgroup,
-            start: termination.main.as_ref().map_or(Boot(0), |main| main.start),
+            cgroup: facts.key.cgroup,
+            start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
-            end: Some(termination.end),
+            end: Some(facts.end),
         }
     }
 

@@ -22,10 +22,11 @@ use std::time::Duration;
 use crate::attribute::{ContainerId, Map, PodUid, Subject};
 use crate::event::{Boot, CgroupId, ProcessExec, ProcessExit, WallOffset};
 use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState, Workload};
-use crate::termination::{DropReason, Output, StopSignalIgnored, Termination};
-
-use super::Limits;
+use crate::report::{DropReason, Report, StopSignalIgnored, Stuck};
+use crate::termination::TerminationFacts;
 use crate::verdict::{Exit, judge};
+
+use super::{Limits, SubjectEvent};
 use context::{Api, Death};
 use pod::{CONTAINERS, Container, Held, Pod};
 use settle::Step;
@@ -119,13 +120,13 @@ impl Pods {
     }
 
     /// A version of a pod. Answers the cgroups whose pod is being deleted from now on.
-    pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Output>) -> Vec<CgroupId> {
+    pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Report>) -> Vec<CgroupId> {
         let key = fact.pod.cgroup_uid.clone();
         self.make_room(&key, now, out);
         // Of one that pods have: no more than there are pods.
         if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
             self.workloads.insert(fact.pod.workload.clone());
-            out.push(Output::Workload(fact.pod.workload.clone()));
+            out.push(Report::Workload(fact.pod.workload.clone()));
         }
         let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
         pod.touched = now;
@@ -200,7 +201,7 @@ impl Pods {
     }
 
     /// A container that the kernel shows. True where its pod is being deleted already.
-    pub fn container(&mut self, now: Boot, own: CgroupId, subject: &Subject, start: Boot, out: &mut Vec<Output>) -> bool {
+    pub fn container(&mut self, now: Boot, own: CgroupId, subject: &Subject, start: Boot, out: &mut Vec<Report>) -> bool {
         let Subject::Container { id, pod: path_uid, .. } = subject else {
             return false;
         };
@@ -289,44 +290,39 @@ impl Pods {
         self.schedule(&key, now);
     }
 
-    /// Takes what the first layer says: the ends of pods' containers wait, the rest goes on.
-    pub fn take(&mut self, now: Boot, outputs: Vec<Output>) -> Vec<Output> {
-        let mut out = Vec::with_capacity(outputs.len());
-        for output in outputs {
-            match output {
-                Output::Terminated(termination) => self.hold(now, termination, &mut out),
-                Output::Early(early) => {
-                    if let Some(early) = self.early(now, early) {
-                        out.push(Output::Early(early));
-                    }
+    /// Takes what became of a subject: the ends of pods' containers wait, the rest is reported at once.
+    pub fn take(&mut self, now: Boot, event: SubjectEvent, out: &mut Vec<Report>) {
+        match event {
+            SubjectEvent::Ended(facts) => self.hold(now, facts, out),
+            SubjectEvent::StopIgnored(early) => out.extend(self.early(now, early).map(Report::StopSignalIgnored)),
+            SubjectEvent::ChildOomKilled { subject, oom } => {
+                if self.is_ignored(&subject) {
+                    self.opted_out += 1;
+                } else {
+                    out.push(Report::ChildOomKilled { subject, oom });
                 }
-                Output::ChildOomKilled { subject, oom } => {
-                    if self.is_ignored(&subject) {
-                        self.opted_out += 1;
-                    } else {
-                        out.push(Output::ChildOomKilled { subject, oom });
-                    }
-                }
-                other => out.push(other),
             }
+            SubjectEvent::Finished(_) => {}
         }
-        out
     }
 
-    fn hold(&mut self, now: Boot, termination: Box<Termination>, out: &mut Vec<Output>) {
-        let own = termination.key.cgroup;
-        let Subject::Container { id, .. } = termination.subject.clone() else {
-            return out.push(self.at_once(termination));
+    fn hold(&mut self, now: Boot, facts: Box<TerminationFacts>, out: &mut Vec<Report>) {
+        let own = facts.key.cgroup;
+        let Subject::Container { id, .. } = facts.subject.clone() else {
+            return out.push(self.at_once(*facts));
         };
-        let start = termination.main.as_ref().map_or(termination.begin, |main| main.start);
-        self.container(now, own, &termination.subject, start, out);
+        if !self.active {
+            return out.push(self.at_once(*facts));
+        }
+        let start = facts.main.as_ref().map_or(facts.begin, |main| main.start);
+        self.container(now, own, &facts.subject, start, out);
         let key = self.homes.get(&own).cloned();
         let Some((key, pod)) = key.and_then(|key| Some((key.clone(), self.pods.get_mut(&key)?))) else {
-            return out.push(self.at_once(termination));
+            return out.push(self.at_once(*facts));
         };
         pod.touched = now;
         if let Some(container) = pod.container(own) {
-            container.ended = Some(container.ended.map_or(termination.end, |end| end.min(termination.end)));
+            container.ended = Some(container.ended.map_or(facts.end, |end| end.min(facts.end)));
         }
         // A cgroup of the container's own making can bear its id: no runtime makes two.
         if pod.is_forged(own) {
@@ -335,12 +331,10 @@ impl Pods {
             return;
         }
         // A container dies once. What is left of it after that is no death of its own.
-        if let Some(first) = pod
-            .held
-            .iter_mut()
-            .find(|held| held.id == id && held.termination.key.cgroup == own)
-        {
-            first.termination.other_exits += 1;
+        if let Some(i) = pod.held.iter().position(|held| held.id == id && held.facts.key.cgroup == own) {
+            let first = pod.held.remove(i);
+            let facts = first.facts.with_leftover();
+            pod.held.insert(i, Held { facts, ..first });
             return;
         }
         if pod.told_ids.contains(&(id.clone(), own)) {
@@ -348,8 +342,9 @@ impl Pods {
         }
         pod.held.push(Held {
             // Not `now`: a replay is not told the time when nothing came of it.
-            since: termination.end.plus(self.limits.linger),
-            termination: *termination,
+            since: facts.end.plus(self.limits.linger),
+            facts: *facts,
+            of_ending_pod: false,
             id,
         });
         self.held += 1;
@@ -410,7 +405,7 @@ impl Pods {
     }
 
     /// Does what is due.
-    pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut Vec<Output>) {
+    pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut Vec<Report>) {
         while let Some((due, key)) = self.due.first().cloned() {
             if due > now {
                 break;
@@ -446,26 +441,31 @@ impl Pods {
     }
 
     /// What is known of one of them, with the API's side; None where that does not make it stuck.
-    pub fn stuck(&mut self, now: Boot, mut termination: Termination) -> Option<Output> {
-        self.name_senders(&mut termination);
-        let Subject::Container { id, .. } = &termination.subject else {
+    pub fn stuck(&mut self, now: Boot, facts: TerminationFacts) -> Option<Report> {
+        let facts = self.with_sender_pods(facts);
+        let Subject::Container { id, .. } = &facts.subject else {
             return None;
         };
-        let pod = self.pods.get(self.homes.get(&termination.key.cgroup)?)?;
-        termination.kubernetes = pod.context(&self.api, &Death::of(&termination, id), None, now);
-        termination.verdict = judge(&termination.case());
-        if termination.verdict.exit != Exit::Stuck {
+        let pod = self.pods.get(self.homes.get(&facts.key.cgroup)?)?;
+        // Without the pod's side nothing is stuck: no grace is known.
+        let kubernetes = pod.context(&self.api, &Death::of(&facts, id), None, now)?;
+        let verdict = judge(&facts, Some(&kubernetes));
+        if verdict.exit != Exit::Stuck {
             return None;
         }
         if pod.is_ignored() {
             self.opted_out += 1;
             return None;
         }
-        Some(Output::Stuck(Box::new(termination)))
+        Some(Report::Stuck(Box::new(Stuck {
+            facts,
+            kubernetes,
+            verdict,
+        })))
     }
 
     /// No more input: what is over is told; of what is not, the ends that were seen.
-    pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut Vec<Output>) {
+    pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut Vec<Report>) {
         let mut keys: Vec<PodUid> = self.pods.keys().cloned().collect();
         keys.sort();
         for key in keys {
@@ -475,7 +475,7 @@ impl Pods {
             self.drop_sandboxes(&key);
             let Some(pod) = self.pods.get(&key) else { continue };
             let runs = |of: &Container| !of.is_sandbox && of.is_alive(&self.limits, now);
-            let open = |held: &Held| held.termination.is_still_ending();
+            let open = |held: &Held| held.facts.is_still_ending();
             // Where its end is still to be seen, the pod's own trace is left to whoever sees it.
             let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();
             let is_over = is_over && pod.is_ending() && pod.told.is_none();
@@ -488,7 +488,7 @@ impl Pods {
             if let Some(pod) = self.pods.get_mut(&key).filter(|_| is_left) {
                 let earlier: Vec<bool> = pod.held.iter().map(|held| pod.was_succeeded(&held.id)).collect();
                 for (held, earlier) in pod.held.iter_mut().zip(earlier) {
-                    held.termination.of_ending_pod = !earlier;
+                    held.of_ending_pod = !earlier;
                 }
             }
             while self.pods.get(&key).is_some_and(|pod| !pod.held.is_empty()) {
@@ -498,7 +498,7 @@ impl Pods {
         }
     }
 
-    pub fn drops(&mut self, out: &mut Vec<Output>) {
+    pub fn drops(&mut self, out: &mut Vec<Report>) {
         let counts = [
             (DropReason::PodCap, &mut self.dropped),
             (DropReason::Unattributed, &mut self.forged),
@@ -506,40 +506,44 @@ impl Pods {
         for (reason, count) in counts {
             let count = std::mem::take(count);
             if count > 0 {
-                out.push(Output::Dropped { reason, count });
+                out.push(Report::Dropped { reason, count });
             }
         }
         let count = std::mem::take(&mut self.opted_out);
         if count > 0 {
-            out.push(Output::OptedOut { count });
+            out.push(Report::OptedOut { count });
         }
     }
 
-    fn release(&mut self, key: &PodUid, i: usize, missing: Option<String>, now: Boot, out: &mut Vec<Output>) {
-        self.name_senders_of(key);
+    fn release(&mut self, key: &PodUid, i: usize, missing: Option<String>, now: Boot, out: &mut Vec<Report>) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        let held = pod.held.remove(i);
+        let held = self.with_senders_of(held);
+        self.held = self.held.saturating_sub(1);
+        self.homes.remove(&held.facts.key.cgroup);
         let Some(pod) = self.pods.get_mut(key) else { return };
         let ignored = pod.is_ignored();
-        let termination = pod.release(i, &self.api, missing, now);
-        self.held = self.held.saturating_sub(1);
-        self.homes.remove(&termination.key.cgroup);
+        let termination = pod.release(held, &self.api, missing, now);
         if ignored {
             self.opted_out += 1;
         } else {
-            out.push(Output::Terminated(Box::new(termination)));
+            out.push(Report::Terminated(Box::new(termination)));
         }
     }
 
-    fn finish(&mut self, key: &PodUid, boot_id: &str, now: Boot, out: &mut Vec<Output>) {
-        self.name_senders_of(key);
+    fn finish(&mut self, key: &PodUid, boot_id: &str, now: Boot, out: &mut Vec<Report>) {
         let Some(pod) = self.pods.get_mut(key) else { return };
-        self.held = self.held.saturating_sub(pod.held.len());
+        let held = std::mem::take(&mut pod.held);
+        self.held = self.held.saturating_sub(held.len());
+        let held: Vec<Held> = held.into_iter().map(|held| self.with_senders_of(held)).collect();
+        let Some(pod) = self.pods.get_mut(key) else { return };
         for container in pod.containers.iter().filter(|of| of.ended.is_some()) {
             self.homes.remove(&container.cgroup);
         }
-        let (ignored, told) = (pod.is_ignored(), pod.finish(&self.api, boot_id, now));
+        let (ignored, told) = (pod.is_ignored(), pod.finish(held, &self.api, boot_id, now));
         match told {
             Some(_) if ignored => self.opted_out += 1,
-            Some(output) => out.push(output),
+            Some(termination) => out.push(Report::PodTerminated(Box::new(termination))),
             None => {}
         }
     }

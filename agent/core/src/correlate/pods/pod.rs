@@ -11,7 +11,7 @@ use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, HintsState, PodFact, PodGone,
     PodHint,
 };
-use crate::termination::Termination;
+use crate::termination::TerminationFacts;
 
 use super::super::Limits;
 use super::asked;
@@ -95,10 +95,12 @@ pub(super) struct Container {
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub termination: Termination,
+    pub facts: TerminationFacts,
     pub id: ContainerId,
-    /// When it was judged.
+    /// From when on it waits.
     pub since: Boot,
+    /// It ended with its pod, whose own end this observation does not see.
+    pub of_ending_pod: bool,
 }
 
 impl Pod {

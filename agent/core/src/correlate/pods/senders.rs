@@ -3,46 +3,28 @@
 use std::sync::Arc;
 
 use super::Pods;
-use super::pod::Pod;
-use crate::attribute::{Attribution, ContainerId, PodUid, Subject};
+use super::pod::{Held, Pod};
+use crate::attribute::{Attribution, ContainerId, Subject};
 use crate::event::CgroupId;
-use crate::termination::{Output, PodContainer, Termination};
-use crate::verdict::judge;
+use crate::report::{Report, Termination};
+use crate::termination::{PodContainer, TerminationFacts};
 
 impl Pods {
     /// An end that waits for nothing, with those who signalled it.
-    pub(super) fn at_once(&self, mut termination: Box<Termination>) -> Output {
-        if self.name_senders(&mut termination) {
-            termination.verdict = judge(&termination.case());
-        }
-        Output::Terminated(termination)
+    pub(super) fn at_once(&self, facts: TerminationFacts) -> Report {
+        Report::Terminated(Box::new(Termination::judged(self.with_sender_pods(facts), None)))
     }
 
-    /// Of all ends of a pod that wait; each is judged again when it is told.
-    pub(super) fn name_senders_of(&mut self, key: &PodUid) {
-        let Some(pod) = self.pods.get_mut(key) else { return };
-        let mut held = std::mem::take(&mut pod.held);
-        for held in &mut held {
-            self.name_senders(&mut held.termination);
-        }
-        if let Some(pod) = self.pods.get_mut(key) {
-            pod.held = held;
+    /// One that waited, as it is reported.
+    pub(super) fn with_senders_of(&self, held: Held) -> Held {
+        Held {
+            facts: self.with_sender_pods(held.facts),
+            ..held
         }
     }
 
-    /// True where the pod of any is known.
-    pub(super) fn name_senders(&self, termination: &mut Termination) -> bool {
-        let senders = [
-            termination.stop.as_mut().map(|stop| &mut stop.sender),
-            termination.kill.as_mut().map(|kill| &mut kill.sender),
-            termination.basis.fatal.as_mut().map(|fatal| &mut fatal.sender),
-        ];
-        let mut is_named = false;
-        for sender in senders.into_iter().flatten() {
-            sender.pod = self.container_at(&sender.place);
-            is_named |= sender.pod.is_some();
-        }
-        is_named
+    pub(super) fn with_sender_pods(&self, facts: TerminationFacts) -> TerminationFacts {
+        facts.with_sender_pods(|place| self.container_at(place))
     }
 
     /// By a status that names the container's id: the cgroup's own word is no proof. Nothing is told of a pod whose owners want that.

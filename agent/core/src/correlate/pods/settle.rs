@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, ExitStatus};
-use crate::kubernetes::{PodTermination, Reported, Request};
+use crate::kubernetes::{PodTerminationFacts, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState, HintsState};
-use crate::termination::{Actor, Output, Role, Termination};
-use crate::verdict::{self, judge};
+use crate::report::{PodTermination, Termination};
+use crate::termination::{Actor, Role, TerminationFacts};
+use crate::verdict;
 
 use super::context::{Api, Death};
 use super::pod::{Container, Held, Pod, kind};
@@ -115,8 +116,8 @@ impl Pod {
 
     /// The same for one end: what ended well by itself leaves nothing to explain.
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
-        let exit = held.termination.exit.as_ref().map(|exit| exit.status);
-        match (&held.termination.stop, exit) {
+        let exit = held.facts.exit.as_ref().map(|exit| exit.status);
+        match (&held.facts.stop, exit) {
             (None, Some(ExitStatus::Exited(0))) => until,
             _ => self.answered(until),
         }
@@ -149,7 +150,7 @@ impl Pod {
             Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (told.plus(EVENTS), None),
             // It would be started again, or would not have been stopped: the pod is being stopped as a whole (the kubelet's own
             // evictions say so only when all of it is over), which takes up to its grace.
-            _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.termination) => {
+            _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
                 let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
                 (told.plus(grace).plus(hold), None)
             }
@@ -203,9 +204,8 @@ impl Pod {
     }
 
     /// One container's end, with the pod's side.
-    pub fn release(&mut self, i: usize, api: &Api, missing: Option<String>, now: Boot) -> Termination {
-        let held = self.held.remove(i);
-        let cgroup = held.termination.key.cgroup;
+    pub fn release(&mut self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
+        let cgroup = held.facts.key.cgroup;
         self.has_told(held.id.clone(), cgroup);
         let termination = self.joined(held, api, missing, now);
         // What came later is placed by those that still run.
@@ -213,17 +213,16 @@ impl Pod {
         termination
     }
 
-    /// The pod's end; None where nothing ended with it.
-    pub fn finish(&mut self, api: &Api, boot_id: &str, now: Boot) -> Option<Output> {
+    /// The pod's end, with those that waited for it; None where nothing ended with it.
+    pub fn finish(&mut self, mut held: Vec<Held>, api: &Api, boot_id: &str, now: Boot) -> Option<PodTermination> {
         self.told = Some(now);
         let fact = self.fact.clone()?;
         let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
         let missing = missing.then(|| "the API had not said that the pod is over".to_owned());
-        let unseen = self.unseen();
-        let mut held = std::mem::take(&mut self.held);
-        held.sort_by_key(|held| (held.termination.end, held.termination.key.cgroup));
+        let unseen = self.unseen(&held);
+        held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         for of in &held {
-            self.has_told(of.id.clone(), of.termination.key.cgroup);
+            self.has_told(of.id.clone(), of.facts.key.cgroup);
         }
         let containers: Vec<Termination> = held
             .into_iter()
@@ -250,43 +249,48 @@ impl Pod {
         let asked_at = request.as_ref().map(|request| request.earliest).or(watched);
         let first = evidence.chain(asked_at).min();
         let end = last.unwrap_or(last_word);
-        let verdict = verdict::pod(&containers, asked.as_ref(), &unseen);
-        Some(Output::PodTerminated(Box::new(PodTermination {
+        let facts = PodTerminationFacts {
             pod: fact.pod.clone(),
             boot_id: boot_id.to_owned(),
             asked,
             request,
             begin: first.unwrap_or(end).min(end),
             end,
-            containers,
             unseen,
             gone,
-            verdict,
-        })))
+        };
+        Some(PodTermination::judged(facts, containers))
     }
 
+    /// The one judgement of an end that waited, with the pod's side.
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
-        let mut termination = held.termination;
-        let is_still_ending = termination.is_still_ending();
-        let missing = missing.or_else(|| is_still_ending.then(|| "the observation ended before it did".to_owned()));
-        let death = Death::of(&termination, &held.id);
+        let Held {
+            facts, of_ending_pod, ..
+        } = held;
+        let missing = missing.or_else(|| {
+            facts
+                .is_still_ending()
+                .then(|| "the observation ended before it did".to_owned())
+        });
+        let death = Death::of(&facts, &held.id);
         let mut context = self.context(api, &death, missing, now);
-        if let Some(context) = &mut context
-            && let Some(unseen) = context
-                .request
-                .as_ref()
-                .and_then(|request| unseen_since(request, &death, termination.traffic.since, api))
-        {
-            let context = Arc::make_mut(context);
-            context.incomplete = Some(match context.incomplete.take() {
-                Some(known) => format!("{known}; {unseen}"),
-                None => unseen,
-            });
-            termination.traffic.observed = false;
+        let request = context.as_ref().and_then(|context| context.request.as_ref());
+        let unseen = request.and_then(|request| unseen_since(request, &death, facts.traffic.since, api));
+        let facts = match (unseen, &mut context) {
+            (Some(unseen), Some(context)) => {
+                let context = Arc::make_mut(context);
+                context.incomplete = Some(match context.incomplete.take() {
+                    Some(known) => format!("{known}; {unseen}"),
+                    None => unseen,
+                });
+                facts.with_traffic_unobserved()
+            }
+            _ => facts,
+        };
+        Termination {
+            of_ending_pod,
+            ..Termination::judged(facts, context)
         }
-        termination.kubernetes = context;
-        termination.verdict = judge(&termination.case());
-        termination
     }
 
     fn has_told(&mut self, id: ContainerId, cgroup: CgroupId) {
@@ -297,11 +301,11 @@ impl Pod {
     }
 
     /// Containers that ended with the pod by the API's word alone.
-    fn unseen(&self) -> Vec<(String, Option<Reported>)> {
+    fn unseen(&self, held: &[Held]) -> Vec<(String, Option<Reported>)> {
         let Some(fact) = &self.fact else { return Vec::new() };
         let is_held = |name: &str| {
             let of = |held: &Held| self.names.get(&held.id).is_some_and(|named| named.name == name);
-            self.held.iter().any(of)
+            held.iter().any(of)
         };
         let over = fact.containers.iter().filter_map(|status| {
             let still_runs = |of: &Container| of.ended.is_none() && status.id.as_ref() == Some(&of.id);
@@ -345,10 +349,10 @@ fn unseen_since(request: &Request, death: &Death, since: Boot, api: &Api) -> Opt
     })
 }
 
-fn was_stopped(termination: &Termination) -> bool {
+fn was_stopped(facts: &TerminationFacts) -> bool {
     let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
-    termination.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
-        || termination.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
+    facts.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
+        || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
 }
 
 /// The earliest of several times, of which none has come.

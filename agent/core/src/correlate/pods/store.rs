@@ -3,7 +3,7 @@
 use crate::attribute::{ContainerId, PodUid};
 use crate::event::{Boot, CgroupId};
 use crate::pod::Workload;
-use crate::termination::Output;
+use crate::report::Report;
 
 use super::Pods;
 use super::pod::{Container, Held, Pod};
@@ -14,7 +14,7 @@ impl Pods {
         let Some(pod) = self.pods.get_mut(key) else { return };
         let before = pod.held.len();
         let sandboxes: Vec<CgroupId> = pod.containers.iter().filter(|of| of.is_sandbox).map(|of| of.cgroup).collect();
-        pod.held.retain(|held| !sandboxes.contains(&held.termination.key.cgroup));
+        pod.held.retain(|held| !sandboxes.contains(&held.facts.key.cgroup));
         self.held = self.held.saturating_sub(before - pod.held.len());
     }
 
@@ -63,7 +63,7 @@ impl Pods {
     }
 
     /// Where there are too many pods: those that are over go first, then those that the API does not know, then the longest quiet.
-    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut Vec<Output>) {
+    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut Vec<Report>) {
         if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
             return;
         }
@@ -78,7 +78,7 @@ impl Pods {
         self.forget(&least, out);
     }
 
-    pub(super) fn forget(&mut self, key: &PodUid, out: &mut Vec<Output>) {
+    pub(super) fn forget(&mut self, key: &PodUid, out: &mut Vec<Report>) {
         let Some(pod) = self.pods.remove(key) else { return };
         if let Some(due) = pod.due {
             self.due.remove(&(due, key.clone()));
@@ -99,11 +99,11 @@ impl Pods {
     }
 
     /// A pod has that workload no more: nor has any other?
-    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut Vec<Output>) {
+    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut Vec<Report>) {
         let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
         if !used.any(|other| other.pod.workload == *workload) {
             let told = self.workloads.take(workload);
-            out.extend(told.map(Output::WorkloadGone));
+            out.extend(told.map(Report::WorkloadGone));
         }
     }
 

@@ -553,9 +553,9 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
     let mut correlator = Correlator::new(Limits::default());
     let mut out = Vec::new();
     for (now, input) in inputs {
-        out.extend(correlator.handle(now, input));
+        out.extend(correlator.handle(now, input).reports);
     }
-    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick));
+    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick).reports);
     expect![[r#"
         unknown: Unknown/Unknown/Quiet
           PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)

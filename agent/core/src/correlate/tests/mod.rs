@@ -18,7 +18,7 @@ use expect_test::Expect;
 use crate::correlate::{Correlator, Limits};
 use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
 use crate::fixtures::script;
-use crate::termination::Output;
+use crate::report::Answers;
 
 /// What comes out of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
@@ -59,10 +59,10 @@ fn hybrid(script: &str) -> String {
                 let event = Event::CgroupRmdir(CgroupRmdir {
                     cgroup: CgroupId { hierarchy, ..cgroup },
                 });
-                out.extend(correlator.handle(now, Input::Kernel { at, event }));
+                out.extend(correlator.handle(now, Input::Kernel { at, event }).reports);
             }
         } else {
-            out.extend(correlator.handle(now, input));
+            out.extend(correlator.handle(now, input).reports);
         }
     }
     script::show(&out, false)
@@ -70,7 +70,7 @@ fn hybrid(script: &str) -> String {
 
 /// What comes out of a script on a machine whose containers are in v1 only, and in v2 where their runtime is: kernel records tell
 /// both.
-fn lodged(script: &str) -> Vec<Output> {
+fn lodged(script: &str) -> Vec<Answers> {
     const RUNTIMES: CgroupId = CgroupId::v2(10);
     let of_v1 = |id: u64| CgroupId { hierarchy: 4, id };
     let mut correlator = Correlator::new(Limits::default());
@@ -88,7 +88,7 @@ fn lodged(script: &str) -> Vec<Output> {
         match &mut input {
             Input::Start(observation) => {
                 observation.cgroups = CgroupMode::Hybrid;
-                out.extend(correlator.handle(now, input));
+                out.push(correlator.handle(now, input));
                 input = Input::Cgroup(CgroupFact {
                     cgroup: of_v1(1),
                     path: Ok("/".to_owned()),
@@ -109,7 +109,7 @@ fn lodged(script: &str) -> Vec<Output> {
             },
             _ => {}
         }
-        out.extend(correlator.handle(now, input));
+        out.push(correlator.handle(now, input));
     }
     out
 }

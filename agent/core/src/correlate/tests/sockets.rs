@@ -627,9 +627,13 @@ fn the_first_of_many_accepted_has_its_time() {
     });
     let mut out = Vec::new();
     for (at, input) in script::parse(&script).inputs {
-        out.extend(correlator.handle(at, input));
+        out.extend(correlator.handle(at, input).reports);
     }
-    out.extend(correlator.handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick));
+    out.extend(
+        correlator
+            .handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick)
+            .reports,
+    );
     expect![[r#"
         clean: Stopped/Clean/Quiet
           SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later

@@ -38,7 +38,7 @@ pub struct NeededSleep {
 impl NeededSleep {
     /// None where none came too late, or no listener's close was seen.
     pub fn of(case: &Case<'_>) -> Option<NeededSleep> {
-        let traffic = case.traffic;
+        let traffic = case.traffic();
         let spent = Spent::of(case);
         // What closed the listener itself (`nginx -s quit` as a hook) covered clients only until then.
         let had = |closed: Boot| {
@@ -70,7 +70,7 @@ struct Missed {
 
 impl Missed {
     fn of(case: &Case<'_>) -> Option<Missed> {
-        let traffic = case.traffic;
+        let traffic = case.traffic();
         let refused = traffic.refusal_window().map(|window| {
             format!(
                 "{} refused in the {}",
@@ -88,7 +88,7 @@ impl Missed {
 
     fn advice(&self, sleep: &NeededSleep, case: &Case<'_>, context: &PodContext) -> Vec<Advice> {
         let &NeededSleep { seconds: sleep, had } = sleep;
-        let stopping = case.exit.zip(case.stop).map(|(exit, stop)| exit.at.since(stop.at));
+        let stopping = case.exit.zip(case.stop()).map(|(exit, stop)| exit.at.since(stop.at));
         let name = context.name();
         let after = match context.kind {
             _ if had.is_zero() => String::new(),
@@ -148,7 +148,7 @@ impl Missed {
 fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     let Slept { begin, took } = Slept::of(case)?;
     let Need::Seconds(sleep) = sleep_need(case) else { return None };
-    let accepted = case.traffic.accepted;
+    let accepted = case.traffic().accepted;
     let needed = accepted.last.since(begin);
     let advised = Duration::from_secs(sleep);
     let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + WORTH_A_WORD;
@@ -167,7 +167,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
 
 /// The preStop sleep that its clients needed, whatever it was.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
     match Slept::of(case) {
         // Without a client nothing was measured.

@@ -81,7 +81,7 @@ fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
     match seen {
         None => format!("{says}; its end was not seen here"),
         Some(seen) if seen != reported.exit_code => format!("{says}; the kernel's {seen} counts"),
-        Some(_) if reason == "OOMKilled" && case.oom.is_empty() => format!("{says}; no OOM kill was seen here"),
+        Some(_) if reason == "OOMKilled" && case.oom().is_empty() => format!("{says}; no OOM kill was seen here"),
         Some(_) => says,
     }
 }

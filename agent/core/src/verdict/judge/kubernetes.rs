@@ -146,7 +146,7 @@ fn clean_but_for_its_hook(case: &Case<'_>, found: Finding) -> Finding {
         Some(HookEnd::Cut) => Exit::PrestopOverran,
         Some(HookEnd::Failed(_)) => Exit::PrestopFailed,
         // What clients are known to have met goes before what is not known.
-        Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
+        Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic()), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
             Exit::Unknown
         }
         Some(HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_)) | None => return found,

@@ -2,8 +2,9 @@
 
 use super::{actor, kubernetes, lower, seconds, target, were};
 use crate::event::Signal;
+use crate::termination::Open;
 use crate::verdict::advice::NeededSleep;
-use crate::verdict::judge::{Blocked, Case, Finding, Missing, Open, Why};
+use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
 
@@ -21,16 +22,16 @@ pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
-    let grace = case.stop.zip(case.kill).map(|(stop, kill)| kill.at.since(stop.at));
+    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
     match (&finding.why, finding.exit) {
         (Why::Ignored, _) => {
-            let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| {
                 format!(": it would have saved the {} of waiting", seconds(grace))
             });
             Some(format!(
                 "handle {signal} in {}, `exec` the program in place of a shell, or run it under a small init such as tini{lost}",
-                target(case.main)
+                target(case.main())
             ))
         }
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
@@ -48,7 +49,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some("look for what kept it from running: a disk or network mount that hangs, or no CPU time".to_owned())
         }
         (_, Exit::Clean) => clients_remedy(case, axis),
-        (Why::KilledByOther, _) => case.fatal.map(|fatal| {
+        (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
                 "find out why {} does that; stop it by the runtime's own command",
                 actor(&fatal.sender)
@@ -67,7 +68,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
         // Proxies send clients elsewhere only where the pod goes.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use expect_test::Expect;
 
-use super::judge::Open;
 use super::{Cause, Verdict};
 use crate::event::*;
 use crate::fixtures::death::*;
