@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::event::{Boot, Wall, WallOffset};
+use crate::time::{Boot, Wall, WallOffset};
 
 /// Brackets tried; the tightest counts, so a preemption within one does no harm.
 const BRACKETS: usize = 8;

@@ -12,5 +12,6 @@ pub mod sink;
 pub mod source;
 
 pub use epitaph_core::{
-    attribute, correlate, decode, event, kubernetes, neighbours, observe, pod, report, termination, verdict,
+    attribute, axes, correlate, decode, event, ids, input, kubernetes, neighbours, observe, pod, report, termination, time,
+    verdict,
 };

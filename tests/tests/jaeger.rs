@@ -4,12 +4,12 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use epitaph::event::Boot;
 use epitaph::render::id;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
 use epitaph::report::PodTermination;
 use epitaph::report::Termination;
 use epitaph::sink::otlp::{self, DropReason, OtlpConfig, Protocol};
+use epitaph::time::Boot;
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::attribute::PodUid;
 use epitaph::clock;
-use epitaph::event::{Boot, CgroupMode, Observation};
+use epitaph::ids::PodUid;
+use epitaph::input::{CgroupMode, Observation};
 use epitaph::kubernetes::PodTerminationFacts;
 use epitaph::pod::{PodIdentity, Service, Workload};
 use epitaph::report::PodTermination;
 use epitaph::report::Report;
 use epitaph::sink::kubernetes_events::{OUTCOMES, Outcome, Rate, Settings, Sink, Worker, start};
 use epitaph::source::pods::{Access, connect};
+use epitaph::time::Boot;
 use epitaph::verdict::{Cause, Exit, Severity, TrafficAxis, Verdict};
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;

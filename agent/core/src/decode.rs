@@ -7,9 +7,11 @@ use epitaph_ebpf as wire;
 use epitaph_ebpf::{Kind, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, Hello, OomVictim, Pid, ProcessExec,
-    ProcessExit, Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+    CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, Hello, OomVictim, ProcessExec, ProcessExit,
+    SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
 };
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {

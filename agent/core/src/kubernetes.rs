@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::{Boot, ExitStatus};
+use crate::axes::Cause;
+use crate::event::ExitStatus;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
-use crate::verdict::Cause;
+use crate::time::Boot;
 
 /// The pod's side of one container's death.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,14 @@
 //! the same verdicts on any machine. See ARCHITECTURE.md.
 
 pub mod attribute;
+pub mod axes;
 pub mod correlate;
 pub mod decode;
 pub mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod ids;
+pub mod input;
 pub mod kubernetes;
 pub mod neighbours;
 pub mod observe;
@@ -14,4 +17,5 @@ pub mod pod;
 pub mod render;
 pub mod report;
 pub mod termination;
+pub mod time;
 pub mod verdict;

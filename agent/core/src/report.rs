@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, CgroupId, Disposition, Signal};
+use crate::event::Disposition;
+use crate::ids::{CgroupId, Signal};
 use crate::kubernetes::{PodContext, PodTerminationFacts};
 use crate::pod::Workload;
 use crate::termination::{Actor, MainProcess, OomKill, TerminationFacts, TerminationKey};
+use crate::time::Boot;
 use crate::verdict::{self, Case, Judged, Verdict};
 
 /// The core's answers to one input, each kind in order.

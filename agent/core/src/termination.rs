@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Boot, CgroupId, Comm, Disposition, ExitStatus, Kind, Pid, Signal, SignalResult, TargetState, si_code};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
+use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::pod::PodIdentity;
+use crate::time::Boot;
 
 /// Names a death for good, on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,8 +8,9 @@ mod show;
 use std::path::PathBuf;
 
 use crate::cli::SysExit;
-use crate::event::{Boot, CgroupMode, ProbeState, WallOffset};
+use crate::input::{CgroupMode, ProbeState};
 use crate::source::kernel::{Fitting, Rights};
+use crate::time::{Boot, WallOffset};
 
 pub use show::{json, text};
 

@@ -17,8 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use std::sync::Arc;
 
-use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
+use crate::event::Kind;
+use crate::input::{CgroupFact, Input, Observation, ProbeState, ProcessFact};
 use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::time::{Boot, WallOffset};
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;

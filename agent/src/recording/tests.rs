@@ -2,8 +2,10 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::PodUid;
-use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
+use crate::event::{CgroupRmdir, Event};
+use crate::ids::PodUid;
+use crate::ids::{CgroupId, Pid};
+use crate::input::CgroupMode;
 use crate::pod::HintsState;
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.

@@ -12,13 +12,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
-use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
+use crate::event::{Event, Kind, Task};
+use crate::ids::CgroupId;
+use crate::input::{Input, Observation};
 use crate::neighbours::Neighbours;
 use crate::report::Command;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, MapError, hello};
 use crate::source::pods::{DropReason, Pods};
 use crate::source::procfs::Procfs;
+use crate::time::{Boot, WallOffset};
 
 use super::RuntimeError;
 use super::pipeline::Pipeline;

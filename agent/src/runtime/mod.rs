@@ -26,7 +26,7 @@ use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{self, Config, Env, KubernetesMode, Listen};
 use crate::correlate::Correlator;
-use crate::event::ProbeState;
+use crate::input::ProbeState;
 use crate::recording::Writer;
 use crate::render::span::Options;
 use crate::render::text::Style;

@@ -6,9 +6,10 @@ use std::io::BufWriter;
 
 use crate::cli::SysExit;
 use crate::correlate::Correlator;
-use crate::event::{Boot, Input, Observation, ProbeState};
+use crate::input::{Input, Observation, ProbeState};
 use crate::recording::{WriteError, Writer};
 use crate::report::{Answers, Command, Report};
+use crate::time::Boot;
 
 use super::RuntimeError;
 use super::sinks::Sinks;

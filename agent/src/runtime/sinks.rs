@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::cli::SysExit;
-use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::event::Kind;
+use crate::input::{Observation, ProbeState};
 use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
 use crate::report::Report;
@@ -12,6 +13,7 @@ use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
+use crate::time::Boot;
 
 use super::RuntimeError;
 

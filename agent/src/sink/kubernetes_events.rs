@@ -19,8 +19,9 @@ use std::time::Duration;
 use kube::Client;
 use tokio::task::JoinHandle;
 
-use crate::event::{Boot, Observation};
+use crate::input::Observation;
 use crate::report::Report;
+use crate::time::Boot;
 
 pub use bucket::Rate;
 pub use stats::{OUTCOMES, Outcome, Stats};

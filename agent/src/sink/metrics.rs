@@ -20,11 +20,13 @@ use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, S
 use prometheus::{Encoder as _, TextEncoder};
 
 use crate::attribute::{Runtime, Subject};
-use crate::event::{Boot, Kind, ProbeState};
+use crate::event::Kind;
+use crate::input::ProbeState;
 use crate::pod::{ApiClock, PodsState};
 use crate::render::json::runtime_name;
 use crate::report::{DropReason, Report, Termination};
 use crate::sink::{kubernetes_events, otlp};
+use crate::time::Boot;
 use crate::verdict;
 
 use table::*;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::ensure;
 use epitaph::correlate::{Correlator, Limits};
 use epitaph::decode::decode;
-use epitaph::event::{Boot, CgroupMode, Input, Observation, ProbeState, WallOffset};
+use epitaph::input::{CgroupMode, Input, Observation, ProbeState};
 use epitaph::report::{Answers, Report};
+use epitaph::time::{Boot, WallOffset};
 
 use crate::stats::{median, median_of_pairs, now};
 use crate::table::Table;

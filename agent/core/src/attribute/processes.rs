@@ -4,9 +4,12 @@
 use std::collections::VecDeque;
 
 use super::cgroups::KEEP_DEAD;
-use super::ids::Map;
+use super::map::Map;
 use super::{Attribution, UnknownCgroup};
-use crate::event::{Boot, Pid, ProcessFact, Task};
+use crate::event::Task;
+use crate::ids::Pid;
+use crate::input::ProcessFact;
+use crate::time::Boot;
 
 /// `/proc/PID/stat` counts in clock ticks of USER_HZ, 100 per second on every architecture that has the probes.
 const TICK: u64 = 10_000_000;

@@ -6,7 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::event::{Boot, Client, Tcp, TcpOp, TcpState};
+use crate::event::{Client, Tcp, TcpOp, TcpState};
+use crate::time::Boot;
 
 use super::traffic::Pair;
 

@@ -1,12 +1,12 @@
 //! Events → facts of the subject that they concern.
 
 use crate::attribute::{Attribution, Subject};
-use crate::event::{
-    Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task,
-    Tcp, si_code,
-};
+use crate::event::{Event, ExitStatus, OomVictim, ProcessExec, SignalGenerate, SignalResult, Task, Tcp, si_code};
+use crate::ids::{CgroupId, Pid, Signal};
+use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
 use crate::termination::{Role, TerminationKey};
+use crate::time::Boot;
 use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};

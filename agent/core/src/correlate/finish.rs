@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::attribute::Index;
-use crate::event::{Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
+use crate::event::{ExitStatus, Kind, SignalResult};
+use crate::ids::{CgroupId, Pid, Signal};
 use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey};
+use crate::time::Boot;
 use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::event::{Boot, Tcp};
+use crate::event::Tcp;
 use crate::termination::ListenerClosed;
+use crate::time::Boot;
 
 const LISTENERS: usize = 64;
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, CgroupId};
+use crate::ids::CgroupId;
 use crate::termination::{OomKill, Open};
+use crate::time::Boot;
 
 use super::finish::Context;
 use super::subject::{Candidate, ProcessId, State};

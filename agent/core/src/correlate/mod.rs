@@ -26,9 +26,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::attribute::{Attribution, Index, Map, Question, Subject};
-use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
+use crate::event::{Event, Task};
+use crate::ids::CgroupId;
+use crate::input::{CgroupFact, Input, Observation};
 use crate::report::{Answers, DropReason, Report, StopSignalIgnored};
 use crate::termination::{OomKill, TerminationFacts};
+use crate::time::Boot;
 
 use clients::Clients;
 pub use clients::KUBELET_UNITS;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, CgroupId};
+use crate::ids::CgroupId;
 use crate::pod::{PodFact, PodGone, PodsState};
 use crate::report::{Answers, Command, Report};
 use crate::termination::Open;
+use crate::time::Boot;
 
 use super::{Correlator, SubjectEvent, finish};
 

@@ -1,7 +1,8 @@
 //! What the sender of a signal is to its target: by place and ancestry, never by name.
 
 use crate::attribute::{Attribution, Index, Subject};
-use crate::event::{CgroupId, Pid, SignalGenerate, Task, si_code};
+use crate::event::{SignalGenerate, Task, si_code};
+use crate::ids::{CgroupId, Pid};
 use crate::termination::{Actor, Role};
 
 /// Services that make containers, and systemd itself (`init.scope`), as segments of a cgroup path.

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::event::{Boot, Kind, ProbeState};
+use crate::event::Kind;
+use crate::input::ProbeState;
 use crate::termination::MissingEvidence;
+use crate::time::Boot;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);

@@ -4,8 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Signal, Task};
+use crate::event::{ExitStatus, ProcessExit, Task};
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
+use crate::time::Boot;
 
 use super::timeline::Timeline;
 

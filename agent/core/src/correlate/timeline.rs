@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, Comm, Disposition, Pid, Signal, SignalDeliver, SignalGenerate, SignalResult};
+use crate::event::{Disposition, SignalDeliver, SignalGenerate, SignalResult};
+use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Actor, Role};
+use crate::time::Boot;
 
 use super::subject::ProcessId;
 use super::traffic::Sockets;

@@ -22,8 +22,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::event::{Boot, Client, Tcp, TcpCounts, TcpOp, TcpState};
+use crate::event::{Client, Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
+use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
 use super::listeners::Listeners;

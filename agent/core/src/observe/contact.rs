@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Moment;
-use crate::event::Boot;
+use crate::time::Boot;
 
 /// What was missed comes in one burst once a broken watch is back; a word later than this after the burst's first is new.
 const BURST: Duration = Duration::from_secs(2);

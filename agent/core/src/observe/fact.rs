@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::attribute::PodUid;
+use crate::ids::PodUid;
 use crate::pod::{ApiClock, PodIdentity};
 
 /// The observer's watches; each is told apart from the others.

@@ -5,8 +5,10 @@ mod kubernetes;
 use super::Evidence;
 use super::judge::Case;
 use super::sentence::{actor, many, seconds, target};
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult, TargetState};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::ids::Signal;
 use crate::termination::{Count, RefusedSource, Role};
+use crate::time::Boot;
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     let mut list = Vec::new();

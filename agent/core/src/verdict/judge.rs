@@ -11,7 +11,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice, evidence, sentence, table};
-use crate::event::{Kind, Signal};
+use crate::event::Kind;
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 

@@ -10,9 +10,11 @@ use super::{Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
 use crate::attribute::Attribution;
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal};
+use crate::event::{Disposition, ExitStatus, Kind};
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::termination::{Actor, MainProcess, OomKill, Open, RefusedSource, Role};
+use crate::time::Boot;
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::judge::Case;
-use crate::event::Boot;
 use crate::kubernetes::PreStopRun;
 use crate::pod::ContainerKind;
 use crate::termination::Role;
+use crate::time::Boot;
 
 /// The kubelet gives the stop signal at least this, whatever the hook took.
 pub(super) const KUBELET_MINIMUM: Duration = Duration::from_secs(2);

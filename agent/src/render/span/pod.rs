@@ -5,7 +5,7 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, data};
 use super::{Frame, stop};
-use crate::event::{Boot, ExitStatus};
+use crate::event::ExitStatus;
 use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
 use crate::pod::{ContainerKind, PreStop};
 use crate::render::attributes::key;
@@ -13,6 +13,7 @@ use crate::render::text::escape;
 use crate::report::PodTermination;
 use crate::report::Termination;
 use crate::termination::Role;
+use crate::time::Boot;
 use crate::verdict::table;
 
 /// `pod.termination`, without children.

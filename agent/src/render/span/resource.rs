@@ -7,7 +7,7 @@ use opentelemetry_sdk::resource::{ResourceDetector as _, TelemetryResourceDetect
 use super::Options;
 use super::attributes::Attributes;
 use crate::attribute::Subject;
-use crate::event::Observation;
+use crate::input::Observation;
 use crate::pod::PodIdentity;
 use crate::render::attributes::key;
 use crate::report::PodTermination;

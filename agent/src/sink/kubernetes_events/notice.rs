@@ -2,11 +2,12 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::event::{Boot, Observation, Wall};
+use crate::input::Observation;
 use crate::kubernetes::PodContext;
 use crate::pod::{PodIdentity, Workload};
 use crate::report::{PodTermination, Report, StopSignalIgnored};
 use crate::termination::{TerminationFacts, TerminationKey};
+use crate::time::{Boot, Wall};
 use crate::verdict::Verdict;
 
 /// Kubernetes' own limit of an Event's note, bytes.

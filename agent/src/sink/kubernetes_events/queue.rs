@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::notice::{Key, Notice};
 use super::series::{Sent, namespace};
 use super::stats::{Outcome, Stats};
-use crate::event::{Boot, Wall};
+use crate::time::{Boot, Wall};
 
 /// Deaths that one Event names; of more only the count is kept.
 pub(super) const NAMED: usize = 32;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::CONTROLLER;
 use super::notice::{Key, Object, head};
 use super::queue::{NAMED, Pending};
-use crate::event::Wall;
+use crate::time::Wall;
 
 /// The deaths that an Event counts, so that a restart of ours does not count them again.
 const DEATHS: &str = "epitaph.dev/deaths";

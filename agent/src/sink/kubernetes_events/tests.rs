@@ -12,10 +12,13 @@ use super::notice::{self, Notice};
 use super::queue::{Pending, Queue};
 use super::series::{self, Posted};
 use super::stats::{Outcome, Stats};
-use crate::event::{Boot, Disposition, Observation, Pid, Signal, Wall};
+use crate::event::Disposition;
+use crate::ids::{Pid, Signal};
+use crate::input::Observation;
 use crate::kubernetes::PodTerminationFacts;
 use crate::report::{PodTermination, Report, StopSignalIgnored, Termination};
 use crate::termination::{Actor, Role};
+use crate::time::{Boot, Wall};
 use crate::verdict;
 use epitaph_core::fixtures::death::{Death, at, death};
 use epitaph_core::fixtures::{self, sample};
@@ -32,7 +35,7 @@ fn pod(of: Death, name: &str) -> Report {
     let context = Arc::make_mut(container.kubernetes.as_mut().expect("a context"));
     let mut identity = (*context.pod).clone();
     identity.name = name.to_owned();
-    identity.uid = crate::attribute::PodUid(format!("uid-of-{name}").into());
+    identity.uid = crate::ids::PodUid(format!("uid-of-{name}").into());
     context.pod = Arc::new(identity);
     let context = context.clone();
     let facts = PodTerminationFacts {

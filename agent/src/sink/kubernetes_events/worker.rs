@@ -13,7 +13,7 @@ use super::notice::Key;
 use super::queue::{Pending, Queue};
 use super::series;
 use super::stats::{Outcome, Stats};
-use crate::event::Boot;
+use crate::time::Boot;
 
 pub(super) struct Worker {
     events: Events,

@@ -16,7 +16,8 @@ use crossterm::terminal::{Clear, ClearType};
 pub use background::Background;
 
 use crate::cli::Filter;
-use crate::event::{Kind, Observation, ProbeState};
+use crate::event::Kind;
+use crate::input::{Observation, ProbeState};
 use crate::render::text::Style;
 use crate::render::{json, text};
 use crate::report::Report;

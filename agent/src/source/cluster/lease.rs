@@ -9,9 +9,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::error::explain_lease;
-use crate::event::Wall;
 use crate::observe::election::{Answer, Ask, Record, Version};
 use crate::source::pods::convert::bounded;
+use crate::time::Wall;
 
 const MAX_HOLDER: usize = 253;
 

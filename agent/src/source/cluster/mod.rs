@@ -24,13 +24,13 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::attribute::PodUid;
 use crate::clock;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::observe::{BACK_WITHIN, Input, PodSight, Watch};
 use crate::pod::PodIdentity;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
+use crate::time::Boot;
 
 pub use lease::Lease;
 pub use stats::Stats;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
 use super::convert;
-use crate::attribute::PodUid;
+use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::source::pods::cache::Cache;
 use crate::source::pods::convert::{identity, uid};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::btf::BtfError;
 use super::memlock;
 use super::rights::{self, Rights};
-use crate::event::CgroupId;
+use crate::ids::CgroupId;
 
 /// What to do about it: the end of a [`LoadError`]'s words.
 mod remedy {

@@ -17,8 +17,8 @@ use super::asking::outcome;
 use super::error::{Action, explain};
 use super::stats::{Outcome, Stats};
 use crate::clock;
-use crate::event::{Boot, Wall, WallOffset};
 use crate::pod::ApiClock;
+use crate::time::{Boot, Wall, WallOffset};
 
 /// How often the difference is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);

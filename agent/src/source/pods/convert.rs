@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::attribute::path::shown;
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, Wall};
+use crate::ids::{ContainerId, PodUid};
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, Phase, PodFact, PodIdentity,
     PodOptions, PodSpec, PreStop, Probe, ProbeKind, RestartPolicy, Workload,
 };
+use crate::time::{Boot, Wall};
 
 use super::service;
 

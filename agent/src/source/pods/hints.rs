@@ -21,10 +21,11 @@ use super::cache::Cache;
 use super::convert::{MAX_MESSAGE, bounded};
 use super::error::Action;
 use super::stats::{DropReason, Stats};
-use crate::attribute::PodUid;
 use crate::clock;
-use crate::event::{Boot, Input, Wall};
+use crate::ids::PodUid;
+use crate::input::Input;
 use crate::pod::{HintsState, PodHint, PodHints, PodIdentity};
+use crate::time::{Boot, Wall};
 
 /// Pods that wait for their turn.
 pub(super) const QUEUE: usize = 256;

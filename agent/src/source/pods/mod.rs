@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use crate::error::chain;
 
-use crate::event::Input;
+use crate::input::Input;
 
 pub use error::PodsError;
 pub use stats::{DropReason, Stats};

@@ -13,8 +13,9 @@ use super::options::{Annotated, BadAnnotation};
 use super::owners::Owners;
 use super::stats::{DropReason, Stats};
 use crate::clock;
-use crate::event::{Boot, Input};
+use crate::input::Input;
 use crate::pod::{HintsState, PodFact, PodGone, PodHints, PodIdentity, PodsState};
+use crate::time::Boot;
 
 /// Bad annotations that were said once.
 const SAID: usize = 1024;

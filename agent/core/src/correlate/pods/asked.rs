@@ -6,7 +6,7 @@ use crate::kubernetes::{Asked, Detail, Request};
 use crate::pod::{ContainerKind, Disruption, Phase, PodGone, PodHint, RestartPolicy};
 use crate::verdict::Cause;
 
-use crate::event::Boot;
+use crate::time::Boot;
 
 use super::context::Death;
 use super::pod::Pod;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::ContainerId;
-use crate::event::{Boot, CgroupId, Wall, WallOffset};
+use crate::ids::CgroupId;
+use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, Request};
 use crate::pod::{ApiClock, ContainerKind, Deletion, HintsState, PodHint};
 use crate::termination::{Role, TerminationFacts};
+use crate::time::{Boot, Wall, WallOffset};
 use crate::verdict;
 
 use super::asked;

@@ -19,11 +19,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::{ContainerId, Map, PodUid, Subject};
-use crate::event::{Boot, CgroupId, ProcessExec, ProcessExit, WallOffset};
+use crate::attribute::{Map, Subject};
+use crate::event::{ProcessExec, ProcessExit};
+use crate::ids::CgroupId;
+use crate::ids::{ContainerId, PodUid};
 use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState, Workload};
 use crate::report::{DropReason, Report, StopSignalIgnored, Stuck};
 use crate::termination::TerminationFacts;
+use crate::time::{Boot, WallOffset};
 use crate::verdict::{Exit, judge};
 
 use super::{Limits, SubjectEvent};

@@ -4,14 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, CgroupId};
+use crate::ids::CgroupId;
+use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::Reported;
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, HintsState, PodFact, PodGone,
     PodHint,
 };
 use crate::termination::TerminationFacts;
+use crate::time::Boot;
 
 use super::super::Limits;
 use super::asked;

@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{Boot, Comm, ExitStatus, ProcessExec, ProcessExit};
+use crate::event::{ExitStatus, ProcessExec, ProcessExit};
+use crate::ids::Comm;
 use crate::kubernetes::{PreStopRun, Request};
 use crate::pod::{ContainerSpec, PreStop, Probe, ProbeKind};
+use crate::time::Boot;
 
 use super::context::Death;
 use super::pod::Pod;

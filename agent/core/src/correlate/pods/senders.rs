@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::Pods;
 use super::pod::{Held, Pod};
-use crate::attribute::{Attribution, ContainerId, Subject};
-use crate::event::CgroupId;
+use crate::attribute::{Attribution, Subject};
+use crate::ids::CgroupId;
+use crate::ids::ContainerId;
 use crate::report::{Report, Termination};
 use crate::termination::{PodContainer, TerminationFacts};
 

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::ContainerId;
-use crate::event::{Boot, CgroupId, ExitStatus};
+use crate::event::ExitStatus;
+use crate::ids::CgroupId;
+use crate::ids::ContainerId;
 use crate::kubernetes::{PodTerminationFacts, Reported, Request};
 use crate::pod::{ContainerKind, ContainerState, HintsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, Role, TerminationFacts};
+use crate::time::Boot;
 use crate::verdict;
 
 use super::context::{Api, Death};

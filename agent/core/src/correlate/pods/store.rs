@@ -1,9 +1,10 @@
 //! The pods that are known: where their containers are, when each is looked at, and which go when there are too many.
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, CgroupId};
+use crate::ids::CgroupId;
+use crate::ids::{ContainerId, PodUid};
 use crate::pod::Workload;
 use crate::report::Report;
+use crate::time::Boot;
 
 use super::Pods;
 use super::pod::{Container, Held, Pod};

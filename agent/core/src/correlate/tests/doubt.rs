@@ -6,8 +6,9 @@ use expect_test::expect;
 
 use super::{check, container, unit};
 use crate::correlate::{Correlator, Limits};
-use crate::event::{Event, Input};
+use crate::event::Event;
 use crate::fixtures::script::ZERO;
+use crate::input::Input;
 
 #[test]
 fn a_lost_signal_makes_a_clean_exit_unknown() {

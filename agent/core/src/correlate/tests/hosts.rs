@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{check, container, hybrid, lodged, script};
-use crate::event::CgroupId;
+use crate::ids::CgroupId;
 use crate::report::{Answers, Command, Report};
 
 #[test]

@@ -16,8 +16,10 @@ use std::collections::HashSet;
 use expect_test::Expect;
 
 use crate::correlate::{Correlator, Limits};
-use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
+use crate::event::{CgroupRmdir, Event, Task};
 use crate::fixtures::script;
+use crate::ids::CgroupId;
+use crate::input::{CgroupFact, CgroupMode, Input};
 use crate::report::Answers;
 
 /// What comes out of a script, without the evidence lines.

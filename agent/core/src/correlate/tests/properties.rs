@@ -8,7 +8,10 @@ use super::{container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::event::*;
 use crate::fixtures::script::{self, ZERO, show};
+use crate::ids::*;
+use crate::input::*;
 use crate::report::Report;
+use crate::time::*;
 use crate::verdict::Exit;
 
 /// Deaths of every sort whose verdict is known.

@@ -4,8 +4,8 @@ use expect_test::expect;
 
 use super::{check, check_evidence, container};
 use crate::correlate::{Correlator, Limits};
-use crate::event::Input;
 use crate::fixtures::script::{self, ZERO};
+use crate::input::Input;
 
 #[test]
 fn refused_after_the_listener_closed() {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
-use crate::event::Boot;
 use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
+use crate::time::Boot;
 use crate::verdict::judge::Case;
 use crate::verdict::seconds;
 use crate::verdict::sentence::many;

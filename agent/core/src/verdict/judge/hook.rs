@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Case;
-use crate::event::{ExitStatus, Signal};
+use crate::event::ExitStatus;
+use crate::ids::Signal;
 use crate::kubernetes::PreStopRun;
 use crate::pod::PreStop;
 use crate::verdict::spent::Spent;

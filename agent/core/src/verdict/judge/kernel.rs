@@ -2,8 +2,10 @@
 
 use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes};
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
+use crate::ids::Signal;
 use crate::termination::{Kill, Role, Stop};
+use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
 pub(super) fn find(case: &Case<'_>) -> Finding {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::kernel::finding;
 use super::{Case, Finding, Hook, HookEnd, Missing, Open, Why, traffic};
-use crate::event::{Boot, ExitStatus, Kind, Signal};
+use crate::event::{ExitStatus, Kind};
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::pod::ContainerKind;
+use crate::time::Boot;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Cause, Exit, TrafficAxis};
 

@@ -1,7 +1,7 @@
 //! What to change, with the measured number in it.
 
 use super::{actor, kubernetes, lower, seconds, target, were};
-use crate::event::Signal;
+use crate::ids::Signal;
 use crate::termination::Open;
 use crate::verdict::advice::NeededSleep;
 use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};

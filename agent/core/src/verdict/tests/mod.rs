@@ -12,9 +12,11 @@ use expect_test::Expect;
 use super::{Cause, Verdict};
 use crate::event::*;
 use crate::fixtures::death::*;
+use crate::ids::*;
 use crate::kubernetes::*;
 use crate::pod::*;
 use crate::termination::*;
+use crate::time::*;
 
 pub fn check(death: Death, expected: Expect) {
     expected.assert_eq(&text(&death.judged().verdict));

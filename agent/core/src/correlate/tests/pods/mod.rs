@@ -15,10 +15,10 @@ use std::fmt::Write;
 
 use expect_test::Expect;
 
-use crate::event::Boot;
 use crate::fixtures::script::{ZERO, play as run};
 use crate::kubernetes::{PodContext, Request};
 use crate::report::{Report, Termination};
+use crate::time::Boot;
 
 /// A pod with its sandbox and one container, running since a minute.
 const WEB: &str = "

@@ -6,14 +6,15 @@ use proptest::prelude::*;
 
 use super::super::properties::any_input;
 use super::{run, web};
-use crate::attribute::{ContainerId, PodUid};
 use crate::correlate::{Correlator, Limits};
-use crate::event::{Boot, Input, Wall};
 use crate::fixtures::cast::Cast;
 use crate::fixtures::script::{self, Played, ZERO, feed, tick};
+use crate::ids::{ContainerId, PodUid};
+use crate::input::Input;
 use crate::pod::*;
 use crate::report::DropReason;
 use crate::report::{Answers, Report};
+use crate::time::{Boot, Wall};
 
 /// Ends of every sort, each with what the API said.
 fn ends() -> Vec<String> {

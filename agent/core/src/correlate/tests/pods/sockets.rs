@@ -30,7 +30,7 @@ fn what_clients_see_counts_from_the_request() {
 }
 
 /// A proxy that is late sends clients to a pod whose container is over; its cgroup is gone by then, and the API's word is there.
-fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::event::Boot, Report)> {
+fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::time::Boot, Report)> {
     let refusals: String = refused
         .map(|i| format!("+{}.5 tcp web:app refused 80 {}\n", i, 6_000 + i))
         .collect();
@@ -48,7 +48,7 @@ fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::event::Boot, Re
     )))
 }
 
-fn told(outputs: &[(crate::event::Boot, Report)]) -> (String, u64) {
+fn told(outputs: &[(crate::time::Boot, Report)]) -> (String, u64) {
     let mut pods = outputs.iter().filter_map(|(now, output)| match output {
         Report::PodTerminated(pod) => Some((super::at(*now), pod.containers[0].traffic.refused.count)),
         _ => None,
