@@ -1,13 +1,16 @@
-//! The second layer: ends of pods' containers, as the kernel showed them, wait here for the API's side, and are told with it.
+//! Pods: terminations of their containers, as the kernel showed them, wait here for the Kubernetes API's side, and are judged and
+//! reported with it.
 //!
-//! A container of a pod that goes on is told by itself; one of a pod that is over together with the others, once all of it has
-//! ended and the API has said the rest. Until the API is first heard of nothing waits.
+//! A container of a pod that goes on is reported by itself; one of a pod that ended together with the others, once all of it has
+//! ended and the API has shown the rest. Until the API is first heard of nothing waits.
 //!
 //! *Architecture invariant*: the kernel says what happened, the API why. Whose container it is the API says, too, for a cgroup's
 //! name is not proof.
 
 mod asked;
+mod containers;
 mod context;
+mod learn;
 mod pod;
 mod prestop;
 mod sandbox;
@@ -16,22 +19,19 @@ mod settle;
 mod store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
-use crate::event::{ProcessExec, ProcessExit};
-use crate::ids::CgroupId;
-use crate::ids::{ContainerId, PodUid};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState, Workload};
-use crate::report::{DropReason, Report, StopSignalIgnored, Stuck};
+use crate::ids::{CgroupId, ContainerId, PodUid};
+use crate::pod::Workload;
+use crate::report::{DropReason, Report, Stuck};
 use crate::termination::TerminationFacts;
-use crate::time::{Boot, WallOffset};
+use crate::time::Boot;
 use crate::verdict::{Exit, judge};
 
-use super::{Limits, SubjectEvent};
+use super::Limits;
 use context::{Api, Death};
-use pod::{CONTAINERS, Container, Held, Pod};
+use pod::{Container, Held, Pod};
 use settle::Step;
 
 /// How long an end waits for the API's word on it. Statuses come within 2 to 4 s of an end, deletions of a whole pod too; a busy
@@ -41,6 +41,16 @@ pub(super) const HOLD: Duration = Duration::from_secs(30);
 const LEAST_WAIT: Duration = Duration::from_secs(2);
 /// Ids of one pod whose end was told.
 const TOLD_IDS: usize = 64;
+
+/// What follows from an input for others.
+#[derive(Debug, Default)]
+pub(super) struct FromPods {
+    pub reports: Vec<Report>,
+    /// Containers whose pod's deletion was requested: what clients see counts from now on.
+    pub requested: Vec<CgroupId>,
+    /// Containers that have run long over their graces: see [`Pods::stuck`].
+    pub overdue: Vec<CgroupId>,
+}
 
 /// See the module.
 pub(super) struct Pods {
@@ -57,8 +67,6 @@ pub(super) struct Pods {
     homes: Map<CgroupId, PodUid>,
     workloads: HashSet<Workload>,
     due: BTreeSet<(Boot, PodUid)>,
-    /// See [`Pods::take_overdue`].
-    overdue: Vec<CgroupId>,
     /// Ends that wait.
     held: usize,
     dropped: u64,
@@ -78,7 +86,6 @@ impl Pods {
             homes: Map::default(),
             workloads: HashSet::new(),
             due: BTreeSet::new(),
-            overdue: Vec::new(),
             held: 0,
             dropped: 0,
             forged: 0,
@@ -86,329 +93,11 @@ impl Pods {
         }
     }
 
-    /// Pods are to be expected.
-    pub fn is_active(&self) -> bool {
-        self.active
-    }
-
-    pub fn state(&mut self, now: Boot, state: PodsState) {
-        self.active = true;
-        match state {
-            PodsState::Away { reason } => self.api.away(now, reason),
-            PodsState::Synced => self.api.synced(now),
-        }
-        // All waits are others now.
-        let keys: Vec<PodUid> = self
-            .pods
-            .values()
-            .filter(|pod| !pod.held.is_empty())
-            .map(|pod| pod.key.clone())
-            .collect();
-        for key in keys {
-            self.schedule(&key, now);
-        }
-    }
-
-    pub fn api_clock(&mut self, clock: ApiClock) {
-        self.api.clock = Some(clock);
-    }
-
-    pub fn clock(&mut self, offset: WallOffset) {
-        self.api.offset = offset;
-    }
-
-    /// The probes see everything from there on.
-    pub fn observed_since(&mut self, since: Boot) {
-        self.api.since = since;
-    }
-
-    /// A version of a pod. Answers the cgroups whose pod is being deleted from now on.
-    pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut Vec<Report>) -> Vec<CgroupId> {
-        let key = fact.pod.cgroup_uid.clone();
-        self.make_room(&key, now, out);
-        // Of one that pods have: no more than there are pods.
-        if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
-            self.workloads.insert(fact.pod.workload.clone());
-            out.push(Report::Workload(fact.pod.workload.clone()));
-        }
-        let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
-        pod.touched = now;
-        if let Some(known) = &pod.fact
-            && known.pod.uid != fact.pod.uid
-        {
-            self.uids.remove(&known.pod.uid);
-        }
-        self.uids.insert(fact.pod.uid.clone(), key.clone());
-        let was_requested = pod.is_requested();
-        let before: Vec<ContainerId> = pod.names.keys().cloned().collect();
-        let other_workload = |known: &Arc<PodFact>| known.pod.workload != fact.pod.workload;
-        let known = pod.fact.clone().filter(other_workload);
-        pod.learn(fact);
-        let is_requested = pod.is_requested() && !was_requested;
-        for id in before {
-            if !pod.names.contains_key(&id) {
-                self.ids.remove(&id);
-            }
-        }
-        let named: Vec<ContainerId> = pod.names.keys().cloned().collect();
-        // An owner that the API did not name in time has another name by now.
-        if let Some(known) = known {
-            self.let_go(&known.pod.workload, out);
-        }
-        for id in named {
-            if self.ids.insert(id.clone(), key.clone()).as_ref() != Some(&key) {
-                self.bring_home(&id, &key, now);
-            }
-        }
-        self.schedule(&key, now);
-        if is_requested { self.living(&key) } else { Vec::new() }
-    }
-
-    /// A pod that the API does not show any more. Answers as [`Pods::pod`].
-    pub fn gone(&mut self, now: Boot, gone: PodGone) -> Vec<CgroupId> {
-        let Some(key) = self.uids.get(&gone.uid).cloned() else {
-            return Vec::new();
-        };
-        let Some(pod) = self.pods.get_mut(&key) else {
-            return Vec::new();
-        };
-        let was_requested = pod.is_requested();
-        pod.touched = now;
-        pod.gone = Some(gone);
-        self.schedule(&key, now);
-        if was_requested { Vec::new() } else { self.living(&key) }
-    }
-
-    pub fn hint(&mut self, now: Boot, hint: PodHint) {
-        // The kubelet names a static pod by its hash.
-        let key = self.uids.get(&hint.uid).unwrap_or(&hint.uid).clone();
-        if let Some(pod) = self.pods.get_mut(&key) {
-            pod.touched = now;
-            let at = hint.at.map_or(hint.seen, |at| self.api.offset.boot(at).min(hint.seen));
-            pod.hint(at, hint);
-            self.schedule(&key, now);
-        }
-    }
-
-    /// How far the Events of a pod are known.
-    pub fn hints(&mut self, now: Boot, hints: PodHints) {
-        let key = self.uids.get(&hints.uid).unwrap_or(&hints.uid).clone();
-        let Some(pod) = self.pods.get_mut(&key) else { return };
-        // An answer that a newer question overtook says nothing of what that one is about.
-        if pod.hints_state.as_ref().is_some_and(|(seen, _)| *seen > hints.seen) {
-            return;
-        }
-        pod.touched = now;
-        pod.hints_state = Some((hints.seen, hints.state));
-        self.schedule(&key, now);
-    }
-
-    /// A container that the kernel shows. True where its pod is being deleted already.
-    pub fn container(&mut self, now: Boot, own: CgroupId, subject: &Subject, start: Boot, out: &mut Vec<Report>) -> bool {
-        let Subject::Container { id, pod: path_uid, .. } = subject else {
-            return false;
-        };
-        if let Some(key) = self.homes.get(&own) {
-            if let Some(known) = self.pods.get_mut(key).and_then(|pod| pod.container(own)) {
-                known.start = known.start.min(start);
-            }
-            return false;
-        }
-        let Some(key) = self.ids.get(id).or(path_uid.as_ref()).cloned() else {
-            return false;
-        };
-        self.make_room(&key, now, out);
-        let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
-        pod.touched = now;
-        if pod.containers.len() >= CONTAINERS {
-            // Ends that nobody waits for any more placed others; one that still runs is not given up for them.
-            let is_idle = |of: &Container| of.ended.is_some() || of.removed.is_some();
-            let Some(i) = pod.containers.iter().position(is_idle) else {
-                self.dropped += 1;
-                return false;
-            };
-            let old = pod.containers.swap_remove(i);
-            self.homes.remove(&old.cgroup);
-        }
-        pod.containers.push(Container {
-            id: id.clone(),
-            cgroup: own,
-            path_uid: path_uid.clone(),
-            start,
-            ended: None,
-            removed: None,
-            counted_until: None,
-            stopped: None,
-            was_overdue: false,
-            is_sandbox: false,
-            runs: prestop::Runs::default(),
-        });
-        let is_requested = pod.is_requested();
-        self.homes.insert(own, key.clone());
-        self.schedule(&key, now);
-        is_requested
-    }
-
-    /// A process came into a container from outside.
-    pub fn exec(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec) {
-        let Some(pod) = self.homes.get(&own).and_then(|key| self.pods.get_mut(key)) else {
-            return;
-        };
-        let is_hook = pod.may_be_hook(&exec.task.comm);
-        if let Some(container) = pod.container(own) {
-            container.runs.exec(at, exec, |_| is_hook);
-        }
-    }
-
-    pub fn exit(&mut self, at: Boot, own: CgroupId, exit: &ProcessExit) {
-        if let Some(container) = self.of_home(own) {
-            container.runs.exit(at, exit);
-        }
-    }
-
-    /// The runtime asked its main process to stop.
-    pub fn stopped(&mut self, at: Boot, own: CgroupId, now: Boot) {
-        let Some(key) = self.homes.get(&own).cloned() else { return };
-        if let Some(container) = self.of_home(own) {
-            container.stopped = Some(container.stopped.map_or(at, |known| known.min(at)));
-        }
-        self.schedule(&key, now);
-    }
-
-    /// Its cgroup is gone: nothing runs in it.
-    pub fn removed(&mut self, at: Boot, own: CgroupId, now: Boot) {
-        let Some(key) = self.homes.get(&own).cloned() else { return };
-        if let Some(container) = self.of_home(own) {
-            container.removed = Some(at);
-        }
-        self.schedule(&key, now);
-    }
-
-    /// It has ended, but clients are still refused: its end is told later.
-    pub fn counts_on(&mut self, own: CgroupId, until: Boot, now: Boot) {
-        let Some(key) = self.homes.get(&own).cloned() else { return };
-        if let Some(container) = self.of_home(own) {
-            container.counted_until = Some(until);
-        }
-        self.schedule(&key, now);
-    }
-
-    /// Takes what became of a subject: the ends of pods' containers wait, the rest is reported at once.
-    pub fn take(&mut self, now: Boot, event: SubjectEvent, out: &mut Vec<Report>) {
-        match event {
-            SubjectEvent::Ended(facts) => self.hold(now, facts, out),
-            SubjectEvent::StopIgnored(early) => out.extend(self.early(now, early).map(Report::StopSignalIgnored)),
-            SubjectEvent::ChildOomKilled { subject, oom } => {
-                if self.is_ignored(&subject) {
-                    self.opted_out += 1;
-                } else {
-                    out.push(Report::ChildOomKilled { subject, oom });
-                }
-            }
-            SubjectEvent::Finished(_) => {}
-        }
-    }
-
-    fn hold(&mut self, now: Boot, facts: Box<TerminationFacts>, out: &mut Vec<Report>) {
-        let own = facts.key.cgroup;
-        let Subject::Container { id, .. } = facts.subject.clone() else {
-            return out.push(self.at_once(*facts));
-        };
-        if !self.active {
-            return out.push(self.at_once(*facts));
-        }
-        let start = facts.main.as_ref().map_or(facts.begin, |main| main.start);
-        self.container(now, own, &facts.subject, start, out);
-        let key = self.homes.get(&own).cloned();
-        let Some((key, pod)) = key.and_then(|key| Some((key.clone(), self.pods.get_mut(&key)?))) else {
-            return out.push(self.at_once(*facts));
-        };
-        pod.touched = now;
-        if let Some(container) = pod.container(own) {
-            container.ended = Some(container.ended.map_or(facts.end, |end| end.min(facts.end)));
-        }
-        // A cgroup of the container's own making can bear its id: no runtime makes two.
-        if pod.is_forged(own) {
-            self.forged += 1;
-            self.schedule(&key, now);
-            return;
-        }
-        // A container dies once. What is left of it after that is no death of its own.
-        if let Some(i) = pod.held.iter().position(|held| held.id == id && held.facts.key.cgroup == own) {
-            let first = pod.held.remove(i);
-            let facts = first.facts.with_leftover();
-            pod.held.insert(i, Held { facts, ..first });
-            return;
-        }
-        if pod.told_ids.contains(&(id.clone(), own)) {
-            return;
-        }
-        pod.held.push(Held {
-            // Not `now`: a replay is not told the time when nothing came of it.
-            since: facts.end.plus(self.limits.linger),
-            facts: *facts,
-            of_ending_pod: false,
-            id,
-        });
-        self.held += 1;
-        while self.held > self.limits.held {
-            let oldest = self
-                .pods
-                .values()
-                .filter_map(|pod| Some((pod.held.first()?.since, pod.key.clone())))
-                .min();
-            let Some((_, oldest)) = oldest else { break };
-            self.dropped += 1;
-            self.release(
-                &oldest,
-                0,
-                Some("too many ends waited for the API at once".to_owned()),
-                now,
-                out,
-            );
-            self.schedule(&oldest, now);
-        }
-        self.schedule(&key, now);
-    }
-
-    /// An early warning, with what is known so far; None where the pod's owners want none.
-    fn early(&mut self, now: Boot, mut early: Box<StopSignalIgnored>) -> Option<Box<StopSignalIgnored>> {
-        let own = early.key.cgroup;
-        early.sender.pod = self.container_at(&early.sender.place);
-        let Subject::Container { id, .. } = &early.subject else {
-            return Some(early);
-        };
-        let Some(pod) = self.homes.get(&own).and_then(|key| self.pods.get(key)) else {
-            return Some(early);
-        };
-        if pod.is_ignored() {
-            self.opted_out += 1;
-            return None;
-        }
-        let by_runtime = early.sender.role == crate::termination::Role::Runtime;
-        let death = Death {
-            id: id.clone(),
-            cgroup: own,
-            start: early.main.as_ref().map_or(Boot(0), |main| main.start),
-            stop: by_runtime.then_some(early.at),
-            asked: by_runtime,
-            end: None,
-        };
-        early.kubernetes = pod.context(&self.api, &death, None, now);
-        if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {
-            // Without a request the kubelet's clock began when nobody saw it, unless no hook ran before.
-            let began = match &context.request {
-                Some(request) => Some(request.latest),
-                None => context.pre_stop.is_none().then_some(early.at),
-            };
-            let left = |(grace, began): (Duration, Boot)| grace.saturating_sub(early.at.since(began)).max(LEAST_WAIT);
-            early.grace_left = context.grace.zip(began).map(left);
-        }
-        Some(early)
-    }
-
     /// Does what is due.
-    pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut Vec<Report>) {
+    pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
+        if !self.active {
+            return;
+        }
         while let Some((due, key)) = self.due.first().cloned() {
             if due > now {
                 break;
@@ -425,7 +114,7 @@ impl Pods {
                     if let Some(container) = self.pods.get_mut(&key).and_then(|pod| pod.container(own)) {
                         container.was_overdue = true;
                     }
-                    self.overdue.push(own);
+                    out.overdue.push(own);
                 }
                 Step::Release(i, missing) => self.release(&key, i, missing, now, out),
                 Step::Finish => self.finish(&key, boot_id, now, out),
@@ -438,13 +127,8 @@ impl Pods {
         }
     }
 
-    /// Containers that have run long over their graces since this was last asked.
-    pub fn take_overdue(&mut self) -> Vec<CgroupId> {
-        std::mem::take(&mut self.overdue)
-    }
-
-    /// What is known of one of them, with the API's side; None where that does not make it stuck.
-    pub fn stuck(&mut self, now: Boot, facts: TerminationFacts) -> Option<Report> {
+    /// The facts so far of a container that is overdue, with the API's side; None where that does not make it stuck.
+    pub fn stuck(&mut self, now: Boot, facts: TerminationFacts) -> Option<Stuck> {
         let facts = self.with_sender_pods(facts);
         let Subject::Container { id, .. } = &facts.subject else {
             return None;
@@ -460,15 +144,15 @@ impl Pods {
             self.opted_out += 1;
             return None;
         }
-        Some(Report::Stuck(Box::new(Stuck {
+        Some(Stuck {
             facts,
             kubernetes,
             verdict,
-        })))
+        })
     }
 
     /// No more input: what is over is told; of what is not, the ends that were seen.
-    pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut Vec<Report>) {
+    pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
         let mut keys: Vec<PodUid> = self.pods.keys().cloned().collect();
         keys.sort();
         for key in keys {
@@ -518,7 +202,7 @@ impl Pods {
         }
     }
 
-    fn release(&mut self, key: &PodUid, i: usize, missing: Option<String>, now: Boot, out: &mut Vec<Report>) {
+    fn release(&mut self, key: &PodUid, i: usize, missing: Option<String>, now: Boot, out: &mut FromPods) {
         let Some(pod) = self.pods.get_mut(key) else { return };
         let held = pod.held.remove(i);
         let held = self.with_senders_of(held);
@@ -530,11 +214,11 @@ impl Pods {
         if ignored {
             self.opted_out += 1;
         } else {
-            out.push(Report::Terminated(Box::new(termination)));
+            out.reports.push(Report::Terminated(Box::new(termination)));
         }
     }
 
-    fn finish(&mut self, key: &PodUid, boot_id: &str, now: Boot, out: &mut Vec<Report>) {
+    fn finish(&mut self, key: &PodUid, boot_id: &str, now: Boot, out: &mut FromPods) {
         let Some(pod) = self.pods.get_mut(key) else { return };
         let held = std::mem::take(&mut pod.held);
         self.held = self.held.saturating_sub(held.len());
@@ -546,7 +230,7 @@ impl Pods {
         let (ignored, told) = (pod.is_ignored(), pod.finish(held, &self.api, boot_id, now));
         match told {
             Some(_) if ignored => self.opted_out += 1,
-            Some(termination) => out.push(Report::PodTerminated(Box::new(termination))),
+            Some(termination) => out.reports.push(Report::PodTerminated(Box::new(termination))),
             None => {}
         }
     }

@@ -11,7 +11,7 @@ use crate::time::Boot;
 
 use super::context::Death;
 use super::pod::Pod;
-use crate::correlate::subject::ProcessId;
+use crate::correlate::subjects::ProcessId;
 
 /// Processes from outside kept per container: where the pod is known only those with a hook's name are.
 const RUNS: usize = 16;

@@ -6,9 +6,9 @@ use crate::pod::Workload;
 use crate::report::Report;
 use crate::time::Boot;
 
-use super::Pods;
 use super::pod::{Container, Held, Pod};
 use super::settle::Step;
+use super::{FromPods, Pods};
 
 impl Pods {
     pub(super) fn drop_sandboxes(&mut self, key: &PodUid) {
@@ -64,7 +64,7 @@ impl Pods {
     }
 
     /// Where there are too many pods: those that are over go first, then those that the API does not know, then the longest quiet.
-    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut Vec<Report>) {
+    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
         if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
             return;
         }
@@ -79,7 +79,7 @@ impl Pods {
         self.forget(&least, out);
     }
 
-    pub(super) fn forget(&mut self, key: &PodUid, out: &mut Vec<Report>) {
+    pub(super) fn forget(&mut self, key: &PodUid, out: &mut FromPods) {
         let Some(pod) = self.pods.remove(key) else { return };
         if let Some(due) = pod.due {
             self.due.remove(&(due, key.clone()));
@@ -100,11 +100,11 @@ impl Pods {
     }
 
     /// A pod has that workload no more: nor has any other?
-    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut Vec<Report>) {
+    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut FromPods) {
         let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
         if !used.any(|other| other.pod.workload == *workload) {
             let told = self.workloads.take(workload);
-            out.extend(told.map(Report::WorkloadGone));
+            out.reports.extend(told.map(Report::WorkloadGone));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::time::Boot;
 use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
-use super::sight::{LATE_REACH, Sight};
+use super::coverage::{Coverage, LATE_REACH};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -26,21 +26,15 @@ const OOM_SLACK: Duration = Duration::from_secs(1);
 pub(super) struct Context<'a> {
     pub boot_id: &'a str,
     pub index: &'a Index,
-    pub sight: &'a Sight,
+    pub coverage: &'a Coverage,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
     /// Evidence after the end counts for this long.
     pub linger: Duration,
 }
 
-/// The death of the subject's main process, or of what is known of it. None where nothing happened to it.
-pub(super) fn termination(
-    context: &Context<'_>,
-    own: CgroupId,
-    state: &State,
-    open: Open,
-    now: Boot,
-) -> Option<TerminationFacts> {
+/// The facts of the termination of the subject's main process, or of what is known of it. None where nothing happened to it.
+pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<TerminationFacts> {
     let main = state.main();
     let exit = main.as_ref().and_then(|main| main.exit);
     let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(now);
@@ -88,20 +82,20 @@ pub(super) fn termination(
         end.plus(context.linger)
     };
     let asked = stop.is_some();
-    let mut missing = context.sight.missing(born, begin, end, asked);
+    let mut missing = context.coverage.missing(born, begin, end, asked);
     missing.over_cap = timeline.over_cap_matters;
-    let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
+    let losses = context.coverage.losses(context.coverage.reach(born, begin, asked), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
-    let cgroup_v1 = own.hierarchy != 0 || state.has_lodgers;
-    let observed = context.sight.sees_sockets()
+    let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
+    let observed = context.coverage.sees_sockets()
         && !sockets_lost
-        // Told to end before the clients had their say.
+        // The observation ended before the clients had their say.
         && until <= now
         && !missing.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
-    let mut traffic = timeline.sockets.told(&Window {
+    let mut traffic = timeline.sockets.within(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
         refusing_on: state.is_refusing_on(end, context.linger),
@@ -141,7 +135,7 @@ pub(super) fn termination(
             lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
             late_start: missing.late_start,
-            inactive_probes: context.sight.inactive_probes(),
+            inactive_probes: context.coverage.inactive_probes(),
         },
         missing,
         open,
@@ -151,7 +145,7 @@ pub(super) fn termination(
 /// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.
 fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> bool {
     let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
-    let losses = context.sight.losses(end.minus(LATE_REACH), end);
+    let losses = context.coverage.losses(end.minus(LATE_REACH), end);
     let shows = |kind: &Kind| matches!(kind, Kind::ProcessExec | Kind::ProcessExit);
     open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }

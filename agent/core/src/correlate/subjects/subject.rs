@@ -45,7 +45,7 @@ pub(super) struct State {
     /// Its own first.
     pub cgroups: Vec<CgroupId>,
     /// Containers that only v1 knows live in its cgroup of v2: their sockets cannot be told from its own.
-    pub has_lodgers: bool,
+    pub shares_cgroup: bool,
     /// When its pod's deletion was heard of: its sockets are watched from then on.
     pub requested: Option<Boot>,
     /// Its place among the timers, as far as it has one.
@@ -56,7 +56,7 @@ pub(super) struct State {
 
 /// A process for good: process ids are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProcessId {
+pub(in crate::correlate) struct ProcessId {
     pub tgid: Pid,
     pub start: Boot,
     /// False where `start` is from `/proc`.
@@ -91,7 +91,7 @@ impl State {
             finished: None,
             warned: None,
             cgroups: vec![own],
-            has_lodgers: false,
+            shares_cgroup: false,
             requested: None,
             due: None,
             touched: None,
@@ -145,6 +145,11 @@ impl State {
         let ended_well = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&main.id);
         let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
         is_container && ended_well && !main.is_ns_init() && alone
+    }
+
+    /// When its earliest process that is known began.
+    pub fn first_start(&self) -> Option<Boot> {
+        self.candidates.iter().map(|of| of.id.start).min()
     }
 
     fn was_asked(&self, id: &ProcessId) -> bool {

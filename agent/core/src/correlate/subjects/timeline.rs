@@ -44,8 +44,8 @@ pub(super) struct OomFact {
     pub at: Boot,
     pub victim: ProcessId,
     pub comm: Comm,
-    /// Said already that a child was killed.
-    pub told: bool,
+    /// Reported already as a child that was killed.
+    pub reported: bool,
 }
 
 impl Timeline {

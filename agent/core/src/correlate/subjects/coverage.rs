@@ -1,4 +1,4 @@
-//! What the observation could not see: times without it, probes that were not active, records that were lost.
+//! What of a time the observation covers: times without it, probes that were not active, records that were lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const KEPT: usize = 256;
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Coverage {
     probes: BTreeMap<String, ProbeState>,
     lost: VecDeque<Loss>,
     /// Times in which nothing was seen, the first one from boot to the first start.
@@ -31,7 +31,7 @@ struct Loss {
     count: u64,
 }
 
-impl Sight {
+impl Coverage {
     /// The observation begins (again) at `since`; it had ended at `ended`.
     pub fn start(&mut self, ended: Boot, since: Boot) {
         self.probes.clear();
@@ -82,7 +82,7 @@ impl Sight {
     }
 
     pub fn sees_sockets(&self) -> bool {
-        TCP_PROBES.iter().all(|name| self.is_told(name))
+        TCP_PROBES.iter().all(|name| self.is_observed(name))
     }
 
     /// What may be missing in a death from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
@@ -93,7 +93,7 @@ impl Sight {
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
             lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
-            inactive: kinds.into_iter().filter(|kind| !self.is_told(kind.name())).collect(),
+            inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
             late_start: !asked && self.gaps.iter().any(late),
             over_cap: false,
@@ -105,7 +105,7 @@ impl Sight {
         if asked { begin } else { begin.minus(LATE_REACH).max(born) }
     }
 
-    fn is_told(&self, name: &str) -> bool {
+    fn is_observed(&self, name: &str) -> bool {
         self.probes.get(name).is_some_and(ProbeState::is_told)
     }
 }

@@ -25,7 +25,7 @@ const MANAGERS: [&str; 14] = [
 /// A container's monitor: `libpod-conmon-<id>.scope`, `crio-conmon-<id>.scope`.
 const MONITORS: [&str; 2] = ["libpod-conmon-", "crio-conmon-"];
 
-pub(super) const INIT: Pid = Pid(1);
+pub(in crate::correlate) const INIT: Pid = Pid(1);
 
 /// The sender, with its role. `own` is the cgroup of the target's subject.
 pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> Actor {

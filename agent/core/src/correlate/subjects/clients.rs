@@ -9,20 +9,7 @@ use std::time::Duration;
 use crate::event::{Client, Tcp, TcpOp, TcpState};
 use crate::time::Boot;
 
-use super::traffic::Pair;
-
-/// Units that are, or hold, a kubelet: kubeadm and most distributions, k3s, RKE2, k0s, MicroK8s, and snaps.
-pub const KUBELET_UNITS: &[&str] = &[
-    "kubelet.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "k0scontroller.service",
-    "k0sworker.service",
-    "snap.microk8s.daemon-kubelite.service",
-    "snap.kubelet-eks.daemon.service",
-];
+use super::connection::Pair;
 
 /// The kernel gives a client the same port for the same server again, but not before this.
 const PORTS_LAST: Duration = Duration::from_secs(60);
