@@ -39,7 +39,7 @@ pub enum SignalResult {
     LoseInfo,
 }
 
-/// What the target's signal table said.
+/// What the target's signal table has for the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     Unknown,
@@ -195,7 +195,7 @@ pub struct Tcp {
     pub unheld: bool,
     /// Without a socket: the packet was no SYN, so the client believed in a connection.
     pub not_syn: bool,
-    /// It is the end of a connect, and tells of the remote end: then `cgroup` is the client's own.
+    /// It is the end of a connect, and evidence about the remote end: then `cgroup` is the client's own.
     pub client: Option<Client>,
     /// The socket was closed by the end of its process, not by a close(2) of its own.
     pub by_exit: bool,

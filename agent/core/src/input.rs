@@ -26,7 +26,7 @@ impl CgroupFact {
     pub const BUSY: &str = "too many unknown cgroups at once to look for each";
 }
 
-/// A process as `/proc` shows it: the processes of a subject at the start, and those whose cgroup the kernel could not tell
+/// A process as `/proc` shows it: the processes of a subject at the start, and those whose cgroup the kernel could not give
 /// (cgroup v1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFact {
@@ -38,7 +38,7 @@ pub struct ProcessFact {
     pub ns_pid: u32,
     pub comm: String,
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
-    /// hierarchy tells containers and units apart: those of kernel records ([`CgroupMode::hierarchy`], v1 beside it), `name=systemd`,
+    /// hierarchy separates containers and units: those of kernel records ([`CgroupMode::hierarchy`], v1 beside it), `name=systemd`,
     /// memory, then the others.
     /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
@@ -68,7 +68,7 @@ impl ProcessFact {
 #[serde(rename_all = "snake_case")]
 pub enum ProbeState {
     Active,
-    /// On this kernel it tells less or nothing, and another probe tells that: its tracepoint, and in brackets what it tells.
+    /// On this kernel it shows less or nothing, and another probe shows that: its tracepoint, and in brackets what it shows.
     Substituted {
         by: String,
     },
@@ -78,11 +78,11 @@ pub enum ProbeState {
     Failed(String),
 }
 
-/// Without these probes no death is seen at all; without any other one verdicts only know less, and say so.
+/// Without these probes no termination is seen at all; without any other one verdicts only know less, and say so.
 pub const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
 
 impl ProbeState {
-    /// Whether what the probe is there for is told, by itself or by another.
+    /// Whether what the probe is there for is observed, by itself or by another.
     pub fn is_told(&self) -> bool {
         matches!(self, ProbeState::Active | ProbeState::Substituted { .. })
     }
@@ -110,11 +110,11 @@ pub enum CgroupMode {
     V2,
     /// v1 beside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
     Hybrid,
-    /// No v2. Tasks are told apart in this hierarchy, the number in `/proc/PID/cgroup`; what sockets are whose nobody knows.
+    /// No v2. Tasks are separated in this hierarchy, the number in `/proc/PID/cgroup`; which socket belongs to which is not known.
     V1(u32),
 }
 
-/// A hierarchy of cgroup v1 by which the probes can tell tasks apart.
+/// A hierarchy of cgroup v1 by which the probes can separate tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct V1 {
     /// There is no v2.

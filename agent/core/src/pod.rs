@@ -1,4 +1,4 @@
-//! Pods as the Kubernetes API tells of them, reduced to what a termination needs. Made by `source/pods`, nowhere else.
+//! Pods as the Kubernetes API shows them, reduced to what a termination needs. Made by `source/pods`, nowhere else.
 //!
 //! *Architecture invariant*: no client types, no clock, and no text longer than Kubernetes' own limits.
 
@@ -14,7 +14,7 @@ use crate::time::{Boot, Wall};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFact {
     pub pod: Arc<PodIdentity>,
-    /// When this version reached us: what it tells happened before.
+    /// When this version reached us: what it shows happened before.
     pub seen: Boot,
     pub spec: Arc<PodSpec>,
     pub deletion: Option<Deletion>,
@@ -273,7 +273,7 @@ pub enum HintsState {
 pub enum PodsState {
     /// Asked, no answer yet; or the answers stopped. With the reason, where there is one.
     Away { reason: Option<String> },
-    /// All pods of the node have been told, and changes follow.
+    /// All pods of the node are known, and changes follow.
     Synced,
 }
 

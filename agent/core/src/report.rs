@@ -167,7 +167,7 @@ pub enum DropReason {
     IndexCap,
     /// An event whose process could not be attributed.
     Unattributed,
-    /// More pods than the cap, or a pod's ends held for the API longer than the cap allows: told without what was missing.
+    /// More pods than the cap, or a pod's ends held for the API longer than the cap allows: reported without what was missing.
     PodCap,
 }
 

@@ -12,16 +12,16 @@ use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 
-/// Names a death for good, on any machine and after any restart of the agent.
+/// Names a termination for good, on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TerminationKey {
     pub boot_id: String,
     pub cgroup: CgroupId,
-    /// Start of the main process: a unit's cgroup can see several deaths. 0 where the main process was never known.
+    /// Start of the main process: a unit's cgroup can see several terminations. 0 where the main process was never known.
     pub main_start: Boot,
 }
 
-/// A process that acted: sent a signal, or died.
+/// A process that acted: sent a signal, or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub tgid: Pid,
@@ -147,11 +147,11 @@ pub struct Traffic {
     pub reset: Count,
     /// Of `reset`: those that no accept(2) had taken yet when their listener closed.
     pub reset_queued: u64,
-    /// Connections open at the death and closed by it with a FIN, and not provably idle.
+    /// Connections open at the exit and closed by it with a FIN, and not provably idle.
     pub cut: Count,
     /// Of `cut`: those where the client's last bytes had got no answer.
     pub cut_unanswered: u64,
-    /// Connections closed by the death where the server had spoken last: idle keep-alive.
+    /// Connections closed by the exit where the server had spoken last: idle keep-alive.
     pub idle_closed: Count,
     /// Connects from this node to the subject's own address and port that an ICMP error ended, and not the subject: a proxy's or
     /// a policy's REJECT, a route that was gone.
@@ -213,7 +213,7 @@ impl Traffic {
         if refused.count == 0 || closes().next().is_none() {
             return None;
         }
-        // The kernel unhashes a listener before it says so: a SYN can meet the closed port a moment before its close is told.
+        // The kernel unhashes a listener before its record: a SYN can meet the closed port a moment before the close that is recorded.
         let closed = closes().filter(|at| *at <= refused.first).max().unwrap_or(refused.first);
         Some(RefusalWindow {
             closed,

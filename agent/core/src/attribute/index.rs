@@ -32,7 +32,7 @@ const ROOT: u64 = 1;
 /// See the module.
 pub struct Index {
     machine: CgroupMode,
-    /// Of the hierarchy that kernel records tell of.
+    /// Of the hierarchy that kernel records name.
     root: CgroupId,
     /// Proven: some containers' processes are known by another hierarchy only, so that a unit may be their runtime's.
     split: bool,

@@ -27,7 +27,7 @@ pub enum Runtime {
     Unnamed,
 }
 
-/// What can die an own death.
+/// What has terminations of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Subject {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Subjects known at once.
     pub subjects: usize,
-    /// Subjects with facts of a coming death at once.
+    /// Subjects with facts of a coming termination at once.
     pub timelines: usize,
     /// Facts of each sort (signals, handler entries, OOM victims, exits) per timeline.
     pub facts: usize,
@@ -23,7 +23,7 @@ pub struct Limits {
     pub index_dead: usize,
     /// How late an event may arrive behind a later one.
     pub reorder: Duration,
-    /// How long after its end a death still gathers evidence. Not shorter than `reorder`.
+    /// How long after its end a termination still gathers evidence. Not shorter than `reorder`.
     pub linger: Duration,
     /// Facts this old that came to nothing are forgotten.
     pub idle: Duration,

@@ -35,7 +35,18 @@ pub struct Correlator {
     attribution: Attributor,
     subjects: Subjects,
     pods: Pods,
+    buffers: Buffers,
 }
+
+/// What goes from one machine to the next. Empty between two inputs: kept for its memory, for kernel records come by the thousand.
+#[derive(Default)]
+struct Buffers {
+    found: Vec<Attributed>,
+    events: Vec<SubjectEvent>,
+}
+
+/// Elements of each for which memory is kept.
+const KEPT: usize = 16;
 
 impl Correlator {
     pub fn new(limits: Limits) -> Correlator {
@@ -47,6 +58,7 @@ impl Correlator {
             attribution: Attributor::new(limits, units),
             subjects: Subjects::new(limits),
             pods: Pods::new(limits),
+            buffers: Buffers::default(),
         }
     }
 
@@ -98,16 +110,16 @@ impl Correlator {
         match input {
             Input::Kernel { at, event } => {
                 self.subjects_due(until, &mut answers);
-                let found = self.attribution.event(now, at, event);
-                self.found(found, &mut answers);
+                self.attribution.event(now, at, event, &mut self.buffers.found);
+                self.found(&mut answers);
             }
             Input::Cgroup(fact) => {
-                let found = self.attribution.cgroup(now, &fact);
-                self.found(found, &mut answers);
+                self.attribution.cgroup(now, &fact, &mut self.buffers.found);
+                self.found(&mut answers);
             }
             Input::Process(fact) => {
-                let found = self.attribution.process(now, fact);
-                self.found(found, &mut answers);
+                self.attribution.process(now, fact, &mut self.buffers.found);
+                self.found(&mut answers);
             }
             Input::Start(observation) => self.start(&observation, &mut answers),
             Input::Probe { name, state } => self.subjects.probe(name, state),
@@ -116,8 +128,8 @@ impl Correlator {
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {
                 if self.pods.state(now, state) {
-                    let containers = self.subjects.containers(now);
-                    self.became(containers, &mut answers);
+                    self.buffers.events = self.subjects.containers(now);
+                    self.became(&mut answers);
                 }
             }
             Input::Pod(fact) => self.pods.pod(now, fact, &mut from_pods),
@@ -131,48 +143,50 @@ impl Correlator {
                 return answers;
             }
         }
-        self.from_pods(from_pods, &mut answers);
+        self.follow(from_pods, &mut answers);
         self.subjects_due(until, &mut answers);
         self.pods_due(until, &mut answers);
         answers
     }
 
     /// Attributed evidence → subjects.
-    fn found(&mut self, found: Vec<Attributed>, answers: &mut Answers) {
-        let mut events = Vec::new();
-        for one in found {
-            self.subjects.take(self.now, one, &mut events);
+    fn found(&mut self, answers: &mut Answers) {
+        let Buffers { found, events } = &mut self.buffers;
+        for one in found.drain(..) {
+            self.subjects.take(self.now, one, events);
         }
-        self.became(events, answers);
+        found.shrink_to(KEPT);
+        self.became(answers);
     }
 
     fn subjects_due(&mut self, until: Boot, answers: &mut Answers) {
-        let mut events = Vec::new();
-        self.subjects.run_timers(self.now, until, &self.attribution, &mut events);
+        let events = &mut self.buffers.events;
+        self.subjects.run_timers(self.now, until, &self.attribution, events);
         self.attribution.expire(self.now);
-        self.became(events, answers);
+        self.became(answers);
     }
 
     /// What becomes of subjects → pods.
-    fn became(&mut self, events: Vec<SubjectEvent>, answers: &mut Answers) {
+    fn became(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
-        for event in events {
+        for event in self.buffers.events.drain(..) {
             match event {
                 SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
                 event => self.pods.take(self.now, event, &mut from_pods),
             }
         }
-        self.from_pods(from_pods, answers);
+        self.buffers.events.shrink_to(KEPT);
+        self.follow(from_pods, answers);
     }
 
     fn pods_due(&mut self, until: Boot, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
         self.pods.run_timers(until, &self.boot_id, &mut from_pods);
-        self.from_pods(from_pods, answers);
+        self.follow(from_pods, answers);
     }
 
     /// What follows from the pods → reports and commands.
-    fn from_pods(&mut self, from_pods: FromPods, answers: &mut Answers) {
+    fn follow(&mut self, from_pods: FromPods, answers: &mut Answers) {
         let FromPods {
             reports,
             requested,
@@ -211,14 +225,13 @@ impl Correlator {
 
     /// Nothing more comes of this boot: what ended is reported, and what was ending as far as it was seen.
     fn end(&mut self, answers: &mut Answers) {
-        let mut events = Vec::new();
-        self.subjects.end(self.now, &self.attribution, &mut events);
+        self.subjects.end(self.now, &self.attribution, &mut self.buffers.events);
         self.attribution.end();
-        self.became(events, answers);
+        self.became(answers);
         self.pods_due(self.now, answers);
         let mut from_pods = FromPods::default();
         self.pods.end(self.now, &self.boot_id, &mut from_pods);
-        self.from_pods(from_pods, answers);
+        self.follow(from_pods, answers);
     }
 
     fn report_drops(&mut self, out: &mut Vec<Report>) {

@@ -86,7 +86,7 @@ pub(super) struct Finding {
     unasked: bool,
 }
 
-/// The finer reason, which the sentence tells.
+/// The finer reason, which the sentence gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     Completed,

@@ -41,7 +41,7 @@ pub struct Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     Probe(Kind),
-    /// The Kubernetes API: its times are when we were told, or whole seconds.
+    /// The Kubernetes API: its times are when an answer reached us, or whole seconds.
     Kubernetes,
 }
 

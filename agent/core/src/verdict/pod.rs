@@ -69,7 +69,7 @@ struct Member {
     name: String,
     verdict: Verdict,
     /// What the API says of one that was not seen.
-    hearsay: Option<String>,
+    by_status: Option<String>,
 }
 
 impl Member {
@@ -78,7 +78,7 @@ impl Member {
         Member {
             name: name.unwrap_or_else(|| of.case.subject.to_string()),
             verdict: of.verdict.clone(),
-            hearsay: None,
+            by_status: None,
         }
     }
 
@@ -107,7 +107,7 @@ impl Member {
                 remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row(exit, TrafficAxis::Unknown).remedy)),
                 ..unobserved_end(exit)
             },
-            hearsay: Some(says),
+            by_status: Some(says),
         }
     }
 
@@ -117,7 +117,7 @@ impl Member {
 
     /// What is left to say of one that does not speak for the pod.
     fn aside(&self) -> Option<String> {
-        match &self.hearsay {
+        match &self.by_status {
             Some(says) => Some(format!("container `{}` was not seen: {says}", self.name)),
             None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
             None => None,

@@ -36,6 +36,10 @@ const KUBELETS: usize = 64;
 
 /// A kernel event, or a process, and what it is evidence about.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are evidence, and a box would be an allocation for each kernel record"
+)]
 pub(super) enum Attributed {
     /// Of a process or a socket of a subject.
     Evidence(Evidence),
@@ -134,7 +138,7 @@ impl Attributor {
         }
     }
 
-    /// The kubelet's cgroup is known, so that its connects are told apart from clients'.
+    /// The kubelet's cgroup is known, so that its connects do not count as clients'.
     pub fn knows_kubelet(&self) -> bool {
         !self.kubelets.is_empty()
     }
@@ -148,8 +152,7 @@ impl Attributor {
     }
 
     /// A kernel event. It may be what others waited for.
-    pub fn event(&mut self, now: Boot, at: Boot, event: Event) -> Vec<Attributed> {
-        let mut out = Vec::new();
+    pub fn event(&mut self, now: Boot, at: Boot, event: Event, out: &mut Vec<Attributed>) {
         match &event {
             Event::CgroupMkdir(made) => {
                 if let Some(path) = &made.path {
@@ -157,33 +160,29 @@ impl Attributor {
                         cgroup: made.cgroup,
                         path: Ok(path.clone()),
                     };
-                    return self.cgroup(now, &fact);
+                    self.cgroup(now, &fact, out);
                 }
             }
             Event::CgroupRmdir(removed) => out.push(self.removed(now, at, removed.cgroup)),
-            _ => match self.place(at, &event, &mut out) {
+            _ => match self.place(at, &event, out) {
                 Placed::Done => {}
                 Placed::Unknown => self.wait(now, at, event),
             },
         }
-        out
     }
 
     /// A cgroup's path: events that waited for it are attributed.
-    pub fn cgroup(&mut self, now: Boot, fact: &CgroupFact) -> Vec<Attributed> {
-        let mut out = Vec::new();
+    pub fn cgroup(&mut self, now: Boot, fact: &CgroupFact, out: &mut Vec<Attributed>) {
         self.index.insert(now, fact);
         let cgroup = fact.cgroup;
         if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
             self.kubelets.insert(cgroup);
         }
-        self.retry(|event| is_of(event, cgroup), &mut out);
-        out
+        self.retry(|event| is_of(event, cgroup), out);
     }
 
     /// A process as `/proc` shows it: events of it that waited are attributed.
-    pub fn process(&mut self, now: Boot, fact: ProcessFact) -> Vec<Attributed> {
-        let mut out = Vec::new();
+    pub fn process(&mut self, now: Boot, fact: ProcessFact, out: &mut Vec<Attributed>) {
         let tgid = fact.tgid;
         if let Attribution::Subject(subject, own) = self.index.process(now, &fact) {
             let parent = self.index.attribute_process(fact.ppid);
@@ -202,8 +201,7 @@ impl Attributor {
                 },
             }));
         }
-        self.retry(|event| task_of(event).is_some_and(|task| task.tgid == tgid), &mut out);
-        out
+        self.retry(|event| task_of(event).is_some_and(|task| task.tgid == tgid), out);
     }
 
     /// Gives up events that waited too long.

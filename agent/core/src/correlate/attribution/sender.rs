@@ -86,7 +86,7 @@ fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
     below.is_some_and(|below| below.starts_with('/'))
 }
 
-/// The cgroup that tells where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
+/// The cgroup that shows where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
 fn home(sender: &Task, place: &Attribution) -> CgroupId {
     match place {
         Attribution::Subject(_, own) if own.hierarchy != sender.cgroup.hierarchy => {

@@ -9,7 +9,7 @@ use crate::report::{Report, StopSignalIgnored};
 use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
 
-use super::context::Death;
+use super::context::Life;
 use super::pod::{CONTAINERS, Container, Held, Pod};
 use super::{FromPods, LEAST_WAIT, Pods, prestop};
 use crate::correlate::subjects::SubjectEvent;
@@ -155,18 +155,18 @@ impl Pods {
             self.schedule(&key, now);
             return;
         }
-        // A container dies once. What is left of it after that is no death of its own.
+        // A container ends once. What is left of it after that is not another end.
         if let Some(i) = pod.held.iter().position(|held| held.id == id && held.facts.key.cgroup == own) {
             let first = pod.held.remove(i);
             let facts = first.facts.with_leftover();
             pod.held.insert(i, Held { facts, ..first });
             return;
         }
-        if pod.told_ids.contains(&(id.clone(), own)) {
+        if pod.reported_ids.contains(&(id.clone(), own)) {
             return;
         }
         pod.held.push(Held {
-            // Not `now`: a replay is not told the time when nothing came of it.
+            // Not `now`: a recording has no tick where nothing came of it.
             since: facts.end.plus(self.limits.linger),
             facts: *facts,
             of_ending_pod: false,
@@ -208,7 +208,7 @@ impl Pods {
             return None;
         }
         let by_runtime = early.sender.role == Role::Runtime;
-        let death = Death {
+        let life = Life {
             id: id.clone(),
             cgroup: own,
             start: early.main.as_ref().map_or(Boot(0), |main| main.start),
@@ -216,7 +216,7 @@ impl Pods {
             asked: by_runtime,
             end: None,
         };
-        early.kubernetes = pod.context(&self.api, &death, None, now);
+        early.kubernetes = pod.context(&self.api, &life, None, now);
         if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {
             // Without a request the kubelet's clock began when nobody saw it, unless no hook ran before.
             let began = match &context.request {

@@ -30,17 +30,17 @@ use crate::time::Boot;
 use crate::verdict::{Exit, judge};
 
 use super::Limits;
-use context::{Api, Death};
+use context::{Api, Life};
 use pod::{Container, Held, Pod};
 use settle::Step;
 
-/// How long an end waits for the API's word on it. Statuses come within 2 to 4 s of an end, deletions of a whole pod too; a busy
+/// How long an end waits for the pod's status to show it. Statuses come within 2 to 4 s of an end, deletions of a whole pod too; a busy
 /// API server or kubelet needs longer.
 pub(super) const HOLD: Duration = Duration::from_secs(30);
 /// Least time between a stop signal and the SIGKILL, whatever is left of the grace.
 const LEAST_WAIT: Duration = Duration::from_secs(2);
-/// Ids of one pod whose end was told.
-const TOLD_IDS: usize = 64;
+/// Ids kept of one pod's containers whose end was reported.
+const REPORTED_IDS: usize = 64;
 
 /// What follows from an input for others.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ impl Pods {
         };
         let pod = self.pods.get(self.homes.get(&facts.key.cgroup)?)?;
         // Without the pod's side nothing is stuck: no grace is known.
-        let kubernetes = pod.context(&self.api, &Death::of(&facts, id), None, now)?;
+        let kubernetes = pod.context(&self.api, &Life::of(&facts, id), None, now)?;
         let verdict = judge(&facts, Some(&kubernetes));
         if verdict.exit != Exit::Stuck {
             return None;
@@ -151,7 +151,7 @@ impl Pods {
         })
     }
 
-    /// No more input: what is over is told; of what is not, the ends that were seen.
+    /// No more input: pods that ended are reported; of the others, the ends that were seen.
     pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
         let mut keys: Vec<PodUid> = self.pods.keys().cloned().collect();
         keys.sort();
@@ -165,13 +165,13 @@ impl Pods {
             let open = |held: &Held| held.facts.is_still_ending();
             // Where its end is still to be seen, the pod's own trace is left to whoever sees it.
             let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();
-            let is_over = is_over && pod.is_ending() && pod.told.is_none();
+            let is_over = is_over && pod.is_ending() && pod.reported.is_none();
             if is_over && !pod.containers.iter().any(runs) && !pod.held.iter().any(open) {
                 self.finish(&key, boot_id, now, out);
                 continue;
             }
-            // One that the API does not show any more nobody else can tell of.
-            let is_left = pod.is_ending() && pod.told.is_none() && pod.gone.is_none();
+            // One that the API does not show any more nobody else can report.
+            let is_left = pod.is_ending() && pod.reported.is_none() && pod.gone.is_none();
             if let Some(pod) = self.pods.get_mut(&key).filter(|_| is_left) {
                 let earlier: Vec<bool> = pod.held.iter().map(|held| pod.was_succeeded(&held.id)).collect();
                 for (held, earlier) in pod.held.iter_mut().zip(earlier) {
@@ -227,8 +227,8 @@ impl Pods {
         for container in pod.containers.iter().filter(|of| of.ended.is_some()) {
             self.homes.remove(&container.cgroup);
         }
-        let (ignored, told) = (pod.is_ignored(), pod.finish(held, &self.api, boot_id, now));
-        match told {
+        let (ignored, ended) = (pod.is_ignored(), pod.finish(held, &self.api, boot_id, now));
+        match ended {
             Some(_) if ignored => self.opted_out += 1,
             Some(termination) => out.reports.push(Report::PodTerminated(Box::new(termination))),
             None => {}
@@ -252,7 +252,7 @@ impl Pods {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        let of = |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.hints.len() + pod.told_ids.len();
+        let of = |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.hints.len() + pod.reported_ids.len();
         let lists = self.uids.len() + self.ids.len() + self.homes.len() + self.workloads.len() + self.due.len();
         self.pods.values().map(of).sum::<usize>() + lists
     }

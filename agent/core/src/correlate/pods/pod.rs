@@ -1,4 +1,4 @@
-//! One pod: what the API said of it so far, which containers of it the kernel knows, and their ends that wait for it.
+//! One pod: what the API has shown of it so far, which containers of it the kernel knows, and their ends that wait for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Pod {
     /// The first request, and when it was seen.
     pub deletion: Option<(Deletion, Boot)>,
     pub shortened: Vec<(Boot, Duration)>,
-    /// Once said they stand, for a later version may have lost them (a force delete, a status written over).
+    /// Once shown they stand, for a later version may have lost them (a force delete, a status written over).
     pub disruption: Option<Disruption>,
     pub reason: Option<String>,
     /// Those that explain an end, with when it happened at the latest by what they say of it.
@@ -47,12 +47,12 @@ pub(super) struct Pod {
     pub held: Vec<Held>,
     /// Containers that were over when the pod was first seen, and not as a part of this end.
     pub over_before: Vec<(String, Option<ContainerId>)>,
-    /// Whose end was told: what is left of them is no death. By their cgroups, too, for a cgroup can name any id.
-    pub told_ids: VecDeque<(ContainerId, CgroupId)>,
+    /// Containers whose end was reported: what is left of them is not another end. By their cgroups, too, for a cgroup can name any id.
+    pub reported_ids: VecDeque<(ContainerId, CgroupId)>,
     /// It was over before anybody asked for its deletion, which then only removes it.
     pub over_by_itself: bool,
-    /// Its end was told, or needs no telling any more.
-    pub told: Option<Boot>,
+    /// When its end was reported, or was found to need no report.
+    pub reported: Option<Boot>,
     /// When anything of it was last heard.
     pub touched: Boot,
     pub due: Option<Boot>,
@@ -64,7 +64,7 @@ pub(super) struct Named {
     pub name: String,
     pub restarts: u32,
     pub reported: Option<Reported>,
-    /// When a status first said that it is over.
+    /// When a status first showed that it ended.
     pub reported_at: Option<Boot>,
     /// When a status first showed its successor, or that one is to come.
     pub succeeded_at: Option<Boot>,
@@ -87,7 +87,7 @@ pub(super) struct Container {
     pub counted_until: Option<Boot>,
     /// The runtime's first stop signal to it.
     pub stopped: Option<Boot>,
-    /// It was said that it still runs long after its grace.
+    /// It was reported that it still runs long after its grace.
     pub was_overdue: bool,
     /// Decided once: it is the pod's sandbox.
     pub is_sandbox: bool,
@@ -120,9 +120,9 @@ impl Pod {
             containers: Vec::new(),
             held: Vec::new(),
             over_before: Vec::new(),
-            told_ids: VecDeque::new(),
+            reported_ids: VecDeque::new(),
             over_by_itself: false,
-            told: None,
+            reported: None,
             touched: now,
             due: None,
         }
@@ -136,12 +136,12 @@ impl Pod {
             self.gone = None;
             self.deletion = None;
             self.shortened.clear();
-            // What was said of the pod as a whole was said of the life before.
+            // What was shown of the pod as a whole was shown of the life before.
             self.hints.retain(|(_, hint)| hint.container.is_some());
             self.disruption = None;
             self.reason = None;
             self.over_by_itself = false;
-            self.told = None;
+            self.reported = None;
         }
         let (is_first, seen) = (is_back || self.fact.is_none(), fact.seen);
         self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
@@ -179,7 +179,7 @@ impl Pod {
             let over = fact.containers.iter().filter(was_over).filter(is_earlier);
             self.over_before = over.map(|status| (status.name.clone(), status.id.clone())).collect();
             if fact.phase.is_terminal() && self.containers.is_empty() {
-                self.told = Some(seen);
+                self.reported = Some(seen);
             }
         }
         self.fact = Some(fact);
@@ -264,7 +264,7 @@ impl Pod {
             return false;
         };
         let came_before = |other: &Container| other.id == of.id && other.order() < of.order();
-        self.containers.iter().any(came_before) || self.told_ids.iter().any(|(id, told)| *id == of.id && *told != cgroup)
+        self.containers.iter().any(came_before) || self.reported_ids.iter().any(|(id, own)| *id == of.id && *own != cgroup)
     }
 
     /// It was followed by a restart, or one was to come: the pod went on.
@@ -324,7 +324,7 @@ impl Container {
         (self.start, self.cgroup)
     }
 
-    /// Nothing of it is told any more from then on, although its end was not.
+    /// Nothing more of it is reported from then on, although its end was not.
     pub fn over_at(&self, limits: &Limits) -> Option<Boot> {
         let removed = self.removed?.plus(limits.linger);
         Some(

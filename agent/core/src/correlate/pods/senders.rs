@@ -28,7 +28,7 @@ impl Pods {
         facts.with_sender_pods(|place| self.container_at(place))
     }
 
-    /// By a status that names the container's id: the cgroup's own word is no proof. Nothing is told of a pod whose owners want that.
+    /// By a status that names the container's id: the cgroup's own name is no proof. None for a pod whose owners opted out.
     pub(super) fn container_at(&self, place: &Attribution) -> Option<Arc<PodContainer>> {
         let Attribution::Subject(Subject::Container { id, .. }, own) = place else {
             return None;
@@ -49,7 +49,7 @@ impl Pod {
     /// Not one of somebody else's making that bears the id.
     fn is_cgroup_of(&self, id: &ContainerId, own: CgroupId) -> bool {
         let is_known = self.containers.iter().any(|of| of.cgroup == own && of.id == *id);
-        let was_told = self.told_ids.iter().any(|(told, cgroup)| told == id && *cgroup == own);
-        (is_known || was_told) && !self.is_forged(own)
+        let was_reported = self.reported_ids.iter().any(|(known, cgroup)| known == id && *cgroup == own);
+        (is_known || was_reported) && !self.is_forged(own)
     }
 }

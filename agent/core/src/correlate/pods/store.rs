@@ -68,14 +68,14 @@ impl Pods {
         if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
             return;
         }
-        let worth = |pod: &Pod| (pod.told.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
+        let worth = |pod: &Pod| (pod.reported.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
         let Some(least) = self.pods.values().min_by_key(|pod| worth(pod)).map(|pod| pod.key.clone()) else {
             return;
         };
         while self.pods.get(&least).is_some_and(|pod| !pod.held.is_empty()) {
             self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
         }
-        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
+        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.reported.is_none()));
         self.forget(&least, out);
     }
 
@@ -103,8 +103,8 @@ impl Pods {
     pub(super) fn let_go(&mut self, workload: &Workload, out: &mut FromPods) {
         let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
         if !used.any(|other| other.pod.workload == *workload) {
-            let told = self.workloads.take(workload);
-            out.reports.extend(told.map(Report::WorkloadGone));
+            let last = self.workloads.take(workload);
+            out.reports.extend(last.map(Report::WorkloadGone));
         }
     }
 

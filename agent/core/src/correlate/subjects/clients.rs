@@ -1,7 +1,7 @@
-//! Connects to what is ending here, as the clients' own sockets told of them: the kubelet's, and those that failed.
+//! Connects to what is ending here, as the clients' own sockets showed them: the kubelet's, and those that failed.
 //!
-//! A client's socket is told of while any cgroup is watched, and of the one that it meant only its address is known: who is
-//! whose is found by both ends of the connection, when a death is told.
+//! A client's socket is recorded while any cgroup is watched, and of the server that it meant only the address is known: which
+//! subject that is, is found by both ends of the connection, when a termination's facts are put together.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

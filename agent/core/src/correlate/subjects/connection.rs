@@ -75,7 +75,7 @@ impl Connection {
 pub(super) enum Use {
     Idle,
     Unanswered,
-    /// Nothing was said, or it is not known.
+    /// Nothing was sent, or that is not known.
     Other,
 }
 

@@ -10,7 +10,7 @@ use crate::time::Boot;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
-/// Losses and gaps told apart; older ones are merged.
+/// Losses and gaps kept apart; older ones are merged.
 const KEPT: usize = 256;
 /// The probes without which sockets are not observed.
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
@@ -85,7 +85,7 @@ impl Coverage {
         TCP_PROBES.iter().all(|name| self.is_observed(name))
     }
 
-    /// What may be missing in a death from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
+    /// What may be missing in a termination from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
     /// was seen at `begin`: what came before does not matter then.
     pub fn missing(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> MissingEvidence {
         let from = self.reach(born, begin, asked);

@@ -232,12 +232,12 @@ impl Subjects {
 
     fn exec(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec, outside: bool, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
-        // A child of PID 1 may be an orphan of the last life: its start tells, for systemd forks a unit's process when it is due.
+        // A child of PID 1 may be an orphan of the last life: its start decides, for systemd forks a unit's process when it is due.
         let is_unit = matches!(state.subject, Subject::Unit { .. });
         let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
         let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
         if let Some(known) = known {
-            // `/proc` alone does not tell where it came from.
+            // `/proc` alone does not show where it came from.
             known.outside = outside || known.id.exact && known.outside;
             known.came_in(came);
             known.named(exec.task.comm, at);

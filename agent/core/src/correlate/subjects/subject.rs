@@ -1,4 +1,4 @@
-//! What is known of one subject: which process is its main one, and the facts of the death that is coming.
+//! What is known of one subject: which process is its main one, and the facts of the termination that is coming.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,11 +40,11 @@ pub(super) struct State {
     pub removed: Option<Boot>,
     /// The last main process that was judged, and when it ended.
     pub finished: Option<(ProcessId, Boot)>,
-    /// For whom and when the early warning was said.
+    /// For which process and when the early warning was reported.
     pub warned: Option<(ProcessId, Boot)>,
     /// Its own first.
     pub cgroups: Vec<CgroupId>,
-    /// Containers that only v1 knows live in its cgroup of v2: their sockets cannot be told from its own.
+    /// Containers that only v1 knows live in its cgroup of v2: their sockets cannot be told apart from its own.
     pub shares_cgroup: bool,
     /// When its pod's deletion was heard of: its sockets are watched from then on.
     pub requested: Option<Boot>,
@@ -74,7 +74,7 @@ pub(super) struct Candidate {
     pub comm: Comm,
     /// When it had that name: an exec changes it.
     pub comm_at: Boot,
-    /// When it executed as one that came in, where its start does not tell: it may have been forked long before.
+    /// When it executed as one that came in, where its start does not show that: it may have been forked long before.
     pub came: Option<Boot>,
     pub exit: Option<MainExit>,
 }
@@ -298,7 +298,7 @@ impl State {
         end.plus(linger).max(paused.unwrap_or(end))
     }
 
-    /// Until when its end, which is known, is not told because clients are refused.
+    /// Until when its end, which is known, waits because clients are refused.
     pub fn counted_on(&self, linger: Duration) -> Option<Boot> {
         let end = self.main()?.exit_at()?;
         let until = self.counted_until(end, linger);
@@ -323,7 +323,7 @@ impl State {
     }
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a
-    /// runtime's own first stage) or after it (`ExecStopPost=`), and no death of the subject. systemd removes the cgroup of a
+    /// runtime's own first stage) or after it (`ExecStopPost=`), and no termination of the subject. systemd removes the cgroup of a
     /// unit that is over, so a unit that goes on in the same cgroup was not.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };

@@ -1,4 +1,4 @@
-//! The facts of a death that is coming: collected in any order, bounded, told in the order of their own times.
+//! The facts of a termination that may be coming: collected in any order, bounded, used in the order of their own times.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ impl Timeline {
                 && known.task.start == deliver.task.start
                 && known_at.0.abs_diff(at.0) <= nanos(FOLD)
         };
-        // Which entry followed a stop signal is told by the earliest after it: of a flood a few and the last are enough.
+        // Which entry followed a stop signal is known by the earliest after it: of a flood a few and the last are enough.
         if self.delivers.iter().filter(|known| is_alike(known)).count() >= ENTRIES {
             let alike = self.delivers.iter_mut().filter(|known| is_alike(known));
             if let Some(latest) = alike.max_by_key(|(at, _)| *at) {

@@ -16,7 +16,7 @@ const WATCH: Duration = Duration::from_secs(60);
 /// Finished subjects are remembered for this long: a little longer than the index answers for their cgroups.
 const KEEP_GONE: Duration = Duration::from_secs(150);
 const GONE: usize = 1_024;
-/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal tells whether
+/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal shows whether
 /// the container ended. Where that never comes, this is waited for.
 const STAGE: Duration = Duration::from_secs(60);
 

@@ -47,7 +47,7 @@ pub(super) struct Window<'a> {
 pub(super) struct Sockets {
     listeners: Listeners,
     connections: HashMap<Pair, Connection>,
-    /// Accepted ones of which nothing else is known, no longer kept apart: a server that was told to reload and lives on
+    /// Accepted ones of which nothing else is known, no longer kept apart: a server that reloads and lives on
     /// accepts any number of them.
     accepted: Vec<Boot>,
     accepted_over: Count,

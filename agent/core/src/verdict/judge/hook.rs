@@ -30,7 +30,7 @@ pub(in crate::verdict) enum HookEnd {
     Late,
     /// The main process ended while it ran, which may be what it was for.
     WithMain,
-    /// Only an Event would tell whether it failed, and the Events are not known: why.
+    /// Only an Event would show whether it failed, and the Events are not known: why.
     Unknown(String),
 }
 

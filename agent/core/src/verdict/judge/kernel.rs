@@ -105,7 +105,7 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver])
 }
 
-/// OOM, the end of a pid namespace and a limit share the code: told apart by `mark_victim` and by who was current.
+/// OOM, the end of a pid namespace and a limit share the code: separated by `mark_victim` and by who was current.
 fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
     let is_main = case.main().is_some_and(|main| main.tgid == kill.sender.tgid);
     if is_main {
