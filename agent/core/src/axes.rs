@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Its runtime (or systemd) asked it to stop; without Kubernetes nobody says why.
+    /// Its runtime (or systemd) asked it to stop; without Kubernetes it is not known why.
     Stopped,
     /// It ended of its own accord with exit code 0.
     Completed,
@@ -20,7 +20,7 @@ pub enum Cause {
     EvictedTaint,
     /// The scheduler, or the kubelet for a critical pod, made room for a pod of higher priority.
     EvictedPreempted,
-    /// The pod's own `activeDeadlineSeconds` was over; over its Job's it is [`Cause::Deleted`].
+    /// The pod exceeded its own `activeDeadlineSeconds`; where its Job exceeds the Job's, it is [`Cause::Deleted`].
     Deadline,
     Liveness,
     Startup,

@@ -80,7 +80,7 @@ pub struct SignalGenerate {
     pub state: TargetState,
 }
 
-/// An agent, this one or another, says that it observes this machine: a [`SignalGenerate`] that is nobody's stop.
+/// An agent, this one or another, says that it observes this machine: a [`SignalGenerate`] that stops nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     pub task: Task,

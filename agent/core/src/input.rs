@@ -11,7 +11,7 @@ use crate::ids::{CgroupId, Pid};
 use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
 use crate::time::{Boot, WallOffset};
 
-/// A cgroup that exists: from the scan at the start, or asked for when an event named an id nobody knew.
+/// A cgroup that exists: from the scan at the start, or asked for when an event named an unknown id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupFact {
     pub cgroup: CgroupId,
@@ -22,7 +22,7 @@ pub struct CgroupFact {
 impl CgroupFact {
     /// The reason in `path` where the cgroup is gone from the file system; any other text says why it was not readable.
     pub const GONE: &str = "gone";
-    /// The reason where nobody looked: asked again, there may be an answer.
+    /// The reason where it was not looked up: asked again, there may be an answer.
     pub const BUSY: &str = "too many unknown cgroups at once to look for each";
 }
 
@@ -171,7 +171,7 @@ pub enum Input {
     },
     Cgroup(CgroupFact),
     Process(ProcessFact),
-    /// How far the Kubernetes API is with us; before the first of these nobody expects pods.
+    /// How far the Kubernetes API is known; before the first of these no pods are expected.
     Pods(PodsState),
     /// A pod of this node is new, or has changed.
     Pod(Arc<PodFact>),

@@ -63,7 +63,7 @@ pub enum Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Termination {
     pub facts: TerminationFacts,
-    /// What Kubernetes wanted of it; None where it belongs to no pod, or nobody asked the API.
+    /// What Kubernetes wanted of it; None where it belongs to no pod, or without the API.
     pub kubernetes: Option<Arc<PodContext>>,
     /// It is reported by itself, for the observation ended, but it ended with its pod, whose own end whoever observes next reports:
     /// its spans belong into the pod's trace.

@@ -29,7 +29,7 @@ pub struct Actor {
     pub parent: Pid,
     pub parent_comm: Comm,
     pub place: Attribution,
-    /// Whose container that is, where a status of its pod names it.
+    /// The pod and container it lives in, where a status of that pod names it.
     pub pod: Option<Arc<PodContainer>>,
     pub role: Role,
 }
@@ -139,7 +139,7 @@ pub struct Traffic {
     pub listeners: Vec<ListenerClosed>,
     /// New connections accepted; the last one says until when clients still came.
     pub accepted: Count,
-    /// SYNs answered by RST because nobody listened any more.
+    /// SYNs answered by RST because no socket listened any more.
     pub refused: Count,
     /// The same by the port that they came to.
     pub refused_by_port: BTreeMap<u16, Count>,
@@ -238,7 +238,7 @@ pub struct Gaps {
 /// All that the kernel showed of one termination of a container or a unit.
 ///
 /// Complete when the subject's machine makes it. The pods' machine adds, by value and before the one judgement, what only the API
-/// knows of the same facts: whose containers the senders are, and that clients were watched too late.
+/// knows of the same facts: which containers the senders live in, and that clients were watched too late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminationFacts {
     pub key: TerminationKey,

@@ -15,7 +15,7 @@ pub struct Limits {
     pub connections: usize,
     /// Events that wait for their cgroup's name.
     pub pending: usize,
-    /// Pods known at once, and ends of their containers that wait for the API's word.
+    /// Pods known at once, and ends of their containers that wait for the pod's status.
     pub pods: usize,
     pub held: usize,
     /// Living cgroups and processes in the index (each), and dead ones.
@@ -25,7 +25,7 @@ pub struct Limits {
     pub reorder: Duration,
     /// How long after its end a termination still gathers evidence. Not shorter than `reorder`.
     pub linger: Duration,
-    /// Facts this old that came to nothing are forgotten.
+    /// Facts this old that no end followed are forgotten.
     pub idle: Duration,
 }
 

@@ -147,7 +147,7 @@ pub(super) enum Missing {
     Lost(Vec<Kind>),
     Inactive(Vec<Kind>),
     NoExit(Open),
-    /// It ended by this signal, and nobody was seen to send it.
+    /// It ended by this signal, and no sender was seen.
     SenderNotSeen(Signal),
     /// The kernel sent a SIGKILL, and no evidence says why.
     KernelKill,

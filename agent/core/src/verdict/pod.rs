@@ -82,7 +82,7 @@ impl Member {
         }
     }
 
-    /// The API's word is a hint: it proves neither a clean end nor a kill.
+    /// The pod's status is a hint: it proves neither a clean end nor a kill.
     fn unseen(name: &str, reported: Option<&Reported>) -> Member {
         let says = match reported {
             Some(Reported {

@@ -87,7 +87,7 @@ impl Pod {
         if request.is_some_and(stopped_before) {
             return None;
         }
-        // That the pod went says nothing of what had ended before, and that nobody had asked to stop.
+        // That the pod went says nothing about a container that ended before without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
         if self.deletion.is_none() && !life.asked && self.gone.as_ref().is_some_and(ended_before) {
             return self.asked_by_api();
@@ -140,7 +140,7 @@ impl Pod {
         self.hints.iter().any(|(at, hint)| is_calling_off(hint) && *at >= marked)
     }
 
-    /// The API forgot it while this still ran: nobody but a delete with grace 0 does that.
+    /// The API forgot it while this still ran: only a delete with grace 0 does that.
     fn was_forced(&self, life: &Life) -> bool {
         let before = |gone: &PodGone| gone.watched && life.end.is_none_or(|end| gone.seen < end);
         self.gone.as_ref().is_some_and(before) && !self.over_by_itself && !self.is_static()

@@ -59,7 +59,7 @@ impl Pods {
         let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
         pod.touched = now;
         if pod.containers.len() >= CONTAINERS {
-            // Ends that nobody waits for any more placed others; one that still runs is not given up for them.
+            // Ended ones are kept only to place the others; one that still runs is not given up for them.
             let is_idle = |of: &Container| of.ended.is_some() || of.removed.is_some();
             let Some(i) = pod.containers.iter().position(is_idle) else {
                 self.dropped += 1;
@@ -218,7 +218,7 @@ impl Pods {
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);
         if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {
-            // Without a request the kubelet's clock began when nobody saw it, unless no hook ran before.
+            // Without a request it is not known when the kubelet's clock began, unless no hook ran before.
             let began = match &context.request {
                 Some(request) => Some(request.latest),
                 None => context.pre_stop.is_none().then_some(early.at),

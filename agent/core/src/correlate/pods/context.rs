@@ -190,7 +190,7 @@ impl Pod {
         }
         let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
         let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
-        // What it caused was not before it. Clocks that nobody compared do not say so; who stopped a container does.
+        // What it caused was not before it. Clocks that were not compared do not show that; a stop signal does.
         let caused = self.first_stop(seen).filter(|_| skew.is_none());
         let bound = caused.map_or(seen, |stop| stop.min(seen));
         let contradiction = if earliest > seen {
@@ -201,7 +201,7 @@ impl Pod {
         } else if earliest > bound {
             let apart = verdict::seconds(earliest.since(bound));
             Some(format!(
-                "by clocks that nobody compared the request came {apart} after the stop signal"
+                "the request came {apart} after the stop signal, by clocks that were not compared"
             ))
         } else {
             None

@@ -4,8 +4,8 @@
 //! A container of a pod that goes on is reported by itself; one of a pod that ended together with the others, once all of it has
 //! ended and the API has shown the rest. Until the API is first heard of nothing waits.
 //!
-//! *Architecture invariant*: the kernel says what happened, the API why. Whose container it is the API says, too, for a cgroup's
-//! name is not proof.
+//! *Architecture invariant*: the kernel says what happened, the API why. The pod of a container, too, is known by the pod's status: a
+//! cgroup's name is not proof.
 
 mod asked;
 mod containers;
@@ -170,7 +170,7 @@ impl Pods {
                 self.finish(&key, boot_id, now, out);
                 continue;
             }
-            // One that the API does not show any more nobody else can report.
+            // One that the API does not show any more cannot be reported by a later observation.
             let is_left = pod.is_ending() && pod.reported.is_none() && pod.gone.is_none();
             if let Some(pod) = self.pods.get_mut(&key).filter(|_| is_left) {
                 let earlier: Vec<bool> = pod.held.iter().map(|held| pod.was_succeeded(&held.id)).collect();

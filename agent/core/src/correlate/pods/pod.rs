@@ -45,11 +45,11 @@ pub(super) struct Pod {
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
-    /// Containers that were over when the pod was first seen, and not as a part of this end.
+    /// Containers that had ended when the pod was first seen, and not as a part of this end.
     pub over_before: Vec<(String, Option<ContainerId>)>,
     /// Containers whose end was reported: what is left of them is not another end. By their cgroups, too, for a cgroup can name any id.
     pub reported_ids: VecDeque<(ContainerId, CgroupId)>,
-    /// It was over before anybody asked for its deletion, which then only removes it.
+    /// It had ended before its deletion was requested, which then only removes it.
     pub over_by_itself: bool,
     /// When its end was reported, or was found to need no report.
     pub reported: Option<Boot>,
@@ -145,7 +145,7 @@ impl Pod {
         }
         let (is_first, seen) = (is_back || self.fact.is_none(), fact.seen);
         self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
-        // Deleting a mirror pod is nobody's request.
+        // Deleting a mirror pod is not a request to stop.
         let is_request = !self.over_by_itself && !fact.pod.is_static;
         if let Some(deletion) = fact.deletion.filter(|_| is_request) {
             match self.deletion {
@@ -201,7 +201,7 @@ impl Pod {
             let named = self.name(id, status, status.restarts, seen);
             match &status.state {
                 ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => named.report(ended, seen),
-                // `CrashLoopBackOff` keeps the id of the one that is over, too.
+                // `CrashLoopBackOff` keeps the id of the one that ended, too.
                 ContainerState::Waiting { .. } if status.last.as_ref().is_some_and(|last| last.id.as_ref() == Some(id)) => {
                     named.succeeded_at.get_or_insert(seen);
                 }
@@ -284,7 +284,7 @@ impl Pod {
         self.fact.as_ref().is_some_and(|fact| fact.phase.is_terminal())
     }
 
-    /// It is to end as a whole, or has. What becomes of a mirror pod says nothing of the containers until they have ended, too.
+    /// Its end as a whole was requested, or came. What becomes of a mirror pod says nothing of the containers until they have ended, too.
     pub fn is_ending(&self) -> bool {
         if self.fact.is_none() {
             return false;
@@ -296,12 +296,12 @@ impl Pod {
         self.deletion.is_some() || self.gone.is_some() || self.is_terminal()
     }
 
-    /// Its containers are being stopped at the API's word.
+    /// Its deletion was requested: its containers are being stopped.
     pub fn is_requested(&self) -> bool {
         !self.is_static() && (self.deletion.is_some() || self.gone.is_some())
     }
 
-    /// By the API's word none of its containers runs.
+    /// By its status none of its containers runs.
     pub fn all_reported(&self) -> bool {
         let runs = |status: &ContainerStatus| matches!(status.state, ContainerState::Running);
         self.fact.as_ref().is_some_and(|fact| !fact.containers.iter().any(runs))

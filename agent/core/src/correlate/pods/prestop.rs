@@ -82,7 +82,7 @@ impl Pod {
     }
 
     /// What became of the hook of a container that was asked to stop, or of one that is still to be.
-    /// `missing`: why nobody waited for the API's last words any longer.
+    /// `missing`: why the pod's last update was not waited for.
     pub fn pre_stop(
         &self,
         name: &str,
@@ -93,7 +93,7 @@ impl Pod {
     ) -> Option<PreStopRun> {
         let spec = self.spec(name)?;
         let hook = spec.pre_stop.clone()?;
-        // Nobody asked: no hook runs for one that ended by itself.
+        // Not asked to stop: no hook runs for one that ended by itself.
         let asked = life
             .stop
             .or(request.map(|request| request.latest).filter(|at| life.lives_at(*at)));
@@ -145,11 +145,11 @@ impl Pod {
             return None;
         }
         let why = match (&self.gone, missing) {
-            (Some(_), _) => "its pod was gone before a status told of its end",
+            (Some(_), _) => "its pod was gone before its status showed the end",
             (None, Some(missing)) => missing,
             (None, None) => return None,
         };
-        Some(format!("{why}, so nobody asked for its Events"))
+        Some(format!("{why}, so its Events were not asked for"))
     }
 }
 

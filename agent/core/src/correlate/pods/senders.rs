@@ -1,4 +1,4 @@
-//! Whose container the sender of a signal lives in.
+//! The pod and container that the sender of a signal lives in.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ const HEARD: Duration = Duration::from_secs(1);
 const OVERDUE: Duration = Duration::from_secs(15);
 /// The kubelet's own default, where the spec is not known.
 const GRACE: Duration = Duration::from_secs(30);
-/// A pod that is over answers for its late events this long.
+/// A pod that ended is kept for its late events this long.
 const KEEP: Duration = Duration::from_secs(150);
 
 /// What is to be done with a pod now.
@@ -100,7 +100,7 @@ impl Pod {
         let (deletion, seen) = self.deletion?;
         // Not every kubelet follows a later delete: the longest grace that any of them gave.
         let graces = self.shortened.iter().copied().chain([(seen, deletion.grace)]);
-        // Where the API says that it is over, the record of its end was lost.
+        // Where its status shows that it ended, the record of its end was lost.
         let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
         let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
         let stopped = of.stopped.filter(|_| runs)?;
@@ -144,14 +144,14 @@ impl Pod {
             // What is never restarted ends with its pod, mostly: reported alone it would lack the pod's side for good.
             let never = self.restarts_after(1) == Some(false);
             let hold = if never { HOLD_AWAY } else { hold };
-            let missing = format!("the API had not told of its end {} s after it", hold.as_secs());
+            let missing = format!("the pod's status did not show its end within {} s", hold.as_secs());
             return (held.since.plus(hold), Some(missing));
         };
         let shown = named.reported_at.map_or(held.since, |at| at.max(held.since));
         match self.kind(&held.id) {
             Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (shown.plus(EVENTS), None),
             // It would be started again, or would not have been stopped: the pod is being stopped as a whole (the kubelet's own
-            // evictions say so only when all of it is over), which takes up to its grace.
+            // evictions show it only when all of it has ended), which takes up to its grace.
             _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
                 let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
                 (shown.plus(grace).plus(hold), None)
@@ -195,7 +195,7 @@ impl Pod {
         Some(alive_until.map_or(settled, |alive| alive.max(settled)))
     }
 
-    /// By the API's word one of its containers runs, of which the kernel has shown nothing.
+    /// By its status one of its containers runs, of which the kernel has shown nothing.
     fn runs_unseen(&self) -> bool {
         let Some(fact) = &self.fact else { return false };
         fact.containers.iter().any(|status| {
@@ -221,7 +221,7 @@ impl Pod {
         self.reported = Some(now);
         let fact = self.fact.clone()?;
         let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
-        let missing = missing.then(|| "the API had not said that the pod is over".to_owned());
+        let missing = missing.then(|| "the pod's status did not show that the pod had ended".to_owned());
         let unseen = self.unseen(&held);
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         for of in &held {
@@ -242,8 +242,8 @@ impl Pod {
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
-        // A pod without any other trace here: the API's word is all there is.
-        let last_word = gone.map_or(fact.seen, |(seen, _)| seen);
+        // A pod without any other trace here: its status is all there is.
+        let last_update = gone.map_or(fact.seen, |(seen, _)| seen);
         // A force delete is seen by nothing else.
         let watched = gone
             .filter(|(_, watched)| *watched && !fact.pod.is_static)
@@ -251,7 +251,7 @@ impl Pod {
         // At its earliest: what the observer saw of the same request must not begin before the root that it hangs below.
         let asked_at = request.as_ref().map(|request| request.earliest).or(watched);
         let first = evidence.chain(asked_at).min();
-        let end = last.unwrap_or(last_word);
+        let end = last.unwrap_or(last_update);
         let facts = PodTerminationFacts {
             pod: fact.pod.clone(),
             boot_id: boot_id.to_owned(),
@@ -303,7 +303,7 @@ impl Pod {
         self.reported_ids.push_back((id, cgroup));
     }
 
-    /// Containers that ended with the pod by the API's word alone.
+    /// Containers that ended with the pod by its status alone.
     fn unseen(&self, held: &[Held]) -> Vec<(String, Option<Reported>)> {
         let Some(fact) = &self.fact else { return Vec::new() };
         let is_held = |name: &str| {
@@ -317,7 +317,7 @@ impl Pod {
                     exit_code: ended.exit_code,
                     reason: ended.reason.clone(),
                 }),
-                // The last word before the pod was gone.
+                // The last update before the pod was gone.
                 ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,
             };

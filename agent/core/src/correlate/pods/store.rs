@@ -63,7 +63,7 @@ impl Pods {
         }
     }
 
-    /// Where there are too many pods: those that are over go first, then those that the API does not know, then the longest quiet.
+    /// Where there are too many pods: those that ended go first, then those that the API does not know, then the longest quiet.
     pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
         if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
             return;

@@ -31,7 +31,7 @@ pub(super) struct Connection {
     pub last: Boot,
 }
 
-/// SYNs from one port that met nobody.
+/// SYNs from one port that met no listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub first: Boot,
@@ -101,7 +101,7 @@ impl End {
     pub fn count(self, traffic: &mut Traffic, port: u16, at: Boot) {
         let to = match self {
             End::Refused(source) => {
-                // The server's own word goes before a client's, whichever comes first.
+                // The server's own record goes before a client's, whichever comes first.
                 if traffic.refused_source != RefusedSource::ServerReset {
                     traffic.refused_source = source;
                 }

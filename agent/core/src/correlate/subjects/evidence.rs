@@ -117,7 +117,7 @@ impl Subjects {
         home
     }
 
-    /// Makes room for a subject. False where it is over, or where there is no room.
+    /// Makes room for a subject. False where it is finished, or where there is no room.
     fn know(&mut self, own: CgroupId, subject: Subject) -> bool {
         if self.subjects.contains_key(&own) {
             return true;

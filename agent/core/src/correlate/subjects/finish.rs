@@ -208,7 +208,7 @@ fn fatal(
     })
 }
 
-/// Group 0 with code 0: nobody else sends that to another process.
+/// Group 0 with code 0: nothing else sends that to another process.
 fn is_cgroup_kill(fact: &SignalFact) -> bool {
     !fact.signal.group && fact.signal.code == crate::event::si_code::USER && fact.sender.role != Role::Itself
 }

@@ -138,7 +138,7 @@ impl State {
         is_container && ended_well && !ended.is_ns_init() && next.is_ns_init()
     }
 
-    /// Its end may be that of a runtime's own process whose init nobody has heard of yet.
+    /// Its end may be that of a runtime's own process, and the init that follows is not known yet.
     pub fn may_be_stage(&self) -> bool {
         let Some(main) = self.main() else { return false };
         let is_container = matches!(self.subject, Subject::Container { .. });
@@ -186,7 +186,7 @@ impl State {
         !init.outside && self.candidates.iter().any(is_around)
     }
 
-    /// Belongs to a life that is over: the main process that was judged, and what is left of a container after it.
+    /// Belongs to an earlier life: the main process that was judged, and what is left of a container after it.
     pub fn is_over(&self, task: &Task) -> bool {
         self.finished.is_some_and(|(id, end)| {
             let leftover = task.start <= end && matches!(self.subject, Subject::Container { .. });
@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// A process of the life that is over.
+    /// A process of an earlier life.
     fn is_left_over(&self, candidate: &Candidate) -> bool {
         self.finished
             .is_some_and(|(main, end)| main.same(&candidate.id) || !candidate.is_after(end))
@@ -324,7 +324,7 @@ impl State {
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a
     /// runtime's own first stage) or after it (`ExecStopPost=`), and no termination of the subject. systemd removes the cgroup of a
-    /// unit that is over, so a unit that goes on in the same cgroup was not.
+    /// finished unit, so a unit that goes on in the same cgroup was not.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };
         let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {

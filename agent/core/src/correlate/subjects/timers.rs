@@ -221,7 +221,7 @@ impl Subjects {
         }
     }
 
-    /// Nothing happened for long: the facts came to nothing.
+    /// Nothing happened for long: the facts expire.
     fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         self.touched.remove(&(touched, own));
         let before = self.now.minus(self.limits.idle);

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check, container, hybrid, lodged, script};
+use super::{check, container, hybrid, in_v1_only, script};
 use crate::ids::CgroupId;
 use crate::report::{Answers, Command, Report};
 
@@ -265,7 +265,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
 /// Its v2 cgroup is the runtime's, and so are the kernel's words for its sockets.
 #[test]
 fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
-    let out = lodged(
+    let out = in_v1_only(
         "
         proc containerd in=containerd pid=40 start=-9 parent=systemd comm=containerd
         -9 exec containerd

@@ -72,7 +72,7 @@ fn hybrid(script: &str) -> String {
 
 /// What comes out of a script on a machine whose containers are in v1 only, and in v2 where their runtime is: kernel records tell
 /// both.
-fn lodged(script: &str) -> Vec<Answers> {
+fn in_v1_only(script: &str) -> Vec<Answers> {
     const RUNTIMES: CgroupId = CgroupId::v2(10);
     let of_v1 = |id: u64| CgroupId { hierarchy: 4, id };
     let mut correlator = Correlator::new(Limits::default());

@@ -25,7 +25,7 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
     }
 }
 
-/// The victim is the main process, and nobody else's SIGKILL came first (a dying process can be marked, too).
+/// The victim is the main process, and no other SIGKILL came first (a dying process can be marked, too).
 fn oom_killed(case: &Case<'_>) -> Option<Finding> {
     let victim = case.oom().iter().find(|oom| oom.is_main)?;
     let by_kill = case.exit.is_none_or(|exit| {
@@ -170,7 +170,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
                 &[Kind::SignalGenerate],
             ),
         },
-        // Nobody sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
+        // Nothing sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
         None if signal.is_fault() || is_own(signal) => finding(
             Exit::Crashed,
             cause(case, Cause::Crash),

@@ -71,7 +71,7 @@ fn never_started(context: &PodContext, found: &Finding) -> bool {
     reported && !matches!(found.exit, Exit::OomKilled | Exit::OomChild)
 }
 
-/// As Kubernetes numbers them; SIGKILL is nobody's own way to end.
+/// As Kubernetes numbers them; SIGKILL is never a process's own way to end.
 fn is_expected(case: &Case<'_>, context: &PodContext) -> bool {
     let code = match case.exit.map(|exit| exit.status) {
         Some(ExitStatus::Exited(code)) => Some(code),

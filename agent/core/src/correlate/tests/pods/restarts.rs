@@ -269,7 +269,7 @@ fn an_end_that_the_api_never_tells() {
         "),
         expect![[r#"
             +33.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-              incomplete: the API had not told of its end 30 s after it
+              incomplete: the pod's status did not show its end within 30 s
         "#]],
     );
 }
