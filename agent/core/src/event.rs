@@ -16,8 +16,11 @@ pub struct Task {
     /// 0 unknown.
     pub pidns: u32,
     pub cgroup: CgroupId,
-    /// Its cgroup of v1, where that tells tasks apart beside v2.
-    pub beside: Option<CgroupId>,
+    /// Its cgroup of v1, where that tells tasks apart alongside v2.
+    pub v1_cgroup: Option<CgroupId>,
+    /// The cgroup of the outermost container around it, as the kernel side knows it: see [`epitaph_ebpf::Task::container`].
+    /// None: not known there.
+    pub container: Option<CgroupId>,
     pub start: Boot,
     pub comm: Comm,
 }
@@ -56,6 +59,34 @@ pub struct TargetState {
     pub frozen: bool,
     pub exiting: bool,
     pub traced: bool,
+    /// The target thread waited for the signal in sigwait(3) or its kin.
+    pub sigwait: bool,
+}
+
+/// Signals as a set: bit `number - 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalSet(pub u64);
+
+impl SignalSet {
+    pub const fn contains(self, signal: Signal) -> bool {
+        self.0 >> (signal.number() - 1) & 1 != 0
+    }
+}
+
+/// Whether the kernel records the TCP events of the sockets of a cgroup from an event on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    No,
+    /// Because of an earlier one, or because user space said so.
+    Already,
+    /// This event is a reason to, the first or one more.
+    ByThis,
+}
+
+impl Armed {
+    pub const fn is_armed(self) -> bool {
+        !matches!(self, Armed::No)
+    }
 }
 
 /// Kernel constants of `si_code`.
@@ -78,11 +109,15 @@ pub struct SignalGenerate {
     pub result: SignalResult,
     pub disposition: Disposition,
     pub state: TargetState,
+    /// What waited to be read once this one was made; None unknown.
+    pub pending: Option<SignalSet>,
+    /// Of the target's cgroup. None: a record of an older epitaph, which does not say.
+    pub armed: Option<Armed>,
 }
 
-/// An agent, this one or another, says that it observes this machine: a [`SignalGenerate`] that stops nothing.
+/// An agent, this one or a peer, announces that it observes this machine: a [`SignalGenerate`] that stops nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct PeerAnnouncement {
     pub task: Task,
     /// Drawn by chance at its start.
     pub nonce: u32,
@@ -90,6 +125,13 @@ pub struct Hello {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalDeliver {
+    pub task: Task,
+    pub signal: Signal,
+}
+
+/// A namespace's init read a signal for which it has no handler, and the kernel discarded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalDiscarded {
     pub task: Task,
     pub signal: Signal,
 }
@@ -105,14 +147,18 @@ pub enum ExitStatus {
 pub struct ProcessExit {
     pub task: Task,
     pub status: ExitStatus,
+    /// As [`SignalGenerate::armed`], of the task's cgroup.
+    pub armed: Option<Armed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExec {
     pub task: Task,
     pub parent_cgroup: CgroupId,
-    /// As [`Task::beside`].
-    pub parent_beside: Option<CgroupId>,
+    /// As [`Task::v1_cgroup`].
+    pub parent_v1_cgroup: Option<CgroupId>,
+    /// As [`Task::container`].
+    pub parent_container: Option<CgroupId>,
     pub parent_comm: Comm,
 }
 
@@ -122,12 +168,16 @@ pub struct OomVictim {
     /// None on kernels whose tracepoint gives only the pid.
     pub task: Option<Task>,
     pub trigger: Pid,
+    /// As [`SignalGenerate::armed`], of the victim's cgroup.
+    pub armed: Option<Armed>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMkdir {
     pub cgroup: CgroupId,
     pub parent: CgroupId,
+    /// The container that it inherits, as [`Task::container`].
+    pub container: Option<CgroupId>,
     /// From the hierarchy's root; None where the kernel cut it (the source then asks the file system).
     pub path: Option<String>,
 }
@@ -173,6 +223,19 @@ pub struct TcpCounts {
     pub last_received: u32,
 }
 
+/// How far both sides were at the event; wraps around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpProgress {
+    /// Jiffies, low 32 bits, as the times in [`TcpCounts`].
+    pub jiffies: u32,
+    /// Bytes written that the other side has not acknowledged.
+    pub unacknowledged: u32,
+    /// Bytes received that the process has not read.
+    pub unread: u32,
+    pub data_segments_sent: u32,
+    pub data_segments_received: u32,
+}
+
 /// Whose connect it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
@@ -186,6 +249,8 @@ pub struct Tcp {
     pub op: TcpOp,
     /// The socket's own cgroup (where `foreign`, that of the process that ended), or that of the closed listener where no socket stood behind the event; None unknown.
     pub cgroup: Option<CgroupId>,
+    /// Of `cgroup`, as [`Task::container`].
+    pub container: Option<CgroupId>,
     pub netns: u32,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -206,6 +271,8 @@ pub struct Tcp {
     /// Process that was current.
     pub tgid: Pid,
     pub counts: Option<TcpCounts>,
+    /// None: not read, as by the probes of older epitaphs.
+    pub progress: Option<TcpProgress>,
 }
 
 impl Tcp {
@@ -219,8 +286,9 @@ impl Tcp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     SignalGenerate(SignalGenerate),
-    Hello(Hello),
+    PeerAnnouncement(PeerAnnouncement),
     SignalDeliver(SignalDeliver),
+    SignalDiscarded(SignalDiscarded),
     ProcessExit(ProcessExit),
     ProcessExec(ProcessExec),
     OomVictim(OomVictim),

@@ -42,6 +42,7 @@ impl Signal {
     pub const ABRT: Signal = Signal(6);
     pub const KILL: Signal = Signal(9);
     pub const TERM: Signal = Signal(15);
+    pub const CONT: Signal = Signal(18);
     pub const STOP: Signal = Signal(19);
 
     pub const fn new(number: u32) -> Option<Signal> {
@@ -58,9 +59,49 @@ impl Signal {
     pub const fn is_fault(self) -> bool {
         matches!(self.0, 4 | 5 | 6 | 7 | 8 | 11 | 31)
     }
+    /// SIGXCPU, SIGXFSZ: a resource limit was exceeded.
+    pub const fn is_resource_limit(self) -> bool {
+        matches!(self.0, 24 | 25)
+    }
+    /// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
+    pub const fn is_self_inflicted(self) -> bool {
+        matches!(self.0, 13 | 14 | 26 | 27) || self.is_resource_limit()
+    }
+    /// SIGHUP, SIGINT, SIGQUIT, SIGTERM: what a person sends to end a process.
+    pub const fn is_request(self) -> bool {
+        self.is_from_terminal() || self.0 == Signal::TERM.0
+    }
+    /// SIGHUP, SIGINT, SIGQUIT: what a terminal sends to end its processes.
+    pub const fn is_from_terminal(self) -> bool {
+        matches!(self.0, 1..=3)
+    }
+    /// A signal that means "stop" everywhere: SIGTERM, SIGINT, SIGQUIT, the real-time ones; not SIGHUP, SIGUSR1, SIGUSR2,
+    /// SIGWINCH, which mostly mean "reload".
+    pub const fn is_conventional_stop(self) -> bool {
+        matches!(self.0, 2 | 3 | 15) || self.is_real_time()
+    }
+    /// From glibc's SIGRTMIN on.
+    pub const fn is_real_time(self) -> bool {
+        self.0 >= SIGRTMIN
+    }
+    /// SIGCONT, SIGSTOP, and the terminal's stops SIGTSTP, SIGTTIN, SIGTTOU: a process goes on or stands still, and does not end.
+    pub const fn is_job_control(self) -> bool {
+        matches!(self.0, 18..=22)
+    }
+    /// SIGCHLD, SIGURG, SIGWINCH: ignored by default, so that a process without a handler never notices them.
+    pub const fn is_ignored_by_default(self) -> bool {
+        matches!(self.0, 17 | 23 | 28)
+    }
+    /// Ends a process that has no handler.
+    pub const fn is_deadly(self) -> bool {
+        !self.is_job_control() && !self.is_ignored_by_default()
+    }
 }
 
-/// `SIGTERM`, `SIGRTMIN+3` (glibc's SIGRTMIN, 34).
+/// glibc's: it keeps 32 and 33 to itself.
+const SIGRTMIN: u8 = 34;
+
+/// `SIGTERM`, `SIGRTMIN+3`.
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 31] = [
@@ -70,8 +111,8 @@ impl fmt::Display for Signal {
         ];
         match self.0 {
             n @ 1..=31 => write!(f, "SIG{}", NAMES[usize::from(n) - 1]),
-            34 => f.write_str("SIGRTMIN"),
-            n @ 35..=64 => write!(f, "SIGRTMIN+{}", n - 34),
+            SIGRTMIN => f.write_str("SIGRTMIN"),
+            n @ SIGRTMIN..=64 => write!(f, "SIGRTMIN+{}", n - SIGRTMIN),
             n => write!(f, "SIG{n}"),
         }
     }
@@ -152,5 +193,22 @@ pub(crate) mod text {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<str>, D::Error> {
         String::deserialize(d).map(Arc::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_in_the_sets_of_its_meaning() {
+        let of = |is: fn(Signal) -> bool| {
+            let all = (1..=64).filter_map(Signal::new).filter(|&signal| is(signal));
+            all.map(Signal::number).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Signal::is_request), [1, 2, 3, 15]);
+        assert_eq!(of(Signal::is_self_inflicted), [13, 14, 24, 25, 26, 27]);
+        assert_eq!(of(Signal::is_conventional_stop)[..4], [2, 3, 15, 34]);
+        assert_eq!(of(|signal| !signal.is_deadly()), [17, 18, 19, 20, 21, 22, 23, 28]);
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, Pid};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::time::{Boot, WallOffset};
 
 /// A cgroup that exists: from the scan at the start, or asked for when an event named an unknown id.
@@ -38,7 +38,7 @@ pub struct ProcessFact {
     pub ns_pid: u32,
     pub comm: String,
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
-    /// hierarchy separates containers and units: those of kernel records ([`CgroupMode::hierarchy`], v1 beside it), `name=systemd`,
+    /// hierarchy separates containers and units: those of kernel records ([`CgroupMode::hierarchy`], v1 alongside it), `name=systemd`,
     /// memory, then the others.
     /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
@@ -108,7 +108,7 @@ pub struct Observation {
 pub enum CgroupMode {
     #[default]
     V2,
-    /// v1 beside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
+    /// v1 alongside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
     Hybrid,
     /// No v2. Tasks are separated in this hierarchy, the number in `/proc/PID/cgroup`; which socket belongs to which is not known.
     V1(u32),
@@ -176,8 +176,8 @@ pub enum Input {
     /// A pod of this node is new, or has changed.
     Pod(Arc<PodFact>),
     PodGone(PodGone),
-    PodHint(PodHint),
-    PodHints(PodHints),
+    PodEvent(PodEvent),
+    PodEvents(PodEventsUpdate),
     ApiClock(ApiClock),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
     /// second, and after every exit before it is judged).

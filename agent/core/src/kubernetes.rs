@@ -105,7 +105,7 @@ pub struct PreStopRun {
     /// `FailedPreStopHook`, where such an Event came.
     pub failed: Option<String>,
     /// Why there may be such an Event although none came.
-    pub hintless: Option<String>,
+    pub events_unknown: Option<String>,
 }
 
 /// `state.terminated`, as a hint.
@@ -137,7 +137,7 @@ impl PodContext {
     pub fn name(&self) -> String {
         match &self.container {
             Some(name) => format!("container `{name}`"),
-            None => "a container whose name is not known".to_owned(),
+            None => "a container of unknown name".to_owned(),
         }
     }
 }

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use epitaph::decode::decode;
 use epitaph::event::{
-    Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
+    Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
 };
 use epitaph::ids::{CgroupId, Pid, Signal};
 use epitaph::input::ProbeState;
-use epitaph::source::kernel::{Kernel, Options, hello};
+use epitaph::source::kernel::{Kernel, Options, announcement};
 use epitaph::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;

@@ -134,8 +134,8 @@ impl Correlator {
             }
             Input::Pod(fact) => self.pods.pod(now, fact, &mut from_pods),
             Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
-            Input::PodHint(hint) => self.pods.hint(now, hint),
-            Input::PodHints(hints) => self.pods.hints(now, hints),
+            Input::PodEvent(event) => self.pods.event(now, event),
+            Input::PodEvents(events) => self.pods.events(now, events),
             Input::Tick => self.report_drops(&mut answers.reports),
             Input::End => {
                 self.end(&mut answers);

@@ -5,8 +5,8 @@ use super::table::row;
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{PodTerminationFacts, Reported};
 
-/// Judges a pod that ended, once, with its containers: the one with the highest precedence speaks for it, and the sentence names it
-/// and how many were unclean.
+/// Judges a finished pod, once: the container with the highest precedence gives the verdict, and the sentence names
+/// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
 pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verdict {
     let (asked, unseen) = (facts.asked.as_ref(), &facts.unseen[..]);
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
@@ -31,7 +31,7 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
     let Some((place, member)) = speaker else {
         return Verdict {
             cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
-            sentence: "no container of the pod was seen to end".to_owned(),
+            sentence: "no container of the pod was seen to exit".to_owned(),
             ..unobserved_end(Exit::Unknown)
         };
     };
@@ -68,8 +68,8 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
 struct Member {
     name: String,
     verdict: Verdict,
-    /// What the API says of one that was not seen.
-    by_status: Option<String>,
+    /// What the pod's status reports of a container that was not observed.
+    hearsay: Option<String>,
 }
 
 impl Member {
@@ -78,27 +78,27 @@ impl Member {
         Member {
             name: name.unwrap_or_else(|| of.case.subject.to_string()),
             verdict: of.verdict.clone(),
-            by_status: None,
+            hearsay: None,
         }
     }
 
-    /// The pod's status is a hint: it proves neither a clean end nor a kill.
+    /// The pod's status is a hint: it proves neither a clean exit nor a kill.
     fn unseen(name: &str, reported: Option<&Reported>) -> Member {
         let says = match reported {
             Some(Reported {
                 exit_code,
                 reason: Some(reason),
-            }) => format!("the API says {reason}, exit code {exit_code}"),
-            Some(Reported { exit_code, reason: None }) => format!("the API says exit code {exit_code}"),
-            None => "the API does not say how it ended".to_owned(),
+            }) => format!("the pod's status reports {reason}, exit code {exit_code}"),
+            Some(Reported { exit_code, reason: None }) => format!("the pod's status reports exit code {exit_code}"),
+            None => "the pod's status reports no exit code".to_owned(),
         };
         let exit = match reported {
             Some(reported) if reported.never_started() => Exit::RuntimeFailed,
             _ => Exit::Unknown,
         };
         let how = match exit {
-            Exit::RuntimeFailed => "the runtime did not start it",
-            _ => "none of its processes was seen",
+            Exit::RuntimeFailed => "the container runtime did not start the program",
+            _ => "no process of the container was observed",
         };
         Member {
             name: name.to_owned(),
@@ -107,7 +107,7 @@ impl Member {
                 remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row(exit, TrafficAxis::Unknown).remedy)),
                 ..unobserved_end(exit)
             },
-            by_status: Some(says),
+            hearsay: Some(says),
         }
     }
 
@@ -117,8 +117,8 @@ impl Member {
 
     /// What is left to say of one that does not speak for the pod.
     fn aside(&self) -> Option<String> {
-        match &self.by_status {
-            Some(says) => Some(format!("container `{}` was not seen: {says}", self.name)),
+        match &self.hearsay {
+            Some(says) => Some(format!("container `{}` was not observed: {says}", self.name)),
             None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
             None => None,
         }

@@ -167,10 +167,7 @@ fn main_process(t: &Termination, at: &Frame, a: &mut Attributes) {
         a.count(key::PROCESS_VPID, main.ns_pid.into());
         a.text(key::PROCESS_EXECUTABLE_NAME, main.comm.to_string());
         if main.start != Boot(0) {
-            a.text(
-                key::PROCESS_CREATION_TIME,
-                humantime::format_rfc3339_nanos(at.wall(main.start)).to_string(),
-            );
+            a.text(key::PROCESS_CREATION_TIME, at.rfc3339(main.start));
         }
     }
     status(t.exit.map(|exit| exit.status), a);

@@ -7,6 +7,7 @@ use crate::kubernetes::PodContext;
 use crate::pod::{PodIdentity, Workload};
 use crate::report::{PodTermination, Report, StopSignalIgnored};
 use crate::termination::{TerminationFacts, TerminationKey};
+use crate::text::head;
 use crate::time::{Boot, Wall};
 use crate::verdict::Verdict;
 
@@ -194,7 +195,7 @@ impl About<'_> {
                     container: self.container.clone(),
                 },
                 at: observation.wall_offset.wall(at),
-                note: bounded(&note),
+                note: fitting(&note),
                 death: digest(&self.death),
             })
             .collect()
@@ -217,7 +218,8 @@ fn owner(workload: &Workload) -> Option<Object> {
     })
 }
 
-fn bounded(note: &str) -> String {
+/// The API server takes no longer one, whatever escaping would add.
+fn fitting(note: &str) -> String {
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut note: String = note.chars().map(clean).collect();
     if note.len() > LONGEST_NOTE {
@@ -225,12 +227,6 @@ fn bounded(note: &str) -> String {
         note.push('…');
     }
     note
-}
-
-/// As many whole characters as fit.
-pub(super) fn head(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or(0)]
 }
 
 /// Short, for many stand in one annotation.

@@ -250,11 +250,14 @@ impl Attributor {
                     out.push(Attributed::Client { at, tcp: *tcp, by });
                     return Placed::Done;
                 }
-                (None, Some(cgroup)) => self.index.attribute_cgroup(cgroup),
+                (None, Some(cgroup)) => self.index.attribute_within(cgroup, tcp.container),
                 (None, None) => return Placed::Unknown,
             },
-            // What agents announce to each other is evidence about no subject.
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Hello(_) => return Placed::Done,
+            // What agents announce to each other is evidence about no subject. A signal that the kernel discards when its target
+            // reads it decides nothing yet.
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
+                return Placed::Done;
+            }
         };
         let (subject, own) = match place {
             Attribution::Subject(subject, own) => (subject, own),
@@ -282,7 +285,9 @@ impl Attributor {
             }
             Event::OomVictim(oom) => What::Oom(oom.task.or_else(|| self.kernel_kill(oom.victim))),
             Event::Tcp(tcp) => What::Tcp(*tcp),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Hello(_) => return Placed::Done,
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
+                return Placed::Done;
+            }
         };
         out.push(Attributed::Evidence(Evidence {
             at,
@@ -374,13 +379,14 @@ fn task_of(event: &Event) -> Option<&Task> {
         Event::ProcessExit(exit) => Some(&exit.task),
         Event::ProcessExec(exec) => Some(&exec.task),
         Event::OomVictim(oom) => oom.task.as_ref(),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::Hello(_) => None,
+        Event::SignalDiscarded(discarded) => Some(&discarded.task),
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::PeerAnnouncement(_) => None,
     }
 }
 
 fn is_of(event: &Event, cgroup: CgroupId) -> bool {
     match event {
         Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
-        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.beside == Some(cgroup)),
+        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.v1_cgroup == Some(cgroup)),
     }
 }

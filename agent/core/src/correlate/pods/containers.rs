@@ -184,7 +184,7 @@ impl Pods {
             self.release(
                 &oldest,
                 0,
-                Some("too many ends waited for the API at once".to_owned()),
+                Some("too many terminations waited for the Kubernetes API at the same time".to_owned()),
                 now,
                 out,
             );

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::{ContainerId, PodUid};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::report::Report;
 use crate::time::{Boot, WallOffset};
 
@@ -103,27 +103,27 @@ impl Pods {
         }
     }
 
-    pub fn hint(&mut self, now: Boot, hint: PodHint) {
+    pub fn event(&mut self, now: Boot, event: PodEvent) {
         // The kubelet names a static pod by its hash.
-        let key = self.uids.get(&hint.uid).unwrap_or(&hint.uid).clone();
+        let key = self.uids.get(&event.uid).unwrap_or(&event.uid).clone();
         if let Some(pod) = self.pods.get_mut(&key) {
             pod.touched = now;
-            let at = hint.at.map_or(hint.seen, |at| self.api.offset.boot(at).min(hint.seen));
-            pod.hint(at, hint);
+            let at = event.at.map_or(event.seen, |at| self.api.offset.boot(at).min(event.seen));
+            pod.event(at, event);
             self.schedule(&key, now);
         }
     }
 
     /// How far the Events of a pod are known.
-    pub fn hints(&mut self, now: Boot, hints: PodHints) {
-        let key = self.uids.get(&hints.uid).unwrap_or(&hints.uid).clone();
+    pub fn events(&mut self, now: Boot, events: PodEventsUpdate) {
+        let key = self.uids.get(&events.uid).unwrap_or(&events.uid).clone();
         let Some(pod) = self.pods.get_mut(&key) else { return };
         // An answer that a newer question overtook says nothing of what that one is about.
-        if pod.hints_state.as_ref().is_some_and(|(seen, _)| *seen > hints.seen) {
+        if pod.events_state.as_ref().is_some_and(|(seen, _)| *seen > events.seen) {
             return;
         }
         pod.touched = now;
-        pod.hints_state = Some((hints.seen, hints.state));
+        pod.events_state = Some((events.seen, events.state));
         self.schedule(&key, now);
     }
 }

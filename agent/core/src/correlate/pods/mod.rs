@@ -179,7 +179,7 @@ impl Pods {
                 }
             }
             while self.pods.get(&key).is_some_and(|pod| !pod.held.is_empty()) {
-                let missing = "the observation ended before more was known of its pod".to_owned();
+                let missing = "epitaph stopped before the state of the pod was known".to_owned();
                 self.release(&key, 0, Some(missing), now, out);
             }
         }
@@ -252,7 +252,8 @@ impl Pods {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        let of = |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.hints.len() + pod.reported_ids.len();
+        let of =
+            |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.events.len() + pod.reported_ids.len();
         let lists = self.uids.len() + self.ids.len() + self.homes.len() + self.workloads.len() + self.due.len();
         self.pods.values().map(of).sum::<usize>() + lists
     }

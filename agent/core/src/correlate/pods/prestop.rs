@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::event::{ExitStatus, ProcessExec, ProcessExit};
 use crate::ids::Comm;
 use crate::kubernetes::{PreStopRun, Request};
-use crate::pod::{ContainerSpec, PreStop, Probe, ProbeKind};
+use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
 use crate::time::Boot;
 
 use super::context::Life;
@@ -103,15 +103,15 @@ impl Pod {
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a request (a liveness kill) the whole life is looked at: a hook runs once.
         let run = comm.and_then(|comm| runs.only(&comm, life.start, from, until));
-        let failed = self.hints.iter().rev().find(|(at, hint)| {
-            let is_its = hint.container.as_deref().is_none_or(|of| of == name);
+        let failed = self.events.iter().rev().find(|(at, event)| {
+            let is_its = event.container.as_deref().is_none_or(|of| of == name);
             // The kubelet may say so only after the kill.
             let in_time = *at >= life.start && life.end.is_none_or(|end| *at <= end.plus(super::HOLD));
-            hint.reason == "FailedPreStopHook" && is_its && in_time
+            event.reason == "FailedPreStopHook" && is_its && in_time
         });
-        let failed = failed.map(|(_, hint)| hint.message.clone());
-        let hintless = self
-            .hintless(life)
+        let failed = failed.map(|(_, event)| event.message.clone());
+        let events_unknown = self
+            .events_unknown(life)
             .or_else(|| self.unasked(life, missing))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), life.stop);
@@ -123,7 +123,7 @@ impl Pod {
                 status: run.end.map(|(_, status)| status),
                 seen: true,
                 failed,
-                hintless,
+                events_unknown,
             },
             None => PreStopRun {
                 hook,
@@ -132,7 +132,7 @@ impl Pod {
                 status: None,
                 seen: false,
                 failed,
-                hintless,
+                events_unknown,
             },
         })
     }
@@ -140,16 +140,16 @@ impl Pod {
     /// Why nobody asked for its Events: they are asked for when a status shows the end.
     fn unasked(&self, life: &Life, missing: Option<&str>) -> Option<String> {
         let was_told = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
-        let was_asked = |end: Boot| self.hints_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
+        let was_asked = |end: Boot| self.events_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
         if was_told || life.end.is_some_and(was_asked) {
             return None;
         }
         let why = match (&self.gone, missing) {
-            (Some(_), _) => "its pod was gone before its status showed the end",
+            (Some(_), _) => "the pod was gone before its status reported the exit",
             (None, Some(missing)) => missing,
             (None, None) => return None,
         };
-        Some(format!("{why}, so its Events were not asked for"))
+        Some(format!("{why}, so the Events of the pod were not requested"))
     }
 }
 
@@ -163,10 +163,13 @@ fn exec_hook(spec: &ContainerSpec) -> Option<Comm> {
 /// A probe runs a program of the same name: hook and probe cannot be told apart.
 fn is_probed_by(spec: &ContainerSpec, comm: &Comm) -> bool {
     let probes = [&spec.liveness, &spec.startup, &spec.readiness];
-    let programs = probes.into_iter().flatten().filter_map(|Probe { kind, .. }| match kind {
-        ProbeKind::Exec { program } => Some(comm_of(program)),
-        ProbeKind::Network { .. } => None,
-    });
+    let programs = probes
+        .into_iter()
+        .flatten()
+        .filter_map(|KubeletProbe { kind, .. }| match kind {
+            KubeletProbeKind::Exec { program } => Some(comm_of(program)),
+            KubeletProbeKind::Network { .. } => None,
+        });
     programs.into_iter().any(|of| of == *comm)
 }
 

@@ -7,7 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodTerminationFacts, Reported, Request};
-use crate::pod::{ContainerKind, ContainerState, HintsState};
+use crate::pod::{ContainerKind, ContainerState, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
@@ -110,8 +110,8 @@ impl Pod {
 
     /// As late as the question for its Events allows, while that is open: they name what nothing else does.
     fn answered(&self, until: Boot) -> Boot {
-        match &self.hints_state {
-            Some((asked, HintsState::Asked)) => until.max(asked.plus(HOLD)),
+        match &self.events_state {
+            Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
         }
     }
@@ -144,7 +144,7 @@ impl Pod {
             // What is never restarted ends with its pod, mostly: reported alone it would lack the pod's side for good.
             let never = self.restarts_after(1) == Some(false);
             let hold = if never { HOLD_AWAY } else { hold };
-            let missing = format!("the pod's status did not show its end within {} s", hold.as_secs());
+            let missing = format!("the pod's status did not report the exit within {} s", hold.as_secs());
             return (held.since.plus(hold), Some(missing));
         };
         let shown = named.reported_at.map_or(held.since, |at| at.max(held.since));
@@ -221,7 +221,7 @@ impl Pod {
         self.reported = Some(now);
         let fact = self.fact.clone()?;
         let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
-        let missing = missing.then(|| "the pod's status did not show that the pod had ended".to_owned());
+        let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
         let unseen = self.unseen(&held);
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         for of in &held {
@@ -273,7 +273,7 @@ impl Pod {
         let missing = missing.or_else(|| {
             facts
                 .is_still_ending()
-                .then(|| "the observation ended before it did".to_owned())
+                .then(|| "epitaph stopped while this container was still shutting down".to_owned())
         });
         let life = Life::of(&facts, &held.id);
         let mut context = self.context(api, &life, missing, now);
@@ -342,13 +342,13 @@ fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Optio
     // A restart of ours in the middle: what the stop signal met is not known either.
     if request.earliest < api.since && life.start < api.since {
         let begun = verdict::seconds(api.since.since(request.earliest));
-        return Some(format!("the observation began {begun} after the deletion was asked for"));
+        return Some(format!("epitaph started {begun} after the deletion request"));
     }
     // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
     let asked = request.latest.max(life.start);
     (asked.plus(HEARD) < since).then(|| {
         let late = verdict::seconds(since.since(asked));
-        format!("its clients were watched only from {late} after the deletion was asked for")
+        format!("connections were observed only from {late} after the deletion request")
     })
 }
 

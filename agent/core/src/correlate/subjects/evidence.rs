@@ -1,7 +1,7 @@
 //! Evidence → facts of the subject that it is about.
 
 use crate::attribute::Subject;
-use crate::event::{ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp, si_code};
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::report::StopSignalIgnored;
@@ -10,7 +10,7 @@ use crate::time::Boot;
 use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};
-use super::timeline::{OomFact, RUN_GAP, SignalFact, is_request};
+use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
 use super::{SubjectEvent, Subjects, TOUCH};
 use crate::correlate::attribution::{Attributed, Evidence, INIT, What};
 
@@ -78,20 +78,25 @@ impl Subjects {
         out.push(SubjectEvent::Removed { at, cgroup });
     }
 
-    /// Takes note where the kernel begins to watch sockets by itself (the probes' `may_end` and `is_main`).
+    /// Takes note where the kernel had a reason to watch sockets by itself.
     fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What) {
         let Some(state) = self.subjects.get(&own) else { return };
         let cgroup = match what {
             What::Signal { signal, .. } => {
-                let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
-                (from_outside && signal.signal.number() != 18).then_some(signal.target.cgroup)
+                let arms = match signal.armed {
+                    Some(armed) => armed == Armed::ByThis,
+                    None => armed_before_version_4(signal),
+                };
+                arms.then_some(signal.target.cgroup)
             }
             What::Exit(exit) => {
                 let task = &exit.task;
-                let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
-                // The parent's cgroup is not in the record; the commonest parent inside is known.
-                let is_mains = state.candidates.iter().any(|parent| parent.id.tgid == task.ppid);
-                (may_be && !is_mains).then_some(task.cgroup)
+                let arms = exit.armed.map(|armed| armed == Armed::ByThis).unwrap_or_else(|| {
+                    let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
+                    // The parent's cgroup is not in the record; the commonest parent inside is known.
+                    may_be && !state.candidates.iter().any(|parent| parent.id.tgid == task.ppid)
+                });
+                arms.then_some(task.cgroup)
             }
             _ => None,
         };
@@ -145,7 +150,7 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
         state.seen(target);
-        if state.is_over(target) || matches!(signal.signal.number(), 18 | 19) {
+        if state.is_over(target) || matches!(signal.signal, Signal::CONT | Signal::STOP) {
             return;
         }
         if target.is_ns_init() {
@@ -187,8 +192,8 @@ impl Subjects {
     fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<SubjectEvent>) {
         let signal = &fact.signal;
         let asked = match fact.sender.role {
-            Role::Runtime => fact.is_stop() && is_deadly(signal.signal),
-            Role::Other => is_request(signal.signal),
+            Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
+            Role::Other => signal.signal.is_request(),
             Role::Itself | Role::Inside | Role::Kernel => false,
         };
         if signal.result != SignalResult::Ignored || !asked {
@@ -335,9 +340,4 @@ impl Subjects {
         }
         self.reschedule(own, out);
     }
-}
-
-/// Ends a process that has no handler; what is ignored by default is no loss.
-fn is_deadly(signal: Signal) -> bool {
-    !matches!(signal.number(), 17 | 18 | 19 | 20 | 21 | 22 | 23 | 28)
 }

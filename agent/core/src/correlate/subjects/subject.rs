@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{ExitStatus, ProcessExit, Task};
+use crate::event::{Armed, ExitStatus, ProcessExit, Task};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
@@ -44,7 +44,7 @@ pub(super) struct State {
     pub warned: Option<(ProcessId, Boot)>,
     /// Its own first.
     pub cgroups: Vec<CgroupId>,
-    /// Containers that only v1 knows live in its cgroup of v2: their sockets cannot be told apart from its own.
+    /// Containers that only v1 knows share its cgroup of v2: their sockets cannot be told apart from its own.
     pub shares_cgroup: bool,
     /// When its pod's deletion was heard of: its sockets are watched from then on.
     pub requested: Option<Boot>,
@@ -77,6 +77,8 @@ pub(super) struct Candidate {
     /// When it executed as one that came in, where its start does not show that: it may have been forked long before.
     pub came: Option<Boot>,
     pub exit: Option<MainExit>,
+    /// Whether the kernel recorded the sockets from that exit on, as its record says.
+    pub exit_armed: Option<Armed>,
 }
 
 impl State {
@@ -413,6 +415,7 @@ impl Candidate {
             comm_at: at,
             came: None,
             exit: None,
+            exit_armed: None,
         }
     }
 
@@ -430,6 +433,7 @@ impl Candidate {
             comm_at: fact.start,
             came: None,
             exit: None,
+            exit_armed: None,
         }
     }
 
@@ -465,6 +469,7 @@ impl Candidate {
         let end = MainExit { at, status: exit.status };
         if self.exit.is_none_or(|known| known.at > at) {
             self.exit = Some(end);
+            self.exit_armed = exit.armed;
         }
         self.named(exit.task.comm, at);
     }
@@ -489,6 +494,7 @@ impl Candidate {
             && self.exit.is_none_or(|known| known.at > exit.at)
         {
             self.exit = Some(exit);
+            self.exit_armed = other.exit_armed;
         }
     }
 }

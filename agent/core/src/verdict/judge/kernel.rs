@@ -25,7 +25,7 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
     }
 }
 
-/// The victim is the main process, and no other SIGKILL came first (a dying process can be marked, too).
+/// The victim is the main process, and nobody else's SIGKILL came first (a dying process can be marked, too).
 fn oom_killed(case: &Case<'_>) -> Option<Finding> {
     let victim = case.oom().iter().find(|oom| oom.is_main)?;
     let by_kill = case.exit.is_none_or(|exit| {
@@ -105,7 +105,7 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver])
 }
 
-/// OOM, the end of a pid namespace and a limit share the code: separated by `mark_victim` and by who was current.
+/// OOM, the end of a pid namespace and a limit share the code: told apart by `mark_victim` and by who was current.
 fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
     let is_main = case.main().is_some_and(|main| main.tgid == kill.sender.tgid);
     if is_main {
@@ -170,8 +170,8 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
                 &[Kind::SignalGenerate],
             ),
         },
-        // Nothing sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
-        None if signal.is_fault() || is_own(signal) => finding(
+        // Nobody sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
+        None if signal.is_fault() || signal.is_self_inflicted() => finding(
             Exit::Crashed,
             cause(case, Cause::Crash),
             Why::Crashed(how_crashed(signal)),
@@ -281,14 +281,9 @@ fn cause(case: &Case<'_>, unasked: Cause) -> Cause {
 fn how_crashed(signal: Signal) -> Crash {
     if signal.is_fault() {
         Crash::Fault
-    } else if matches!(signal.number(), 24 | 25) {
+    } else if signal.is_resource_limit() {
         Crash::Limit
     } else {
         Crash::Itself
     }
-}
-
-/// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
-fn is_own(signal: Signal) -> bool {
-    matches!(signal.number(), 13 | 14 | 24 | 25 | 26 | 27)
 }
