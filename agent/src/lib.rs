@@ -17,5 +17,6 @@ pub mod sink;
 pub mod source;
 
 pub use epitaph_core::{
-    attribute, correlate, decode, duration, event, kubernetes, neighbours, observe, pod, stored, termination, text, verdict,
+    attribute, axes, correlate, decode, duration, event, ids, input, kubernetes, neighbours, observe, pod, report, stored,
+    termination, text, time, verdict,
 };

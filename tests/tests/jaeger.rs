@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use epitaph::config::OtlpSettings;
-use epitaph::event::Boot;
-use epitaph::kubernetes::PodTermination;
 use epitaph::render::id;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
+use epitaph::report::PodTermination;
+use epitaph::report::Termination;
 use epitaph::sink::otlp::{self, Delivery, Protocol, SpanDropReason};
-use epitaph::termination::Termination;
+use epitaph::time::Boot;
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};

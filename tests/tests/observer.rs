@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph::attribute::PodUid;
+use epitaph::ids::PodUid;
 use epitaph::render::id;
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;

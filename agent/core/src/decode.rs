@@ -7,10 +7,12 @@ use epitaph_ebpf as wire;
 use epitaph_ebpf::{Kind, armed_flags, deliver_flags, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Armed, Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, OomVictim, PeerAnnouncement,
-    Pid, ProcessExec, ProcessExit, Signal, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet,
-    TargetState, Task, Tcp, TcpCounts, TcpOp, TcpProgress, TcpState,
+    Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, OomVictim, PeerAnnouncement, ProcessExec,
+    ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp, TcpCounts,
+    TcpOp, TcpProgress, TcpState,
 };
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {

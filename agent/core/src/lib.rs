@@ -4,18 +4,23 @@
 #![warn(unused_crate_dependencies)]
 
 pub mod attribute;
+pub mod axes;
 pub mod correlate;
 pub mod decode;
 pub mod duration;
 pub mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod ids;
+pub mod input;
 pub mod kubernetes;
 pub mod neighbours;
 pub mod observe;
 pub mod pod;
 pub mod render;
+pub mod report;
 pub mod stored;
 pub mod termination;
 pub mod text;
+pub mod time;
 pub mod verdict;

@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, PeerAnnouncement, Task};
+use crate::event::{PeerAnnouncement, Task};
+use crate::time::Boot;
 
 pub const PERIOD: Duration = Duration::from_secs(60);
 /// Between two of our announcements, at least.
@@ -121,7 +122,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{CgroupId, Comm, Pid};
+    use crate::ids::{CgroupId, Comm, Pid};
 
     const US: u32 = 0x00ab_cdef;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, Wall};
+use crate::ids::{ContainerId, PodUid};
+use crate::time::{Boot, Wall};
 
 /// One version of a pod of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

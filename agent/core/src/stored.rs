@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
+use crate::event::Kind;
+use crate::input::{CgroupFact, Input, Observation, ProbeState, ProcessFact};
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
+use crate::time::{Boot, WallOffset};
 
 /// Any input but a kernel record. A field that is added has a default, so that older recordings stay readable.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

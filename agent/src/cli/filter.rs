@@ -5,9 +5,9 @@ use clap::Args;
 use super::explain;
 use crate::attribute::Subject;
 use crate::error;
-use crate::kubernetes::PodTermination;
 use crate::pod::{PodIdentity, Workload};
-use crate::termination::{StopSignalIgnored, Termination};
+use crate::report::PodTermination;
+use crate::report::{StopSignalIgnored, Termination};
 
 /// Values of one flag are alternatives, and so are `--container` and `--unit` (nothing is both); everything else narrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -264,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(filter(|f| f.cgroup = vec![prefix.into()]).matches(&t), yes, "{prefix}");
         }
-        t.cgroup_path = None;
+        t.facts.cgroup_path = None;
         assert!(!filter(|f| f.cgroup = vec!["/system.slice".into()]).matches(&t));
     }
 

@@ -2,7 +2,8 @@
 
 use super::{Facts, Finding, Probes, Trouble};
 use crate::cli::SysExit;
-use crate::event::{CgroupMode, ESSENTIAL, ProbeState, Wall};
+use crate::input::{CgroupMode, ESSENTIAL, ProbeState};
+use crate::time::Wall;
 
 /// 2024-01-01: a clock before that is not set.
 const EARLIEST: Wall = Wall(1_704_067_200_000_000_000);

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 
 use crate::cli::SysExit;
 use crate::error::Remedy;
-use crate::event::{Boot, CgroupMode, ProbeState, WallOffset};
+use crate::input::{CgroupMode, ProbeState};
 use crate::source::kernel::{Fitting, Rights};
+use crate::time::{Boot, WallOffset};
 
 pub use show::{json, text};
 

@@ -16,7 +16,7 @@ mod writer;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{HasRemedy, Remedy};
-use crate::event::Observation;
+use crate::input::Observation;
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;

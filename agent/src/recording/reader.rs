@@ -2,8 +2,10 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 
 use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, ReadError, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
-use crate::event::{Boot, Event, Input, Kind};
+use crate::event::{Event, Kind};
+use crate::input::Input;
 use crate::stored::StoredInput;
+use crate::time::Boot;
 
 /// What a recording did not give; complete once the iterator has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,14 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::PodUid;
 use crate::error::lines;
-use crate::event::{
-    Boot, CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Kind, Pid, ProbeState, ProcessFact, WallOffset,
-};
+use crate::event::{CgroupRmdir, Event, Kind};
+use crate::ids::PodUid;
+use crate::ids::{CgroupId, Pid};
+use crate::input::{CgroupFact, CgroupMode, Input, ProbeState, ProcessFact};
 use crate::pod::{PodEventsState, PodEventsUpdate};
 use crate::stored::StoredInput;
+use crate::time::{Boot, WallOffset};
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {

@@ -18,12 +18,14 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::attribute::{ContainerId, Subject};
-use crate::event::{Boot, Observation, WallOffset};
-use crate::kubernetes::PodTermination;
+use crate::attribute::Subject;
+use crate::ids::ContainerId;
+use crate::input::Observation;
 use crate::render::attributes::key;
 use crate::render::id;
-use crate::termination::Termination;
+use crate::report::PodTermination;
+use crate::report::Termination;
+use crate::time::{Boot, WallOffset};
 use crate::verdict::Verdict;
 
 use attributes::Attributes;

@@ -12,15 +12,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
-use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
+use crate::event::{Event, Kind, Task};
+use crate::ids::CgroupId;
+use crate::input::{Input, Observation};
 use crate::neighbours::Peers;
+use crate::report::Command;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
+use crate::time::{Boot, WallOffset};
 
 use super::RuntimeError;
-use super::pipeline::{Pipeline, Sockets};
+use super::pipeline::Pipeline;
 
 /// How often the core gets the time and the loss counters are read: well under the core's linger, so that a loss is known before
 /// a termination with that loss is judged.
@@ -70,7 +74,7 @@ const PLACES: usize = 4;
 struct MapUpdates {
     created: Vec<CgroupId>,
     removed: Vec<CgroupId>,
-    sockets: Vec<Sockets>,
+    commands: Vec<Command>,
 }
 
 impl Live {
@@ -153,13 +157,13 @@ impl Live {
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
         // Any input can make a termination due, whose sockets need no watching any more.
-        let mut sockets = self.feed_losses(now, since)?;
-        sockets.extend(self.feed_clock_step(now)?);
-        sockets.extend(self.pipeline.tick(now)?);
+        let mut commands = self.feed_losses(now, since)?;
+        commands.extend(self.feed_clock_step(now)?);
+        commands.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
-        self.arm(sockets);
+        self.obey(commands);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
             self.sweep();
@@ -167,15 +171,15 @@ impl Live {
         Ok(())
     }
 
-    fn feed_losses(&mut self, now: Boot, since: Boot) -> Result<Vec<Sockets>, RuntimeError> {
-        let mut sockets = Vec::new();
+    fn feed_losses(&mut self, now: Boot, since: Boot) -> Result<Vec<Command>, RuntimeError> {
+        let mut commands = Vec::new();
         for (kind, count) in self.kernel.lost() {
-            sockets.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
+            commands.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
         }
-        Ok(sockets)
+        Ok(commands)
     }
 
-    fn feed_clock_step(&mut self, now: Boot) -> Result<Vec<Sockets>, RuntimeError> {
+    fn feed_clock_step(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
         let offset = clock::wall_offset();
         if u128::from(offset.0.abs_diff(self.wall_offset.0)) <= CLOCK_STEP.as_nanos() {
             return Ok(Vec::new());
@@ -187,8 +191,8 @@ impl Live {
     /// The kernel's records come first: a pod's status always follows what it reports.
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
         self.catch_up()?;
-        let sockets = self.pipeline.feed(clock::now(), input)?;
-        self.arm(sockets);
+        let commands = self.pipeline.feed(clock::now(), input)?;
+        self.obey(commands);
         Ok(())
     }
 
@@ -262,7 +266,7 @@ impl Live {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
-        self.arm(idle.into_iter().map(Sockets::Forget).collect());
+        self.obey(idle.into_iter().map(Command::Forget).collect());
     }
 
     /// All waiting records, or in a storm as many as the time may wait for.
@@ -304,17 +308,18 @@ impl Live {
             }
             count_map_error(&mut self.pipeline, written);
         }
-        self.arm(updates.sockets);
+        self.obey(updates.commands);
         Ok(count)
     }
 
-    fn arm(&mut self, sockets: Vec<Sockets>) {
-        for what in sockets {
+    /// What the core commands is done in the kernel.
+    fn obey(&mut self, commands: Vec<Command>) {
+        for command in commands {
             // The probes see no sockets of other hierarchies.
-            let written = match what {
-                Sockets::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
-                Sockets::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
-                Sockets::Watch(_) | Sockets::Forget(_) => continue,
+            let written = match command {
+                Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
+                Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
+                Command::Watch(_) | Command::Forget(_) => continue,
             };
             count_map_error(&mut self.pipeline, written);
         }
@@ -366,7 +371,7 @@ fn take_record(
             pipeline.sinks().dropped("undecodable", 1);
             // As at a replay: a termination that the record may belong to has lost evidence.
             if let Some(lost) = lost_in(bytes, clock::now()) {
-                updates.sockets.extend(pipeline.feed(clock::now(), lost)?);
+                updates.commands.extend(pipeline.feed(clock::now(), lost)?);
             }
             return Ok(());
         }
@@ -381,9 +386,9 @@ fn take_record(
     let input = Input::Kernel { at, event };
     let now = clock::now();
     for question in pipeline.core().questions(&input) {
-        updates.sockets.extend(pipeline.feed(now, procfs.answer(&question))?);
+        updates.commands.extend(pipeline.feed(now, procfs.answer(&question))?);
     }
-    updates.sockets.extend(pipeline.feed_record(now, bytes, input)?);
+    updates.commands.extend(pipeline.feed_record(now, bytes, input)?);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::cli::SysExit;
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
-use crate::event::{Observation, ProbeState};
+use crate::input::{Observation, ProbeState};
 use crate::recording::Writer;
 use crate::sink::http::{Health, Server};
 use crate::sink::kubernetes_events;

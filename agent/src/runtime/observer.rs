@@ -10,7 +10,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
 use crate::config::{Config, Env};
-use crate::event::Boot;
 use crate::observe::election::{Answer, Ask, Election};
 use crate::observe::{Input, Observer, Output, Watch};
 use crate::render::span::{self, Options};
@@ -19,6 +18,7 @@ use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
 use crate::source::pods::TOKEN;
+use crate::time::Boot;
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, stop_on_signal};

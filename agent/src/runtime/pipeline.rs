@@ -4,21 +4,15 @@ use std::fs::File;
 use std::io::BufWriter;
 
 use crate::correlate::Correlator;
-use crate::event::{Boot, CgroupId, Input, Observation, ProbeState};
+use crate::input::{Input, Observation, ProbeState};
 use crate::recording::Writer;
-use crate::termination::Output;
+use crate::report::{Answers, Command, Report};
+use crate::time::Boot;
 
 use super::RuntimeError;
 use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
-
-/// What the kernel does with the sockets of a cgroup from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sockets {
-    Watch(CgroupId),
-    Forget(CgroupId),
-}
 
 /// The core between one source and the sinks. Live and replay differ only in who calls it.
 pub struct Pipeline {
@@ -49,8 +43,8 @@ impl Pipeline {
         &mut self.sinks
     }
 
-    /// Takes an input that is not a kernel record. Returns which sockets to watch and which to forget, in this order.
-    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    /// Takes an input that is not a kernel record. Returns the core's commands for the kernel.
+    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.input(now, &input)?;
         }
@@ -58,7 +52,7 @@ impl Pipeline {
     }
 
     /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
-    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(now, bytes)?;
         }
@@ -66,20 +60,20 @@ impl Pipeline {
     }
 
     /// Time passed. Recorded only where the core answers: a replay then answers at the same place.
-    pub fn tick(&mut self, now: Boot) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn tick(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
         self.before(&Input::Tick)?;
-        let outputs = self.core.handle(now, Input::Tick);
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| !outputs.is_empty()) {
+        let answers = self.core.handle(now, Input::Tick);
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| !answers.is_empty()) {
             recorder.input(now, &Input::Tick)?;
         }
-        self.send(now, outputs)
+        self.send(now, answers)
     }
 
     /// Takes an input that is recorded already.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         self.before(&input)?;
-        let outputs = self.core.handle(now, input);
-        self.send(now, outputs)
+        let answers = self.core.handle(now, input);
+        self.send(now, answers)
     }
 
     /// What the sinks need of the input itself.
@@ -106,24 +100,15 @@ impl Pipeline {
         Ok(())
     }
 
-    fn send(&mut self, now: Boot, outputs: Vec<Output>) -> Result<Vec<Sockets>, RuntimeError> {
-        let mut sockets = Vec::new();
-        for output in outputs {
-            let path = match &output {
-                Output::Forget(cgroup) => {
-                    sockets.push(Sockets::Forget(*cgroup));
-                    continue;
-                }
-                Output::Watch(cgroup) => {
-                    sockets.push(Sockets::Watch(*cgroup));
-                    continue;
-                }
-                Output::Early(early) => self.core.index().path(early.key.cgroup),
+    fn send(&mut self, now: Boot, answers: Answers) -> Result<Vec<Command>, RuntimeError> {
+        for report in &answers.reports {
+            let path = match report {
+                Report::StopSignalIgnored(early) => self.core.index().path(early.key.cgroup),
                 _ => None,
             };
-            self.sinks.send(now, &output, &self.observation, path)?;
+            self.sinks.send(now, report, &self.observation, path)?;
         }
-        Ok(sockets)
+        Ok(answers.commands)
     }
 
     /// Writes what the recorder still holds.

@@ -7,8 +7,10 @@ use std::path::Path;
 use crate::cli::SysExit;
 use crate::correlate::Correlator;
 use crate::decode::decode;
-use crate::event::{Boot, Input, Kind};
+use crate::event::Kind;
+use crate::input::Input;
 use crate::recording::{ReadError, Reader};
+use crate::time::Boot;
 
 use super::pipeline::Pipeline;
 use super::sinks::Sinks;

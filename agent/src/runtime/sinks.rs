@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use crate::cli::SysExit;
 use crate::config::Config;
-use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::event::Kind;
+use crate::input::{Observation, ProbeState};
 use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
+use crate::report::Report;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
-use crate::termination::Output;
+use crate::time::Boot;
 
 use super::RuntimeError;
 use super::export::Export;
@@ -51,27 +53,27 @@ impl Sinks {
     pub fn send(
         &mut self,
         now: Boot,
-        output: &Output,
+        report: &Report,
         observation: &Observation,
         path: Option<&str>,
     ) -> Result<(), RuntimeError> {
-        if let Output::Terminated(t) = output
+        if let Report::Terminated(t) = report
             && t.is_still_ending()
         {
             // A person sees how far the termination came; every other sink would get it again, with another verdict, from the agent
             // that observes the exit.
             tracing::debug!(subject = %t.subject, "epitaph stopped while it was still shutting down");
-            return self.show(|terminal| terminal.output(output, observation, path));
+            return self.show(|terminal| terminal.report(report, observation, path));
         }
-        self.metrics.output(output);
-        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(output, observation)) {
+        self.metrics.report(report);
+        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
             // A full queue counts its oldest out; the count is on /metrics.
             traces.offer(trace);
         }
         if let Some(events) = &self.events {
-            events.offer(output, observation, now);
+            events.offer(report, observation, now);
         }
-        self.show(|terminal| terminal.output(output, observation, path))
+        self.show(|terminal| terminal.report(report, observation, path))
     }
 
     /// The state of every probe is known: sent before anything else, so that a reader who waits for it can begin.
@@ -135,11 +137,11 @@ impl Sinks {
         self.show(terminal::Sink::finish)
     }
 
-    fn trace(&self, output: &Output, observation: &Observation) -> Option<Trace> {
+    fn trace(&self, report: &Report, observation: &Observation) -> Option<Trace> {
         let wants = |verdict| self.spans.wants(verdict);
-        match output {
-            Output::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
-            Output::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
+        match report {
+            Report::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
+            Report::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
             _ => None,
         }
     }
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
     use crate::cli::Filter;
     use crate::sink::terminal::Form;
-    use crate::verdict::judge::Open;
+    use crate::termination::Open;
     use epitaph_core::fixtures::terminations::{ignored, observation};
 
     #[derive(Clone, Default)]
@@ -200,11 +202,11 @@ mod tests {
         for (cgroup, open) in [(1, true), (2, false)] {
             let mut t = ignored(cgroup);
             if open {
-                t.exit = None;
-                t.basis.open = Open::ObservationEnded;
+                t.facts.exit = None;
+                t.facts.open = Open::ObservationEnded;
             }
-            let output = Output::Terminated(Box::new(t));
-            sinks.send(Boot(0), &output, &observation(), None).unwrap();
+            let report = Report::Terminated(Box::new(t));
+            sinks.send(Boot(0), &report, &observation(), None).unwrap();
             let counted = sinks.metrics.text().unwrap();
             let counts = counted.lines().filter(|line| line.starts_with("epitaph_terminations_total{"));
             let counts: u64 = counts

@@ -15,10 +15,11 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::error::{HasRemedy, Remedy};
-use crate::event::{Boot, ESSENTIAL, ProbeState};
+use crate::input::{ESSENTIAL, ProbeState};
 use crate::pod::PodsState;
 use crate::render::json::{ProbeObject, probes_object};
 use crate::sink::metrics::Metrics;
+use crate::time::Boot;
 
 /// The loop ticks several times a second: one that was not seen for so long is stuck, and a restart is the remedy.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);

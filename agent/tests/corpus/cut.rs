@@ -8,8 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
 use epitaph::decode::decode;
-use epitaph::event::{Boot, CgroupId, Comm, Event, Input, Observation, Pid, Task, Tcp};
+use epitaph::event::{Event, Task, Tcp};
+use epitaph::ids::{CgroupId, Comm, Pid};
+use epitaph::input::{Input, Observation};
 use epitaph::recording::{Reader, Writer};
+use epitaph::time::Boot;
 
 /// A recording in memory.
 pub struct Evidence {

@@ -14,11 +14,11 @@ use std::time::UNIX_EPOCH;
 use epitaph::config::Config;
 use epitaph::correlate::Correlator;
 use epitaph::decode::decode;
-use epitaph::event::{Input, Observation};
+use epitaph::input::{Input, Observation};
 use epitaph::recording::Reader;
 use epitaph::render::json;
 use epitaph::render::span::{self, Options, Trace};
-use epitaph::termination::Output;
+use epitaph::report::{Report, Termination};
 use serde_json::{Map, Value};
 
 /// Empty where nothing is judged.
@@ -27,7 +27,7 @@ pub fn judged(recording: &Path) -> Result<String, String> {
     for object in replayed(recording)? {
         block(&mut text, &object);
     }
-    outputs(recording, &mut text)?;
+    reports(recording, &mut text)?;
     Ok(text)
 }
 
@@ -105,7 +105,7 @@ fn is_told_twice(object: &Map<String, Value>, key: &str) -> bool {
 }
 
 /// Of the core, asked as `epitaph replay` does, what its JSON does not show.
-fn outputs(recording: &Path, text: &mut String) -> Result<(), String> {
+fn reports(recording: &Path, text: &mut String) -> Result<(), String> {
     let config = Config::default();
     let mut core = Correlator::new(config.limits.core).with_kubelet_units(config.kubernetes.kubelet_units.clone());
     let file = File::open(recording).map_err(|error| error.to_string())?;
@@ -117,31 +117,35 @@ fn outputs(recording: &Path, text: &mut String) -> Result<(), String> {
             Input::Clock(offset) => observation.wall_offset = *offset,
             _ => {}
         }
-        for output in core.handle(now, input) {
-            show(text, &output, &observation);
+        for report in core.handle(now, input).reports {
+            show(text, &report, &observation);
         }
     }
     Ok(())
 }
 
-fn show(text: &mut String, output: &Output, observation: &Observation) {
+fn show(text: &mut String, report: &Report, observation: &Observation) {
     let options = Options::default();
-    match output {
-        Output::Terminated(of) if of.is_still_ending() => Ok(()),
-        Output::Terminated(of) => spans(text, &span::trace(of, observation, &options)),
-        Output::PodTerminated(of) => spans(text, &span::pod_trace(of, observation, &options)),
-        Output::Stuck(of) => {
-            let object = serde_json::to_value(json::termination(of, observation)).expect("keys are text");
+    match report {
+        Report::Terminated(of) if of.is_still_ending() => Ok(()),
+        Report::Terminated(of) => spans(text, &span::trace(of, observation, &options)),
+        Report::PodTerminated(of) => spans(text, &span::pod_trace(of, observation, &options)),
+        Report::Stuck(of) => {
+            let so_far = Termination {
+                facts: of.facts.clone(),
+                kubernetes: Some(of.kubernetes.clone()),
+                of_ending_pod: false,
+                verdict: of.verdict.clone(),
+            };
+            let object = serde_json::to_value(json::termination(&so_far, observation)).expect("keys are text");
             writeln!(text, "stuck").map(|()| fields(text, "", &object))
         }
-        Output::Workload(of) => writeln!(text, "workload {} {}", of.kind, of.name),
-        Output::WorkloadGone(of) => writeln!(text, "workload gone {} {}", of.kind, of.name),
-        Output::OptedOut { count } => writeln!(text, "opted out: {count}"),
-        Output::Dropped { reason, count } => writeln!(text, "dropped {}: {count}", reason.name()),
+        Report::Workload(of) => writeln!(text, "workload {} {}", of.kind, of.name),
+        Report::WorkloadGone(of) => writeln!(text, "workload gone {} {}", of.kind, of.name),
+        Report::OptedOut { count } => writeln!(text, "opted out: {count}"),
+        Report::Dropped { reason, count } => writeln!(text, "dropped {}: {count}", reason.name()),
         // In the JSON.
-        Output::Early(_) | Output::ChildOomKilled { .. } => Ok(()),
-        // For the kernel.
-        Output::Watch(_) | Output::Forget(_) => Ok(()),
+        Report::StopSignalIgnored(_) | Report::ChildOomKilled { .. } => Ok(()),
     }
     .expect("a string");
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use epitaph::event::{Boot, Input};
+use epitaph::input::Input;
 use epitaph::stored::StoredInput;
+use epitaph::time::Boot;
 use serde::Deserialize;
 use serde_json::Value;
 

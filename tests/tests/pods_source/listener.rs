@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use epitaph::event::Input;
+use epitaph::input::Input;
 use epitaph::pod::{PodFact, PodGone, PodsState};
 use epitaph::source::pods::{Pods, PodsCounters};
 use tokio::time::{Instant, timeout_at};

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::event::Input;
+use epitaph::input::Input;
 use epitaph::pod::{ContainerState, Phase, PodEventsState, PodFact};
 use epitaph::source::pods::{Access, Pods, PodsDropReason};
 use epitaph_tests::agent::program;

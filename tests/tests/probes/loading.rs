@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use epitaph::error::lines;
-use epitaph::event::V1;
+use epitaph::input::V1;
 use epitaph::source::kernel::{Verified, verify};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};

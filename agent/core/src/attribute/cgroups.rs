@@ -5,10 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ids::Map;
+use super::map::Map;
 use super::path::{self, Place};
 use super::{Attribution, UnknownCgroup};
-use crate::event::{Boot, CgroupFact, CgroupId};
+use crate::ids::CgroupId;
+use crate::input::CgroupFact;
+use crate::time::Boot;
 
 /// How long a removed cgroup answers: longer than any reorder window and any lag of the reader.
 pub(super) const KEEP_DEAD: Duration = Duration::from_secs(120);

@@ -12,7 +12,10 @@ use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
 use super::processes::Processes;
 use super::{Attribution, Subject, UnknownCgroup};
-use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Event, Pid, ProcessExec, ProcessFact, Task};
+use crate::event::{Event, ProcessExec, Task};
+use crate::ids::{CgroupId, Pid};
+use crate::input::{CgroupFact, CgroupMode, ProcessFact};
+use crate::time::Boot;
 
 /// What `/proc` or the cgroup file system must say before an event can be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +32,7 @@ const ROOT: u64 = 1;
 /// See the module.
 pub struct Index {
     machine: CgroupMode,
-    /// Of the hierarchy that kernel records tell of.
+    /// Of the hierarchy that kernel records name.
     root: CgroupId,
     /// Proven: some containers' processes are known by another hierarchy only, so that a unit may be their runtime's.
     split: bool,

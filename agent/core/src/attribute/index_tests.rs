@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CgroupMkdir, Comm, ExitStatus, OomVictim, ProcessExit};
+use crate::event::{CgroupMkdir, ExitStatus, OomVictim, ProcessExit};
+use crate::ids::Comm;
 
 const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
 const SECOND: u64 = 1_000_000_000;

@@ -174,7 +174,7 @@ fn is_session(stem: &str, parent: &str) -> bool {
             .is_some_and(|uid| all(uid, u8::is_ascii_digit))
 }
 
-/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose death it is.
+/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose termination it is.
 fn is_monitor(stem: &str) -> bool {
     ["libpod-conmon-", "crio-conmon-"]
         .iter()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Moment;
-use crate::event::Boot;
+use crate::time::Boot;
 
 /// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
 const BURST: Duration = Duration::from_secs(2);

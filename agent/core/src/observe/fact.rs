@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::pod::{ApiClock, PodIdentity};
+use crate::time::Boot;
 
 /// The observer's watches. Each has gaps of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

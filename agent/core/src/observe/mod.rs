@@ -18,8 +18,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::Boot;
 use crate::pod::{ApiClock, PodIdentity};
+use crate::time::Boot;
 
 pub use contact::BACK_WITHIN;
 pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};

@@ -1,7 +1,7 @@
 //! Terminations and early warnings as JSON objects, one per line; `docs/json.md` is the schema, and its examples come from here.
 //!
 //! Times are RFC 3339 in UTC with nanoseconds, each with the same moment as `*_boot_ns`, `CLOCK_BOOTTIME` nanoseconds, which
-//! no clock step touches. Text that a process chose is escaped as in [`crate::event::Comm`].
+//! no clock step touches. Text that a process chose is escaped as in [`crate::ids::Comm`].
 
 mod objects;
 mod pods;
@@ -12,15 +12,14 @@ use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
-use crate::event::{
-    Boot, CgroupMode, Disposition, ExitStatus, Kind, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
-};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::ids::Signal;
+use crate::input::{CgroupMode, Observation, ProbeState};
 use crate::render::id;
 use crate::render::text::escape;
-use crate::termination::{
-    Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, StopSignalIgnored, Termination,
-    Traffic,
-};
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::{Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Traffic};
+use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
 
 use objects::*;

@@ -6,11 +6,14 @@
 use std::fmt::Write as _;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, Observation, ProbeState};
-use crate::kubernetes::{PodContext, PodTermination, Reported};
+use crate::input::{Observation, ProbeState};
+use crate::kubernetes::{PodContext, Reported};
 use crate::pod::PodIdentity;
 use crate::render::json::after_ms;
-use crate::termination::{Gaps, OomKill, StopSignalIgnored, Termination};
+use crate::report::PodTermination;
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::{Gaps, OomKill};
+use crate::time::Boot;
 use crate::verdict::{Severity, Verdict};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,9 +7,8 @@ mod grace;
 use serde::Serialize;
 
 use super::Exit;
-use super::judge::Case;
+use super::judge::{Case, Judged};
 use crate::kubernetes::Reported;
-use crate::termination::Termination;
 
 pub(super) use clients::NeededSleep;
 pub(super) use grace::{whole_seconds, with_reserve};
@@ -88,10 +87,10 @@ pub(super) fn that_ran(unseen: &[(String, Option<Reported>)]) -> impl Iterator<I
 }
 
 /// For each kind of advice that would lower a setting: the most that one of the containers needed.
-pub fn needs(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> [(AdviceKind, Need); 2] {
+pub fn needs(containers: &[Judged<'_>], unseen: &[(String, Option<Reported>)]) -> [(AdviceKind, Need); 2] {
     let unseen = that_ran(unseen).map(|_| Need::NotKnown);
     let grace = containers.iter().map(grace::need).chain(unseen).max();
-    let sleep = containers.iter().map(|of| clients::sleep_need(&of.case())).max();
+    let sleep = containers.iter().map(|of| clients::sleep_need(&of.case)).max();
     [
         (AdviceKind::GraceShorter, grace.unwrap_or(Need::Nothing)),
         (AdviceKind::PreStopSleepShorter, sleep.unwrap_or(Need::Nothing)),
@@ -99,7 +98,7 @@ pub fn needs(containers: &[Termination], unseen: &[(String, Option<Reported>)]) 
 }
 
 /// Advice for a pod: for each kind the largest value of its containers, and the advice that needs all containers.
-pub(super) fn of_pod(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> Vec<Advice> {
+pub(super) fn of_pod(containers: &[Judged<'_>], unseen: &[(String, Option<Reported>)]) -> Vec<Advice> {
     let [(_, grace), _] = needs(containers, unseen);
     let own = containers.iter().flat_map(|of| &of.verdict.advice).cloned();
     let mut list: Vec<Advice> = own.chain(grace::shorter(containers, grace)).collect();

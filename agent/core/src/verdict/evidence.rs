@@ -6,8 +6,10 @@ use super::Evidence;
 use super::judge::Case;
 use super::sentence::{actor, many, seconds, target};
 use crate::attribute::Subject;
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult, TargetState};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::ids::Signal;
 use crate::termination::{Count, RefusedSource, Role};
+use crate::time::Boot;
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     let mut list = Vec::new();
@@ -18,13 +20,13 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             text,
         })
     };
-    if let Some(stop) = case.stop {
+    if let Some(stop) = case.stop() {
         let text = format!(
             "{} from {}, {}, to {}: {}{}",
             stop.signal,
             actor(&stop.sender),
             role(case, stop.sender.role),
-            target(case.main),
+            target(case.main()),
             result(stop.result, stop.disposition),
             state(stop.state),
         );
@@ -34,12 +36,12 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             add(stop.at, Kind::SignalGenerate, text);
         }
         if let Some(at) = stop.handler_entered {
-            let text = format!("{} entered the {} handler", target(case.main), stop.signal);
+            let text = format!("{} entered the {} handler", target(case.main()), stop.signal);
             add(at, Kind::SignalDeliver, text);
         }
     }
-    if let Some(fatal) = case.fatal {
-        let how = if case.kill.is_some_and(|kill| kill.cgroup_kill) {
+    if let Some(fatal) = case.fatal() {
+        let how = if case.kill().is_some_and(|kill| kill.cgroup_kill) {
             " through cgroup.kill"
         } else {
             ""
@@ -49,17 +51,17 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             fatal.signal,
             actor(&fatal.sender),
             role(case, fatal.sender.role),
-            target(case.main),
+            target(case.main()),
         );
         // A stop signal that was itself fatal has a line above.
         if case
-            .stop
+            .stop()
             .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
         {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
-    for oom in case.oom {
+    for oom in case.oom() {
         let who = if oom.is_main {
             "the main process"
         } else {
@@ -72,10 +74,10 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         add(
             exit.at,
             Kind::ProcessExit,
-            format!("{} {}", target(case.main), status(exit.status)),
+            format!("{} {}", target(case.main()), status(exit.status)),
         );
     }
-    for closed in &case.traffic.listeners {
+    for closed in &case.traffic().listeners {
         let by = if closed.by_exit { "process exit" } else { "close()" };
         add(closed.at, Kind::Tcp, format!("listener {} closed by {by}", closed.local));
     }
@@ -89,8 +91,8 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             });
         }
     };
-    let traffic = case.traffic;
-    let before_stop = case.stop.is_some_and(|stop| traffic.since < stop.at);
+    let traffic = case.traffic();
+    let before_stop = case.stop().is_some_and(|stop| traffic.since < stop.at);
     let accepted = match before_stop {
         true => format!(
             "accepted since the deletion request, the last one {} after the request",

@@ -1,13 +1,14 @@
 //! Many containers, one verdict.
 
+use super::judge::Judged;
 use super::table::row;
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
-use crate::kubernetes::{Asked, Reported};
-use crate::termination::Termination;
+use crate::kubernetes::{PodTerminationFacts, Reported};
 
-/// Joins the containers of a finished pod: the container with the highest precedence gives the verdict, and the sentence names
+/// Judges a finished pod, once: the container with the highest precedence gives the verdict, and the sentence names
 /// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
-pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
+pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verdict {
+    let (asked, unseen) = (facts.asked.as_ref(), &facts.unseen[..]);
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
     let unobserved = advice::that_ran(unseen).map(|_| TrafficAxis::Unknown);
@@ -31,7 +32,7 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
         return Verdict {
             cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
             sentence: "no container of the pod was seen to exit".to_owned(),
-            ..Verdict::pending()
+            ..unobserved_end(Exit::Unknown)
         };
     };
     let others: Vec<String> = members
@@ -72,10 +73,10 @@ struct Member {
 }
 
 impl Member {
-    fn seen(of: &Termination) -> Member {
-        let name = of.kubernetes.as_ref().and_then(|context| context.container.clone());
+    fn seen(of: &Judged<'_>) -> Member {
+        let name = of.case.kubernetes.and_then(|context| context.container.clone());
         Member {
-            name: name.unwrap_or_else(|| of.subject.to_string()),
+            name: name.unwrap_or_else(|| of.case.subject.to_string()),
             verdict: of.verdict.clone(),
             hearsay: None,
         }
@@ -95,7 +96,6 @@ impl Member {
             Some(reported) if reported.never_started() => Exit::RuntimeFailed,
             _ => Exit::Unknown,
         };
-        let row = row(exit, TrafficAxis::Unknown);
         let how = match exit {
             Exit::RuntimeFailed => "the container runtime did not start the program",
             _ => "no process of the container was observed",
@@ -103,13 +103,9 @@ impl Member {
         Member {
             name: name.to_owned(),
             verdict: Verdict {
-                headline: row.headline,
-                exit,
-                unclean: row.unclean,
-                severity: row.severity,
                 sentence: format!("container `{name}`: {how}; {says}"),
-                remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row.remedy)),
-                ..Verdict::pending()
+                remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row(exit, TrafficAxis::Unknown).remedy)),
+                ..unobserved_end(exit)
             },
             hearsay: Some(says),
         }
@@ -126,6 +122,23 @@ impl Member {
             None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
             None => None,
         }
+    }
+}
+
+/// Of an end of which no evidence is there.
+fn unobserved_end(exit: Exit) -> Verdict {
+    let row = row(exit, TrafficAxis::Unknown);
+    Verdict {
+        headline: row.headline,
+        cause: Cause::Unknown,
+        exit,
+        traffic: TrafficAxis::Unknown,
+        unclean: row.unclean,
+        severity: row.severity,
+        sentence: String::new(),
+        remedy: None,
+        advice: Vec::new(),
+        evidence: Vec::new(),
     }
 }
 

@@ -5,14 +5,16 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Blocked, Case, Crash, Finding, Missing, Open, Why};
+use super::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use super::{Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, MainProcess, OomKill, RefusedSource, Role};
+use crate::termination::{Actor, MainProcess, OomKill, Open, RefusedSource, Role};
+use crate::time::Boot;
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);
@@ -42,10 +44,10 @@ pub fn in_container(context: &PodContext, sentence: &str) -> String {
 }
 
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
-    let who = target(case.main);
+    let who = target(case.main());
     let stopped = stopped(case);
     let ended = case.exit.map_or(case.end, |exit| exit.at);
-    let took = case.stop.map_or(String::new(), |stop| seconds(ended.since(stop.at)));
+    let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
     let killed = killed(case);
     match &finding.why {
         Why::Completed if case.kubernetes.is_some_and(|context| context.asked.is_some()) => {
@@ -69,13 +71,13 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             format!("{stopped}, the handler ran, and the process then terminated itself with the same signal, {took} later")
         }
         Why::DefaultAction => default_action(case, &who),
-        Why::Nonzero => match case.stop {
+        Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
             None => format!("{who} {}{}", by_itself(case), young(case)),
         },
         Why::Ignored => format!("{stopped}; {killed}"),
         Why::Blocked(how) => {
-            let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let how = match how {
                 Blocked::Frozen => "which was frozen and never read the signal".to_owned(),
                 Blocked::Stopped => "which was stopped (SIGSTOP) and never read the signal".to_owned(),
@@ -87,7 +89,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             format!("{}, {how}; {killed}", sent(case))
         }
         Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
-            let handled = match case.stop.and_then(|stop| Some((stop, stop.handler_entered?))) {
+            let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
                 Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
                     format!("the handler started {} later", seconds(at.since(stop.at)))
                 }
@@ -95,7 +97,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             };
             format!("{}, {handled}, but the shutdown did not finish: {killed}", sent(case))
         }
-        Why::Forced => match case.kill {
+        Why::Forced => match case.kill() {
             Some(kill) => format!(
                 "{} sent SIGKILL{} to {who} without a stop signal first",
                 runtime(case, &kill.sender),
@@ -104,14 +106,14 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
         },
         Why::Oom => {
-            let before = case.stop.map_or(String::new(), |stop| {
+            let before = case.stop().map_or(String::new(), |stop| {
                 format!(", {} after {}", since(case, stop.at), stop.signal)
             });
             format!("the OOM killer killed {who} because memory ran out{before}")
         }
         Why::OomChild => oom_child(case, &who),
         Why::KilledByOther => {
-            let Some(fatal) = case.fatal else {
+            let Some(fatal) = case.fatal() else {
                 return format!("{who} was killed");
             };
             let whence = match fatal.sender.role {
@@ -119,7 +121,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 _ => "the sender is neither the runtime nor the process itself".to_owned(),
             };
             let core = core(case);
-            let inside = case.stop.filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
+            let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
                 format!(
                     ", {} after {}, during the grace period",
                     seconds(fatal.at.since(stop.at)),
@@ -134,7 +136,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::NamespaceEnded => format!("the kernel killed {who} because PID 1 of its pid namespace exited"),
         Why::Crashed(how) => crashed(case, *how, &who),
-        Why::Expected => match case.stop {
+        Why::Expected => match case.stop() {
             Some(_) => format!(
                 "{stopped}{} the process {}, {took} later, which an annotation declares as expected",
                 ran_handler(case),
@@ -150,14 +152,14 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
 
 /// What became of the stop signal: sent to the process, or discarded by the kernel.
 fn stopped(case: &Case<'_>) -> String {
-    match case.stop {
+    match case.stop() {
         Some(stop) if stop.result == SignalResult::Ignored => {
             let signal = match stop.sender.role {
                 Role::Runtime => "the signal".to_owned(),
                 Role::Kernel => "the signal from the terminal".to_owned(),
                 _ => format!("the signal from {}", actor(&stop.sender)),
             };
-            discarded(case.main, stop.signal, stop.disposition, &signal)
+            discarded(case.main(), stop.signal, stop.disposition, &signal)
         }
         _ => sent(case),
     }
@@ -165,17 +167,17 @@ fn stopped(case: &Case<'_>) -> String {
 
 /// "the container runtime sent SIGTERM to PID 1 `sh`".
 fn sent(case: &Case<'_>) -> String {
-    let Some(stop) = case.stop else { return String::new() };
+    let Some(stop) = case.stop() else { return String::new() };
     let sender = match stop.sender.role {
         Role::Kernel => "the terminal".to_owned(),
         _ => runtime(case, &stop.sender),
     };
-    format!("{sender} sent {} to {}", stop.signal, target(case.main))
+    format!("{sender} sent {} to {}", stop.signal, target(case.main()))
 }
 
 /// The words between the stop signal and the exit. That a handler ran is said only where the kernel entered it.
 fn ran_handler(case: &Case<'_>) -> &'static str {
-    match case.stop {
+    match case.stop() {
         Some(stop) if stop.handler_entered.is_some() => ", the handler ran, and",
         Some(stop) if stop.state.blocked => ", which reads the signal without a handler (signalfd or sigwait), and",
         Some(_) => ", and",
@@ -203,11 +205,11 @@ fn discarded(main: Option<&MainProcess>, signal: Signal, disposition: Dispositio
 }
 
 fn killed(case: &Case<'_>) -> String {
-    let Some(kill) = case.kill else {
+    let Some(kill) = case.kill() else {
         return "the process was killed".to_owned();
     };
     let after = case
-        .stop
+        .stop()
         .map_or(String::new(), |stop| format!(" {} later", seconds(kill.at.since(stop.at))));
     format!(
         "{} sent SIGKILL{}{after}",
@@ -242,7 +244,7 @@ fn by_cgroup(cgroup_kill: bool) -> &'static str {
 }
 
 fn default_action(case: &Case<'_>, who: &str) -> String {
-    let (signal, sender) = match (case.stop, case.fatal) {
+    let (signal, sender) = match (case.stop(), case.fatal()) {
         (Some(stop), _) => (stop.signal, &stop.sender),
         (None, Some(fatal)) => (fatal.signal, &fatal.sender),
         (None, None) => return format!("the stop signal terminated {who}"),
@@ -259,7 +261,7 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
 }
 
 fn oom_child(case: &Case<'_>, who: &str) -> String {
-    let child = case.oom.iter().find(|oom| !oom.is_main);
+    let child = case.oom().iter().find(|oom| !oom.is_main);
     match child {
         Some(OomKill { at, tgid, comm, .. }) => format!(
             "the OOM killer killed `{comm}` (pid {tgid}) because memory ran out, and the main process, {who}, {}, {} later",
@@ -275,7 +277,7 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         ExitStatus::Signaled { signal, .. } => signal.to_string(),
         ExitStatus::Exited(code) => format!("code {code}"),
     });
-    let while_stopping = case.stop.map_or(String::new(), |stop| {
+    let while_stopping = case.stop().map_or(String::new(), |stop| {
         format!(", {} after {}", since(case, stop.at), stop.signal)
     });
     let how = match how {
@@ -307,7 +309,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
                 }
             };
             let stop = case
-                .stop
+                .stop()
                 .map_or(String::new(), |stop| format!("; {} had been sent before", stop.signal));
             return format!("how {who} terminated is unknown: {open}{stop}");
         }
@@ -333,7 +335,7 @@ pub(super) fn records(kinds: &[Kind]) -> String {
 }
 
 fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let mut clauses = Vec::new();
     if traffic.cut.count > 0 {
         let unanswered = match traffic.cut_unanswered {
@@ -381,7 +383,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             subject(case)
         ));
     }
-    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
+    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop().is_some() {
         let why = match traffic.cgroup_v1 {
             true => ": socket tracking needs a cgroup v2 of its own",
             false => "",
@@ -431,9 +433,9 @@ fn by_itself(case: &Case<'_>) -> String {
 
 /// Of a container that lived for less than a second: it never became ready, and the kubelet will restart it.
 fn young(case: &Case<'_>) -> String {
-    let lived = case.main.zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
+    let lived = case.main().zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
     match lived {
-        Some(lived) if case.kubernetes.is_some() && case.stop.is_none() && lived < Duration::from_secs(1) => {
+        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < Duration::from_secs(1) => {
             format!(", {} after the start", seconds(lived))
         }
         _ => String::new(),

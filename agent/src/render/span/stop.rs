@@ -6,10 +6,12 @@ use opentelemetry_sdk::trace::SpanData;
 use super::attributes::{Attributes, after, disposition, place, refused_source, role, runtime_name, states};
 use super::{Frame, pod};
 use crate::attribute::Subject;
-use crate::event::{Boot, ExitStatus, SignalResult};
+use crate::event::{ExitStatus, SignalResult};
 use crate::render::attributes::key;
 use crate::render::text::escape;
-use crate::termination::{Actor, Count, Gaps, Stop, Termination, Traffic};
+use crate::report::Termination;
+use crate::termination::{Actor, Count, Gaps, Stop, Traffic};
+use crate::time::Boot;
 use crate::verdict::{Advice, Verdict, table};
 
 /// The parent first.

@@ -247,10 +247,10 @@ fn is_of(value: &Value, expected: Type) -> bool {
 fn every_attribute_is_in_the_table_and_of_its_type() {
     let mut seen = std::collections::BTreeSet::new();
     let mut frozen = clean(4);
-    frozen.stop.as_mut().expect("a stop").state.frozen = true;
-    frozen.gaps.over_cap = 1;
+    frozen.facts.stop.as_mut().expect("a stop").state.frozen = true;
+    frozen.facts.gaps.over_cap = 1;
     let mut backwards = clean(5);
-    backwards.end = backwards.begin.minus(Duration::from_millis(5));
+    backwards.facts.end = backwards.begin.minus(Duration::from_millis(5));
     let cluster = Options {
         cluster_name: Some("staging".into()),
         ..Options::default()
@@ -277,7 +277,7 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
         ("Pod", None),
     ] {
         let mut pod = fixtures::pod(8);
-        pod.pod = fixtures::identity_of(kind, through);
+        pod.facts.pod = fixtures::identity_of(kind, through);
         whole.push(pod);
     }
     traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
@@ -347,7 +347,7 @@ fn configured_attributes_stand_under_ours() {
 #[test]
 fn a_span_never_ends_before_it_begins() {
     let mut t = clean(7);
-    t.end = t.begin.minus(Duration::from_millis(5));
+    t.facts.end = t.begin.minus(Duration::from_millis(5));
     let spans = trace(&t, &observation(), &Options::default()).spans;
     assert!(spans.iter().all(|s| s.end_time >= s.start_time));
     let apart = |s: &SpanData| s.attributes.iter().any(|a| a.key.as_str() == key::ENDED_BEFORE_BEGIN);
@@ -374,7 +374,7 @@ fn options_name_the_service_and_leave_clean_deaths_out() {
 #[test]
 fn the_root_holds_what_ended_after_the_process_did() {
     let mut t = ignored(8);
-    t.traffic.cut.last = ms(30_250);
+    t.facts.traffic.cut.last = ms(30_250);
     let trace = trace(&t, &observation(), &Options::default());
     let end = |name: &str| trace.spans.iter().find(|s| s.name == name).map(|s| s.end_time);
     assert_eq!(end("container.stop"), end("cut connections"));

@@ -6,8 +6,8 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
+use super::notice::Key;
 use super::queue::Pending;
-use super::report::Key;
 use super::series::{self, Posted, REMEMBERED};
 use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};

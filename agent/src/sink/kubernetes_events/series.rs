@@ -9,10 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::CONTROLLER;
+use super::notice::{Key, Object};
 use super::queue::{NAMED, Pending};
-use super::report::{Key, Object};
-use crate::event::Wall;
 use crate::text::head;
+use crate::time::Wall;
 
 /// The deaths that an Event counts, so that a restart of ours does not count them again.
 const DEATHS: &str = "epitaph.dev/deaths";

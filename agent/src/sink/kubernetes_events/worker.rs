@@ -9,12 +9,12 @@ use kube::Client;
 use super::Settings;
 use super::api::{Done, Events, Failure};
 use super::bucket::Bucket;
+use super::notice::Key;
 use super::queue::{Pending, Queue};
-use super::report::Key;
 use super::series;
 use super::stats::{Outcome, Stats};
 use crate::error;
-use crate::event::Boot;
+use crate::time::Boot;
 
 pub(super) struct Worker {
     events: Events,

@@ -45,16 +45,16 @@ fn metrics() -> Metrics {
 fn play(metrics: &Metrics) {
     let (subject, oom) = sample::child_oom();
     for output in [
-        Output::Early(Box::new(sample::early())),
-        Output::ChildOomKilled { subject, oom },
-        Output::Terminated(Box::new(sample::ignored())),
-        Output::Terminated(Box::new(sample::unknown_unit())),
-        Output::Dropped {
+        Report::StopSignalIgnored(Box::new(sample::early())),
+        Report::ChildOomKilled { subject, oom },
+        Report::Terminated(Box::new(sample::ignored())),
+        Report::Terminated(Box::new(sample::unknown_unit())),
+        Report::Dropped {
             reason: DropReason::FactCap,
             count: 2,
         },
     ] {
-        metrics.output(&output);
+        metrics.report(&output);
     }
     metrics.pods(&PodsState::Synced);
     metrics.api_clock(&ApiClock {
@@ -78,12 +78,12 @@ fn play_pods(metrics: &Metrics) {
     });
     let restarted = pods::restarted(3);
     for output in [
-        Output::Workload(pod.pod.workload.clone()),
-        Output::Early(Box::new(pods::early(&restarted))),
-        Output::Terminated(Box::new(restarted)),
-        Output::PodTerminated(Box::new(pod)),
+        Report::Workload(pod.pod.workload.clone()),
+        Report::StopSignalIgnored(Box::new(pods::early(&restarted))),
+        Report::Terminated(Box::new(restarted)),
+        Report::PodTerminated(Box::new(pod)),
     ] {
-        metrics.output(&output);
+        metrics.report(&output);
     }
 }
 
@@ -148,11 +148,11 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
 #[test]
 fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
     let metrics = metrics();
-    metrics.output(&Output::Terminated(Box::new(sample::ignored())));
+    metrics.report(&Report::Terminated(Box::new(sample::ignored())));
     let before = metrics.text().unwrap().lines().count();
     let mut t = sample::hostile("evil\n\u{1b}name");
     t.verdict.cause = sample::ignored().verdict.cause;
-    metrics.output(&Output::Terminated(Box::new(t)));
+    metrics.report(&Report::Terminated(Box::new(t)));
     let text = metrics.text().unwrap();
     assert!(
         !text.contains("evil") && !text.contains("3f1c") && !text.contains("4021"),
@@ -167,8 +167,8 @@ fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
 fn connections_that_were_not_observed_are_not_counted() {
     let metrics = metrics();
     let mut t = sample::ignored();
-    t.traffic.observed = false;
-    metrics.output(&Output::Terminated(Box::new(t)));
+    t.facts.traffic.observed = false;
+    metrics.report(&Report::Terminated(Box::new(t)));
     let text = counted(&metrics);
     assert!(
         !text.contains("epitaph_connections") && !text.contains("epitaph_refusal"),

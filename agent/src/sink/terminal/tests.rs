@@ -1,8 +1,8 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::event::{CgroupId, Kind};
-use crate::termination::{DropReason, Termination};
+use crate::event::Kind;
+use crate::report::{DropReason, Termination};
 use epitaph_core::fixtures::{self, sample};
 
 const LIVE: Form = Form::Live {
@@ -14,8 +14,8 @@ fn sink(form: Form, filter: Filter) -> Sink<Vec<u8>> {
     Sink::new(Vec::new(), form, filter)
 }
 
-fn terminated(t: Termination) -> Output {
-    Output::Terminated(Box::new(t))
+fn terminated(t: Termination) -> Report {
+    Report::Terminated(Box::new(t))
 }
 
 /// All that a run can say, in order.
@@ -24,17 +24,16 @@ fn play(sink: &mut Sink<Vec<u8>>) {
     let (subject, oom) = sample::child_oom();
     let mut flows = vec![sink.observing(&observation, &sample::probes())];
     for output in [
-        Output::Early(Box::new(sample::early())),
-        Output::ChildOomKilled { subject, oom },
+        Report::StopSignalIgnored(Box::new(sample::early())),
+        Report::ChildOomKilled { subject, oom },
         terminated(sample::ignored()),
-        Output::Forget(CgroupId::v2(4242)),
         terminated(sample::unknown_unit()),
-        Output::Dropped {
+        Report::Dropped {
             reason: DropReason::FactCap,
             count: 2,
         },
     ] {
-        flows.push(sink.output(&output, &observation, None));
+        flows.push(sink.report(&output, &observation, None));
     }
     flows.push(sink.lost(Kind::Tcp, 3));
     flows.push(sink.finish());
@@ -199,7 +198,7 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
     };
     let observation = sample::observation();
     let _ = sink.observing(&observation, &[]).unwrap();
-    let _ = sink.output(&terminated(sample::unknown_unit()), &observation, None).unwrap();
+    let _ = sink.report(&terminated(sample::unknown_unit()), &observation, None).unwrap();
     terminal.show(&std::mem::take(&mut sink.out));
     check_screen(
         &terminal,
@@ -241,7 +240,7 @@ fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
     let observation = sample::observation();
     let run = |kind| {
         let mut sink = Sink::new(Failing(kind), Form::Json, Filter::default());
-        sink.output(&terminated(sample::ignored()), &observation, None)
+        sink.report(&terminated(sample::ignored()), &observation, None)
     };
     assert_eq!(run(io::ErrorKind::BrokenPipe).unwrap(), Flow::ReaderGone);
     assert_eq!(
@@ -252,10 +251,10 @@ fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
 
 #[test]
 fn a_pod_is_one_termination() {
-    let pod = Output::PodTerminated(Box::new(fixtures::pods::pod(1)));
+    let pod = Report::PodTerminated(Box::new(fixtures::pods::pod(1)));
     let observation = fixtures::terminations::observation();
     let mut json = sink(Form::Json, Filter::default());
-    assert_eq!(json.output(&pod, &observation, None).unwrap(), Flow::Continue);
+    assert_eq!(json.report(&pod, &observation, None).unwrap(), Flow::Continue);
     let line: serde_json::Value = serde_json::from_str(&text(json)).unwrap();
     assert_eq!(line["type"], "pod-termination");
     assert_eq!(line["containers"].as_array().map(Vec::len), Some(2));
@@ -269,7 +268,7 @@ fn a_pod_is_one_termination() {
         (elsewhere, "0 of 0 probes | 1 not shown | 0 terminations\n"),
     ] {
         let mut live = sink(LIVE, filter);
-        assert_eq!(live.output(&pod, &observation, None).unwrap(), Flow::Continue);
+        assert_eq!(live.report(&pod, &observation, None).unwrap(), Flow::Continue);
         assert_eq!(live.finish().unwrap(), Flow::Continue);
         assert!(text(live).ends_with(summary), "{summary}");
     }

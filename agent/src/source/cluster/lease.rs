@@ -9,10 +9,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::error;
-use crate::event::Wall;
 use crate::observe::election::{Answer, Ask, Record, Version};
 use crate::source::api_error::{ApiError, Purpose};
 use crate::source::pods::convert::bounded;
+use crate::time::Wall;
 
 const MAX_HOLDER: usize = 253;
 

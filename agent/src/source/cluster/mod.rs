@@ -18,9 +18,8 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::attribute::PodUid;
 use crate::clock;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::observe::{self, BACK_WITHIN, Input, PodSight};
 use crate::pod::PodIdentity;
 use crate::source::api_error::ApiError;
@@ -28,6 +27,7 @@ use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
 use crate::source::watch::machine::LONGEST_PAUSE;
 use crate::source::watch::{ANSWER, Change, LeanNamespace, LeanPod, LeanSlice, Watch, WatchEvent, WatchOptions, Watched};
+use crate::time::Boot;
 
 pub use counters::ClusterCounters;
 pub use lease::Lease;

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
 use super::convert;
-use crate::attribute::PodUid;
 use crate::cache::Cache;
+use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::source::pods::convert::{identity, uid};
 use crate::source::pods::owners::{self, Owners};

@@ -7,7 +7,7 @@ use super::btf::BtfError;
 use super::memlock;
 use super::rights::{self, Rights};
 use crate::error::{HasRemedy, Remedy};
-use crate::event::CgroupId;
+use crate::ids::CgroupId;
 
 /// Where the probes have less memory than they can use.
 pub(super) const MORE_MEMLOCK: &str = "allow 24 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";

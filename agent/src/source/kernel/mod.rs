@@ -21,7 +21,8 @@ use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, Kind, Watched, armed_count, nested, watch};
 
-use crate::event::{CgroupId, ProbeState, V1};
+use crate::ids::CgroupId;
+use crate::input::{ProbeState, V1};
 use btf::Layout;
 pub use error::{LoadError, MapError};
 use memlock::Sizes;

@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
 use crate::clock;
-use crate::event::{Boot, Wall, WallOffset};
 use crate::pod::ApiClock;
 use crate::source::api_error::ApiError;
+use crate::time::{Boot, Wall, WallOffset};
 
 /// How often the difference is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);

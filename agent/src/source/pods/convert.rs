@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, Wall};
+use crate::ids::{ContainerId, PodUid};
 use crate::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, KubeletProbe, KubeletProbeKind,
     Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, RestartPolicy, Workload,
 };
+use crate::time::{Boot, Wall};
 
 use super::service;
 use crate::text;

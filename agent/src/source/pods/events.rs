@@ -20,11 +20,12 @@ use super::convert::{MAX_MESSAGE, bounded};
 use super::counters::{PodsCounters, PodsDropReason};
 use super::error::Action;
 use super::lookup::{Lookup, LookupLimits, NoAnswer};
-use crate::attribute::PodUid;
 use crate::cache::Cache;
 use crate::clock;
-use crate::event::{Boot, Input, Wall};
+use crate::ids::PodUid;
+use crate::input::Input;
 use crate::pod::{PodEvent, PodEventsState, PodEventsUpdate, PodIdentity};
+use crate::time::{Boot, Wall};
 
 /// Pods whose lookups are open.
 pub(super) const QUEUE: usize = 256;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
+use crate::time::Boot;
 
 /// Ten times what any kubelet runs.
 const CAPACITY: usize = 4096;

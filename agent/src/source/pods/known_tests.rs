@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::attribute::ContainerId;
-use crate::event::Wall;
+use crate::ids::ContainerId;
 use crate::pod::{ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload};
+use crate::time::Wall;
 
 fn uid(text: &str) -> PodUid {
     PodUid(text.into())

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::error::chain;
 
-use crate::event::Input;
+use crate::input::Input;
 
 pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;

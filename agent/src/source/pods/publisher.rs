@@ -13,9 +13,10 @@ use super::namespaces::Namespaces;
 use super::options::{Annotated, BadAnnotation};
 use super::owners::Owners;
 use crate::clock;
-use crate::event::{Boot, Input};
+use crate::input::Input;
 use crate::pod::{PodEventsState, PodEventsUpdate, PodFact, PodGone, PodIdentity, PodsState};
 use crate::source::watch::{Change, LeanPod, WatchEvent};
+use crate::time::Boot;
 
 /// Bad annotations that are logged once.
 const LOGGED: usize = 1024;

@@ -18,7 +18,9 @@ use crate::attribute::Question;
 use crate::attribute::path::{self, Place};
 use crate::clock;
 use crate::error::{HasRemedy, Remedy};
-use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Input, Observation, Pid, ProcessFact, V1, WallOffset};
+use crate::ids::{CgroupId, Pid};
+use crate::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
+use crate::time::{Boot, WallOffset};
 
 use hierarchy::Hierarchies;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::api_error::{ApiError, FailureReason};
 use super::{Change, Gap, WatchEvent};
-use crate::event::Boot;
+use crate::time::Boot;
 
 /// A resumed watch sends the changes since its resourceVersion at once. A pause of this length ends that backlog.
 pub(super) const BACKLOG_PAUSE: Duration = Duration::from_millis(500);

@@ -31,7 +31,7 @@ use tokio::time::{sleep, timeout};
 
 use super::api_error::{ApiError, FailureReason, Purpose};
 use crate::clock;
-use crate::event::Boot;
+use crate::time::Boot;
 
 pub use counters::WatchCounters;
 pub(in crate::source) use objects::{LeanNamespace, LeanPod, LeanSlice};

@@ -5,9 +5,10 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::{check, container, unit};
-use crate::event::{Event, Input};
+use crate::event::Event;
 use crate::fixtures::recorded::Recorded;
 use crate::fixtures::script::ZERO;
+use crate::input::Input;
 
 #[test]
 fn a_lost_signal_makes_a_clean_exit_unknown() {
@@ -553,9 +554,9 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
     let mut correlator = Recorded::default();
     let mut out = Vec::new();
     for (now, input) in inputs {
-        out.extend(correlator.handle(now, input));
+        out.extend(correlator.handle(now, input).reports);
     }
-    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick));
+    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick).reports);
     expect![[r#"
         unknown: Unknown/Unknown/Quiet
           PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination

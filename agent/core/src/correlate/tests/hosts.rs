@@ -2,9 +2,9 @@
 
 use expect_test::expect;
 
-use super::{check, container, hybrid, lodged, script};
-use crate::event::CgroupId;
-use crate::termination::Output;
+use super::{check, container, hybrid, in_v1_only, script};
+use crate::ids::CgroupId;
+use crate::report::{Answers, Command, Report};
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -265,7 +265,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
 /// Its v2 cgroup is the runtime's, and so are the kernel's words for its sockets.
 #[test]
 fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
-    let out = lodged(
+    let out = in_v1_only(
         "
         proc containerd in=containerd pid=40 start=-9 parent=systemd comm=containerd
         -9 exec containerd
@@ -286,21 +286,23 @@ fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
         +30 tick
         ",
     );
+    let reports: Vec<Report> = out.iter().flat_map(|answers| answers.reports.clone()).collect();
     expect![[r#"
         killed-by-other: External/KilledByOther/Unknown
           `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
           fix: find out why `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL, and use the stop command of the container runtime instead
         clean-exit: Stopped/Clean/Unknown
           systemd sent SIGTERM to `containerd` (pid 40), the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the unit were not observed: socket tracking needs a cgroup v2 of its own
-    "#]].assert_eq(&script::show(&out, false));
+    "#]].assert_eq(&script::show(&reports, false));
     // The runtime's sockets stay watched when a container ends.
-    let is_end = |output: &Output| matches!(output, Output::Terminated(_));
-    let unit = out.iter().rposition(is_end).expect("two ends");
-    assert_eq!(out.iter().filter(|output| is_end(output)).count(), 2);
-    let forgotten = |outputs: &[Output]| {
-        outputs
+    let has_end = |answers: &Answers| answers.reports.iter().any(|report| matches!(report, Report::Terminated(_)));
+    let unit = out.iter().rposition(has_end).expect("two ends");
+    assert_eq!(out.iter().filter(|answers| has_end(answers)).count(), 2);
+    let forgotten = |answers: &[Answers]| {
+        answers
             .iter()
-            .filter(|output| matches!(output, Output::Forget(CgroupId { hierarchy: 0, .. })))
+            .flat_map(|answers| &answers.commands)
+            .filter(|command| matches!(command, Command::Forget(CgroupId { hierarchy: 0, .. })))
             .count()
     };
     assert_eq!((forgotten(&out[..unit]), forgotten(&out[unit..])), (0, 1));

@@ -15,10 +15,12 @@ use std::collections::HashSet;
 
 use expect_test::Expect;
 
-use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
+use crate::event::{CgroupRmdir, Event, Task};
 use crate::fixtures::recorded::Recorded;
 use crate::fixtures::script;
-use crate::termination::Output;
+use crate::ids::CgroupId;
+use crate::input::{CgroupFact, CgroupMode, Input};
+use crate::report::Answers;
 
 /// What comes out of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
@@ -59,10 +61,10 @@ fn hybrid(script: &str) -> String {
                 let event = Event::CgroupRmdir(CgroupRmdir {
                     cgroup: CgroupId { hierarchy, ..cgroup },
                 });
-                out.extend(correlator.handle(now, Input::Kernel { at, event }));
+                out.extend(correlator.handle(now, Input::Kernel { at, event }).reports);
             }
         } else {
-            out.extend(correlator.handle(now, input));
+            out.extend(correlator.handle(now, input).reports);
         }
     }
     script::show(&out, false)
@@ -70,7 +72,7 @@ fn hybrid(script: &str) -> String {
 
 /// What comes out of a script on a machine whose containers are in v1 only, and in v2 where their runtime is: kernel records tell
 /// both.
-fn lodged(script: &str) -> Vec<Output> {
+fn in_v1_only(script: &str) -> Vec<Answers> {
     const RUNTIMES: CgroupId = CgroupId::v2(10);
     let of_v1 = |id: u64| CgroupId { hierarchy: 4, id };
     let mut correlator = Recorded::default();
@@ -88,7 +90,7 @@ fn lodged(script: &str) -> Vec<Output> {
         match &mut input {
             Input::Start(observation) => {
                 observation.cgroups = CgroupMode::Hybrid;
-                out.extend(correlator.handle(now, input));
+                out.push(correlator.handle(now, input));
                 input = Input::Cgroup(CgroupFact {
                     cgroup: of_v1(1),
                     path: Ok("/".to_owned()),
@@ -110,7 +112,7 @@ fn lodged(script: &str) -> Vec<Output> {
             },
             _ => {}
         }
-        out.extend(correlator.handle(now, input));
+        out.push(correlator.handle(now, input));
     }
     out
 }

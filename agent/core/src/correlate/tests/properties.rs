@@ -8,7 +8,10 @@ use super::{container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::event::*;
 use crate::fixtures::script::{self, ZERO, show};
-use crate::termination::Output;
+use crate::ids::*;
+use crate::input::*;
+use crate::report::Report;
+use crate::time::*;
 use crate::verdict::Exit;
 
 /// Deaths of every sort whose verdict is known.
@@ -54,13 +57,13 @@ fn deaths() -> Vec<String> {
 }
 
 /// Deaths only: when an early warning comes depends on what came before it.
-fn terminations(outputs: Vec<Output>) -> Vec<Output> {
-    let is_end = |output: &Output| matches!(output, Output::Terminated(_));
+fn terminations(outputs: Vec<Report>) -> Vec<Report> {
+    let is_end = |output: &Report| matches!(output, Report::Terminated(_));
     outputs.into_iter().filter(is_end).collect()
 }
 
 /// Feeds kernel records late by up to the reorder window each, so that they overtake one another.
-fn run_late(script: &str, delays: &[u64]) -> Vec<Output> {
+fn run_late(script: &str, delays: &[u64]) -> Vec<Report> {
     let limits = Limits::default();
     let window = limits.reorder.as_nanos() as u64;
     let mut correlator = Correlator::new(limits);
@@ -77,9 +80,9 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<Output> {
     let mut last = ZERO;
     for (arrival, input) in inputs {
         last = arrival;
-        out.extend(correlator.handle(arrival, input));
+        out.extend(correlator.handle(arrival, input).reports);
     }
-    out.extend(correlator.handle(last.plus(Duration::from_secs(3)), Input::Tick));
+    out.extend(correlator.handle(last.plus(Duration::from_secs(3)), Input::Tick).reports);
     out
 }
 
@@ -95,7 +98,7 @@ proptest! {
         let expected = terminations(script::run(script));
         prop_assert!(!expected.is_empty());
         for output in &expected {
-            let Output::Terminated(termination) = output else { continue };
+            let Report::Terminated(termination) = output else { continue };
             prop_assert_ne!(termination.verdict.exit, Exit::Unknown);
         }
         let got = terminations(run_late(script, &delays));

@@ -4,9 +4,9 @@ use expect_test::expect;
 
 use super::{check, check_evidence, container};
 use crate::correlate::{Correlator, Limits};
-use crate::event::Input;
 use crate::fixtures::script::{self, ZERO};
-use crate::termination::Output;
+use crate::input::Input;
+use crate::report::{Command, Report};
 
 #[test]
 fn refused_after_the_listener_closed() {
@@ -628,9 +628,13 @@ fn the_first_of_many_accepted_has_its_time() {
     });
     let mut out = Vec::new();
     for (at, input) in script::parse(&script).inputs {
-        out.extend(correlator.handle(at, input));
+        out.extend(correlator.handle(at, input).reports);
     }
-    out.extend(correlator.handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick));
+    out.extend(
+        correlator
+            .handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick)
+            .reports,
+    );
     expect![[r#"
         clean: Stopped/Clean/Quiet
           The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
@@ -650,7 +654,7 @@ fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
             &container(&format!("+1 RTMIN+3 runc -> main handler {result}\n+2 exit main 0")),
             expect![[r#"
                 clean-exit: Stopped/Clean/Unknown
-                  SIGRTMIN+3 reached PID 1 `app`, and it exited with code 0, 1.0 s later; its sockets were not observed
+                  The container runtime sent SIGRTMIN+3 to PID 1 `app`, and the process exited with code 0, 1.0 s later; the sockets of the container were not observed
             "#]],
         );
     }
@@ -661,8 +665,8 @@ fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
 fn sockets_are_quiet_only_where_the_record_says_that_they_were_recorded() {
     let traffic = |script: &str| {
         let out = script::run(&container(script));
-        let terminated = |output: &Output| match output {
-            Output::Terminated(termination) => Some(termination.verdict.traffic),
+        let terminated = |output: &Report| match output {
+            Report::Terminated(termination) => Some(termination.verdict.traffic),
             _ => None,
         };
         out.iter().find_map(terminated).expect("a termination")
@@ -702,6 +706,7 @@ fn what_goes_on_in_a_healthy_container_does_not_keep_its_sockets_watched() {
         {chatter}
         +70 tick"
     );
-    let out = script::run(&container(&script));
-    assert!(out.iter().any(|output| matches!(output, Output::Forget(_))), "{out:?}");
+    let answers = script::run_all(&container(&script));
+    let mut commands = answers.iter().flat_map(|answers| &answers.commands);
+    assert!(commands.any(|command| matches!(command, Command::Forget(_))), "{answers:?}");
 }

@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::{check, check_evidence, container, script, unit};
 use crate::correlate::{Correlator, Limits};
-use crate::termination::Output;
+use crate::report::Command;
 
 #[test]
 fn exit_0_after_a_handled_stop_is_clean() {
@@ -471,8 +471,8 @@ fn let_go(script: &str) -> Vec<(u64, u64)> {
     let mut correlator = Correlator::new(Limits::default());
     let mut gone = Vec::new();
     for (at, input) in script::parse(script).inputs {
-        for output in correlator.handle(at, input) {
-            if let Output::Forget(cgroup) = output {
+        for command in correlator.handle(at, input).commands {
+            if let Command::Forget(cgroup) = command {
                 gone.push((at.since(script::ZERO).as_secs(), cgroup.id));
             }
         }

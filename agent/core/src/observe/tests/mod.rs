@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use script::{ZERO, parse};
 
 use super::{EndpointRemoval, Moment, Observer, ObserverLimits, Output, Replacement};
-use crate::event::Boot;
 use crate::pod::ApiClock;
+use crate::time::Boot;
 
 /// Plays a script and shows each word with the time at which it was said.
 fn play(script: &str) -> String {

@@ -13,10 +13,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
 use crate::pod::{ApiClock, PodIdentity, Service, Workload};
+use crate::time::Boot;
 
 /// Scripts begin an hour after boot.
 pub(super) const ZERO: Boot = Boot(3_600_000_000_000);

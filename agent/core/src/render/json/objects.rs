@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::pods::ContextObject;
-use crate::event::Boot;
+use crate::time::Boot;
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
 
 #[derive(Clone, Debug, Serialize)]

@@ -4,11 +4,13 @@ use serde::Serialize;
 
 use super::objects::{AdviceObject, EvidenceObject, TerminationObject};
 use super::{advice, code_or_signal, evidence, in_trace, millis, time};
-use crate::event::{Boot, Observation, WallOffset};
-use crate::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported, Request};
+use crate::input::Observation;
+use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::render::text::escape;
+use crate::report::PodTermination;
+use crate::time::{Boot, WallOffset};
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
 
 #[derive(Clone, Debug, Serialize)]

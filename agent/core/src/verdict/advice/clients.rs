@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
-use crate::event::Boot;
 use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
+use crate::time::Boot;
 use crate::verdict::judge::Case;
 use crate::verdict::seconds;
 use crate::verdict::sentence::many;
@@ -39,7 +39,7 @@ pub struct NeededSleep {
 impl NeededSleep {
     /// None if no client connected too late, or no close of a listener was seen.
     pub fn of(case: &Case<'_>) -> Option<NeededSleep> {
-        let traffic = case.traffic;
+        let traffic = case.traffic();
         let spent = Spent::of(case);
         // A hook that closes the listener itself (`nginx -s quit`) covers clients only until then.
         let had = |closed: Boot| {
@@ -71,7 +71,7 @@ struct Missed {
 
 impl Missed {
     fn of(case: &Case<'_>) -> Option<Missed> {
-        let traffic = case.traffic;
+        let traffic = case.traffic();
         let refused = traffic.refusal_window().map(|window| {
             format!(
                 "{} refused in the {} after the listener closed",
@@ -90,7 +90,7 @@ impl Missed {
 
     fn advice(&self, sleep: &NeededSleep, case: &Case<'_>, context: &PodContext) -> Vec<Advice> {
         let &NeededSleep { seconds: sleep, had } = sleep;
-        let stopping = case.exit.zip(case.stop).map(|(exit, stop)| exit.at.since(stop.at));
+        let stopping = case.exit.zip(case.stop()).map(|(exit, stop)| exit.at.since(stop.at));
         let name = context.name();
         let after = match context.kind {
             _ if had.is_zero() => String::new(),
@@ -153,7 +153,7 @@ impl Missed {
 fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     let Slept { begin, took } = Slept::of(case)?;
     let Need::Seconds(sleep) = sleep_need(case) else { return None };
-    let accepted = case.traffic.accepted;
+    let accepted = case.traffic().accepted;
     let needed = accepted.last.since(begin);
     let advised = Duration::from_secs(sleep);
     let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + WORTH_A_WORD;
@@ -172,7 +172,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
 
 /// The preStop sleep that clients needed, whatever is configured.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
     match Slept::of(case) {
         // Without clients there is no measurement.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
-use crate::termination::{MainExit, Termination};
-use crate::verdict::judge::Case;
+use crate::termination::MainExit;
+use crate::verdict::judge::{Case, Judged};
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
 
@@ -69,7 +69,7 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
 
 /// The containers share the grace period, and a sidecar is stopped after the others: only all of them together show
 /// that it is too long.
-pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> {
+pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
     let Need::Seconds(advised) = need else { return None };
     let asked = || containers.iter().filter_map(asked_at_request);
     // A shortened grace period is not that of the pod.
@@ -97,25 +97,26 @@ pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> 
 }
 
 /// The grace period that one container needed, whatever is configured.
-pub(super) fn need(of: &Termination) -> Need {
-    let spent = || Spent::of(&of.case()).filter(|spent| spent.asked).map(|spent| spent.begin);
-    let request = of.kubernetes.as_ref().and_then(|context| context.request.as_ref());
+pub(super) fn need(of: &Judged<'_>) -> Need {
+    let case = &of.case;
+    let spent = || Spent::of(case).filter(|spent| spent.asked).map(|spent| spent.begin);
+    let request = case.kubernetes.and_then(|context| context.request.as_ref());
     // The earliest time: the kubelet cannot have started the grace period before.
     let begin = request
         .map(|request| request.earliest)
-        .filter(|at| *at <= of.end)
+        .filter(|at| *at <= case.end)
         .or_else(spent);
-    match (begin, of.exit, of.verdict.exit) {
+    match (begin, case.exit, of.verdict.exit) {
         (None, ..) => Need::Nothing,
         (Some(begin), Some(exit), Exit::Clean) => Need::Seconds(with_reserve(exit.at.since(begin))),
         (Some(_), ..) => Need::NotKnown,
     }
 }
 
-fn asked_at_request(of: &Termination) -> Option<(&PodContext, &Request, MainExit)> {
-    let context = of.kubernetes.as_ref()?;
-    let request = context.request.as_ref().filter(|request| request.earliest <= of.end)?;
-    Some((context, request, of.exit?))
+fn asked_at_request<'a>(of: &Judged<'a>) -> Option<(&'a PodContext, &'a Request, MainExit)> {
+    let context = of.case.kubernetes?;
+    let request = context.request.as_ref().filter(|request| request.earliest <= of.case.end)?;
+    Some((context, request, of.case.exit?))
 }
 
 /// An eighth more, rounded up to five seconds: a grace period needs a reserve.

@@ -89,7 +89,7 @@ fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
     match seen {
         None => format!("{says}; the exit was not observed here"),
         Some(seen) if seen != reported.exit_code => format!("{says}; the kernel reports {seen}, which takes precedence"),
-        Some(_) if reason == "OOMKilled" && case.oom.is_empty() => format!("{says}; no OOM kill was observed here"),
+        Some(_) if reason == "OOMKilled" && case.oom().is_empty() => format!("{says}; no OOM kill was observed here"),
         Some(_) => says,
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Case;
-use crate::event::{ExitStatus, Signal};
+use crate::event::ExitStatus;
+use crate::ids::Signal;
 use crate::kubernetes::PreStopRun;
 use crate::pod::PreStop;
 use crate::verdict::spent::Spent;
@@ -29,7 +30,7 @@ pub(in crate::verdict) enum HookEnd {
     Late,
     /// The main process ended while it ran, which may be what it was for.
     WithMain,
-    /// Only an Event would tell whether it failed, and the Events are not known: why.
+    /// Only an Event would show whether it failed, and the Events are not known: why.
     Unknown(String),
 }
 

@@ -36,7 +36,7 @@ pub(super) fn stuck(case: &Case<'_>, who: &str) -> String {
     let begin = request.map(|request| request.latest);
     let begin = begin.or(Spent::of(case).map(|spent| spent.begin)).unwrap_or(case.begin);
     let grace = case.kubernetes.and_then(|context| context.grace);
-    let killed = case.kill.map_or(String::new(), |kill| {
+    let killed = case.kill().map_or(String::new(), |kill| {
         format!(", {} after SIGKILL", seconds(case.end.since(kill.at)))
     });
     format!(
@@ -122,7 +122,7 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
 }
 
 fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
-    let kill = case.kill?;
+    let kill = case.kill()?;
     if context.grace.is_some_and(|grace| grace.is_zero()) || context.request.as_ref().is_some_and(|of| of.grace.is_zero()) {
         return Some("the pod was force-deleted (grace period 0)".to_owned());
     }
@@ -140,7 +140,7 @@ fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
 
 /// People expect the main process of a container to be PID 1, which no default action terminates.
 fn no_init(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<String> {
-    let shared = context.shares_pid_namespace && case.main.is_some_and(|main| !main.is_ns_init);
+    let shared = context.shares_pid_namespace && case.main().is_some_and(|main| !main.is_ns_init);
     (shared && finding.why == Why::DefaultAction).then(|| {
         "the pod shares a pid namespace, so the main process is not PID 1 and the default action of the signal applies"
             .to_owned()
@@ -205,7 +205,7 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         Cause::Startup => "startupProbe.terminationGracePeriodSeconds",
         _ => "terminationGracePeriodSeconds",
     };
-    let end = case.kill.map_or(case.end, |kill| kill.at);
+    let end = case.kill().map_or(case.end, |kill| kill.at);
     let shortened = context
         .request
         .as_ref()

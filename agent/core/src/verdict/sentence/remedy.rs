@@ -2,9 +2,10 @@
 
 use super::{actor, kubernetes, lower, many, seconds, target, were};
 use crate::attribute::Subject;
-use crate::event::Signal;
+use crate::ids::Signal;
+use crate::termination::Open;
 use crate::verdict::advice::NeededSleep;
-use crate::verdict::judge::{Blocked, Case, Finding, Missing, Open, Why};
+use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
 
@@ -22,14 +23,14 @@ pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
-    let grace = case.stop.zip(case.kill).map(|(stop, kill)| kill.at.since(stop.at));
+    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
     match (&finding.why, finding.exit) {
         (Why::Ignored, _) => {
-            let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
                 "handle {signal} in {}, use `exec` in the shell that starts the program, or run a small init such as tini{lost}",
-                target(case.main)
+                target(case.main())
             ))
         }
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
@@ -47,7 +48,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some("find what kept the process from running: a disk or network mount that hangs, or no CPU time".to_owned())
         }
         (_, Exit::Clean) => clients_remedy(case, axis),
-        (Why::KilledByOther, _) => case.fatal.map(|fatal| {
+        (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
                 "find out why {} sent {}, and use the stop command of the {} instead",
                 actor(&fatal.sender),
@@ -98,7 +99,7 @@ fn unknown_remedy(missing: &Missing) -> String {
 }
 
 fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let refused = || were(traffic.refused.count, "connection");
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,

@@ -217,7 +217,7 @@ fn still_running_long_after_its_grace() {
         "#]],
     );
     let mut lost = death().term(0.3).open(60.0);
-    lost.t.basis.holes.lost = vec![Kind::ProcessExit];
+    lost.t.missing.lost = vec![Kind::ProcessExit];
     check(
         lost,
         expect![[r#"
@@ -237,7 +237,7 @@ fn never_started() {
     };
     let mut no_process = death().unasked().with(reported).open(1.0);
     no_process.t.main = None;
-    no_process.t.basis.open = Open::CgroupRemoved;
+    no_process.t.open = Open::CgroupRemoved;
     check(
         no_process,
         expect![[r#"

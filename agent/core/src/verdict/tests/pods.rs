@@ -1,7 +1,24 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::verdict::{TrafficAxis, pod};
+use crate::report::Termination;
+use crate::verdict::{TrafficAxis, judge_pod};
+
+/// The verdict on a pod that ended so.
+fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
+    let facts = PodTerminationFacts {
+        pod: death().k.pod,
+        boot_id: "boot".into(),
+        asked: asked.cloned(),
+        request: None,
+        begin: at(0.0),
+        end: at(0.0),
+        unseen: unseen.to_vec(),
+        gone: None,
+    };
+    let members: Vec<_> = containers.iter().map(Termination::as_judged).collect();
+    judge_pod(&facts, &members)
+}
 
 fn named(name: &str, death: Death) -> Termination {
     let name = name.to_owned();

@@ -159,9 +159,9 @@ fn what_the_api_said_of_pod_container_and_hook() {
 #[test]
 fn parents_hold_their_children_in_every_pod() {
     let mut wide = pods::pod(8);
-    wide.begin = ms(29_000);
-    wide.end = ms(10);
-    wide.containers[0].traffic.cut.last = ms(30_900);
+    wide.facts.begin = ms(29_000);
+    wide.facts.end = ms(10);
+    wide.containers[0].facts.traffic.cut.last = ms(30_900);
     for pod in [pods::pod(8), pods::evicted(9, PreStop::TcpSocket { port: None }), wide] {
         let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
         for child in &spans[1..] {
@@ -302,10 +302,11 @@ fn the_pod_of_a_killer_is_named() {
 #[test]
 fn a_hook_ends_with_no_strangers_stop_signal() {
     let mut pod = pods::pod(8);
+    let before = pod.begin.minus(Duration::from_secs(1));
     let app = &mut pod.containers[0];
-    let stop = app.stop.as_mut().expect("a stop");
+    let stop = app.facts.stop.as_mut().expect("a stop");
     stop.sender.role = Role::Other;
-    stop.at = pod.begin.minus(Duration::from_secs(1));
+    stop.at = before;
     let context = Arc::make_mut(app.kubernetes.as_mut().expect("a pod's"));
     context.pre_stop.as_mut().expect("a hook").end = None;
     let end = app.end;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use expect_test::expect;
 
 use super::{check, run, show, web};
-use crate::kubernetes::PodTermination;
 use crate::pod::Workload;
-use crate::termination::Output;
+use crate::report::PodTermination;
+use crate::report::Report;
 use crate::verdict::Cause;
 
 #[test]
@@ -435,8 +435,8 @@ fn an_owner_that_the_api_names_late_is_no_second_one() {
         ");
     let workload = |of: &Workload| format!("{} {:?}", of.name, of.uid);
     let lines = run(&script).into_iter().filter_map(|(now, output)| match output {
-        Output::Workload(of) => Some(format!("{} {}\n", super::at(now), workload(&of))),
-        Output::WorkloadGone(of) => Some(format!("{} gone {}\n", super::at(now), workload(&of))),
+        Report::Workload(of) => Some(format!("{} {}\n", super::at(now), workload(&of))),
+        Report::WorkloadGone(of) => Some(format!("{} gone {}\n", super::at(now), workload(&of))),
         _ => None,
     });
     expect![[r#"
@@ -596,12 +596,12 @@ fn a_hundred_and_ten_pods_are_deleted_in_the_same_second() {
     let mut warned = 0;
     for (_, output) in run(&format!("-60 api synced\n{cast}{}", lines.join("\n"))) {
         match output {
-            Output::PodTerminated(pod) => {
+            Report::PodTerminated(pod) => {
                 let name = pod.pod.name.clone();
                 assert!(told.insert(name.clone(), pod).is_none(), "{name} was told twice");
             }
-            Output::Early(_) => warned += 1,
-            Output::Watch(_) | Output::Forget(_) | Output::Workload(_) | Output::WorkloadGone(_) => {}
+            Report::StopSignalIgnored(_) => warned += 1,
+            Report::Workload(_) | Report::WorkloadGone(_) => {}
             other => panic!("{other:?}"),
         }
     }

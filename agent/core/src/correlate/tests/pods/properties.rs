@@ -6,14 +6,16 @@ use proptest::prelude::*;
 
 use super::super::properties::any_input;
 use super::{run, web};
-use crate::attribute::{ContainerId, PodUid};
 use crate::correlate::{Correlator, Limits};
-use crate::event::{Boot, Input, Wall};
 use crate::fixtures::cast::Cast;
 use crate::fixtures::recorded::Recorded;
-use crate::fixtures::script::{self, ZERO, feed, tick};
+use crate::fixtures::script::{self, Played, ZERO, feed, tick};
+use crate::ids::{ContainerId, PodUid};
+use crate::input::Input;
 use crate::pod::*;
-use crate::termination::{DropReason, Output};
+use crate::report::DropReason;
+use crate::report::{Answers, Report};
+use crate::time::{Boot, Wall};
 
 /// Ends of every sort, each with what the API said.
 fn ends() -> Vec<String> {
@@ -38,13 +40,13 @@ fn ends() -> Vec<String> {
     .collect()
 }
 
-fn told(outputs: Vec<(Boot, Output)>) -> Vec<Output> {
-    let is_end = |output: &Output| matches!(output, Output::Terminated(_) | Output::PodTerminated(_));
+fn told(outputs: Vec<(Boot, Report)>) -> Vec<Report> {
+    let is_end = |output: &Report| matches!(output, Report::Terminated(_) | Report::PodTerminated(_));
     outputs.into_iter().map(|(_, output)| output).filter(is_end).collect()
 }
 
 /// Kernel records late by up to the reorder window each. The API's order is its own.
-fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
+fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Report)> {
     let window = Limits::default().reorder.as_nanos() as u64;
     let delayed = |(i, (at, input)): (usize, (Boot, Input))| {
         let late = match &input {
@@ -56,7 +58,7 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
     let mut inputs: Vec<_> = script::parse(script).inputs.into_iter().enumerate().map(delayed).collect();
     inputs.sort_by_key(|(arrival, _)| *arrival);
     let mut correlator = Recorded::default();
-    let (mut out, mut now) = (Vec::new(), Boot(0));
+    let (mut out, mut now) = (Played::default(), Boot(0));
     for (arrival, input) in inputs {
         if now > Boot(0) {
             tick(&mut correlator, &mut now, arrival, &mut out);
@@ -66,7 +68,7 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
     }
     let last = now.plus(Duration::from_secs(180));
     tick(&mut correlator, &mut now, last, &mut out);
-    out
+    out.reports
 }
 
 proptest! {
@@ -193,11 +195,11 @@ fn a_replay_says_the_same() {
         let mut correlator = Correlator::new(Limits::default());
         let (mut recorded, mut lived, mut now) = (Vec::new(), Vec::new(), Boot(0));
         let mut live = |now: Boot, input: Input| {
-            let outputs = correlator.handle(now, input.clone());
-            if input != Input::Tick || !outputs.is_empty() {
+            let answers = correlator.handle(now, input.clone());
+            if input != Input::Tick || !answers.is_empty() {
                 recorded.push((now, input));
             }
-            lived.extend(outputs);
+            lived.push(answers);
         };
         let mut inputs = script::parse(&script).inputs;
         inputs.push((ZERO.plus(Duration::from_secs(120)), Input::End));
@@ -210,10 +212,13 @@ fn a_replay_says_the_same() {
             live(now, input);
         }
         let mut correlator = Correlator::new(Limits::default());
-        let replayed: Vec<Output> = recorded
+        let mut replayed: Vec<Answers> = recorded
             .into_iter()
-            .flat_map(|(now, input)| correlator.handle(now, input))
+            .map(|(now, input)| correlator.handle(now, input))
             .collect();
+        for answers in [&mut lived, &mut replayed] {
+            answers.retain(|answers| !answers.is_empty());
+        }
         assert_eq!(lived, replayed);
     }
 }
@@ -254,7 +259,7 @@ fn all_pods_of_a_node_deleted_in_the_same_second_are_told_each_and_once() {
     assert_eq!(outputs.len(), 110);
     let mut names = std::collections::BTreeSet::new();
     for output in outputs {
-        let Output::PodTerminated(pod) = output else {
+        let Report::PodTerminated(pod) = output else {
             panic!("a container by itself")
         };
         assert_eq!(pod.verdict.headline, "clean");
@@ -279,16 +284,16 @@ fn ten_thousand_pods_are_kept_within_the_bounds() {
         let (pods, held) = correlator.pods.sizes();
         assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
     }
-    let is_cap = |output: &Output| {
+    let is_cap = |output: &Report| {
         matches!(
             output,
-            Output::Dropped {
+            Report::Dropped {
                 reason: DropReason::PodCap,
                 ..
             }
         )
     };
-    let dropped = correlator.handle(now, Input::Tick).iter().any(is_cap);
+    let dropped = correlator.handle(now, Input::Tick).reports.iter().any(is_cap);
     assert!(dropped, "more pods than are kept, and none was counted");
     // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
     let kept = correlator.pods.kept();

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{check, check_sentences, run, web};
-use crate::termination::Output;
+use crate::report::Report;
 
 #[test]
 fn a_crash_is_told_with_its_container() {
@@ -148,7 +148,7 @@ fn an_oom_kill_of_a_container_that_restarts() {
         "#]],
     );
     assert!(
-        run(&script).iter().any(|(_, output)| matches!(output, Output::Terminated(_))),
+        run(&script).iter().any(|(_, output)| matches!(output, Report::Terminated(_))),
         "an end of its own"
     );
 }

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{check_sentences, run, web};
-use crate::termination::Output;
+use crate::report::Report;
 
 /// Beside the first pod another one, of which the API may have told.
 fn beside(told: &str, rest: &str) -> String {
@@ -157,7 +157,7 @@ fn an_early_warning_of_a_stop_signal_from_another_pod() {
     let early = run(&beside(TOLD, "+1 TERM cron -> main ignored default"))
         .into_iter()
         .find_map(|(_, output)| match output {
-            Output::Early(early) => Some(early),
+            Report::StopSignalIgnored(early) => Some(early),
             _ => None,
         });
     let of = early.expect("a warning").sender.pod.expect("a pod");

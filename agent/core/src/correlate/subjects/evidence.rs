@@ -1,87 +1,95 @@
-//! Events → facts of the subject that they concern.
+//! Evidence → facts of the subject that it is about.
 
-use crate::attribute::{Attribution, Subject};
-use crate::event::{
-    Armed, Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult,
-    Task, Tcp, si_code,
-};
-use crate::termination::{Output, Role, StopSignalIgnored, TerminationKey};
+use crate::attribute::Subject;
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp};
+use crate::ids::{CgroupId, Signal};
+use crate::input::ProcessFact;
+use crate::report::StopSignalIgnored;
+use crate::termination::{Actor, Role, TerminationKey};
+use crate::time::Boot;
 use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
-use super::{Correlator, KERNEL_KILLS, TOUCH, role, task_of};
+use super::{SubjectEvent, Subjects, TOUCH};
+use crate::correlate::attribution::{Attributed, Evidence, INIT, What};
 
-impl Correlator {
-    /// False where the event's cgroup is not known (yet).
-    pub(super) fn fact(&mut self, at: Boot, event: &Event, out: &mut Vec<Output>) -> bool {
-        let place = match event {
-            Event::SignalGenerate(signal) => self.index.attribute(&signal.target),
-            Event::SignalDeliver(deliver) => self.index.attribute(&deliver.task),
-            Event::ProcessExit(exit) => self.index.attribute(&exit.task),
-            Event::ProcessExec(exec) => self.index.attribute(&exec.task),
-            Event::OomVictim(oom) => self.oom_place(oom),
-            Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
-                (Some(by), _) => {
-                    self.drops.facts += u64::from(!self.clients.add(at, tcp, by, self.limits.connections));
-                    return true;
-                }
-                (None, Some(cgroup)) => self.index.attribute_within(cgroup, tcp.container),
-                (None, None) => return false,
-            },
-            // What agents announce to each other is no fact about a subject. A signal that the kernel discards when its target
-            // reads it decides nothing yet.
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
-                return true;
+impl Subjects {
+    pub fn take(&mut self, now: Boot, found: Attributed, out: &mut Vec<SubjectEvent>) {
+        self.now = now;
+        match found {
+            Attributed::Evidence(evidence) => self.evidence(evidence, out),
+            Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject, out),
+            Attributed::Client { at, tcp, by } => {
+                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, self.limits.connections));
             }
-        };
-        let (subject, own) = match place {
-            Attribution::Subject(subject, own) => (subject, own),
-            Attribution::Host => return true,
-            Attribution::Unknown(_) => return false,
-        };
-        if !self.know(own, subject) {
-            return true;
         }
-        let home = task_of(event).map_or(own, |task| self.home(own, task.cgroup));
-        self.armed(own, home, event);
-        match event {
-            Event::SignalGenerate(signal) => self.signal(at, own, signal, out),
-            Event::SignalDeliver(deliver) => {
+    }
+
+    fn evidence(&mut self, evidence: Evidence, out: &mut Vec<SubjectEvent>) {
+        let Evidence {
+            at,
+            own,
+            subject,
+            sockets_of,
+            what,
+        } = evidence;
+        if !self.know(own, subject) {
+            return;
+        }
+        let home = sockets_of.map_or(own, |(home, subject)| self.shared(home, subject));
+        self.armed(own, home, &what);
+        match what {
+            What::Signal { signal, sender } => self.signal(at, own, &signal, sender, out),
+            What::Deliver(deliver) => {
                 let cap = self.limits.facts;
-                self.keep(own, |state| {
+                self.keep(own, out, |state| {
                     let over = state.is_over(&deliver.task) || !state.concerns(&deliver.task);
-                    over || state.timeline().deliver(at, *deliver, cap)
+                    over || state.timeline().deliver(at, deliver, cap)
                 });
             }
-            Event::ProcessExit(exit) => {
+            What::Exit(exit) => {
                 let (cap, late) = (self.limits.facts, self.limits.linger);
-                self.pods.exit(at, own, exit);
+                out.push(SubjectEvent::Exited { at, own, exit });
                 if let Some(state) = self.subjects.get_mut(&own) {
-                    state.ended(at, exit, cap, late);
+                    state.ended(at, &exit, cap, late);
                 }
-                self.reschedule(own);
+                self.reschedule(own, out);
             }
-            Event::ProcessExec(exec) => self.exec(at, own, exec),
-            Event::OomVictim(oom) => self.oom(at, own, oom),
-            Event::Tcp(tcp) => self.tcp(at, own, tcp),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {}
+            What::Exec { exec, outside } => self.exec(at, own, &exec, outside, out),
+            What::Oom(victim) => self.oom(at, own, victim, out),
+            What::Tcp(tcp) => self.tcp(at, own, &tcp, out),
+            What::Process {
+                fact,
+                outside,
+                sockets_of,
+            } => self.process(own, &fact, outside, sockets_of, out),
         }
-        true
+    }
+
+    fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<Subject>, out: &mut Vec<SubjectEvent>) {
+        if let Some(subject) = subject {
+            self.know(cgroup, subject);
+        }
+        if let Some(state) = self.subjects.get_mut(&cgroup) {
+            state.removed = Some(at);
+            self.reschedule(cgroup, out);
+        }
+        out.push(SubjectEvent::Removed { at, cgroup });
     }
 
     /// Takes note where the kernel had a reason to watch sockets by itself.
-    fn armed(&mut self, own: CgroupId, home: CgroupId, event: &Event) {
+    fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What) {
         let Some(state) = self.subjects.get(&own) else { return };
-        let cgroup = match event {
-            Event::SignalGenerate(signal) => {
+        let cgroup = match what {
+            What::Signal { signal, .. } => {
                 let arms = match signal.armed {
                     Some(armed) => armed == Armed::ByThis,
                     None => armed_before_version_4(signal),
                 };
                 arms.then_some(signal.target.cgroup)
             }
-            Event::ProcessExit(exit) => {
+            What::Exit(exit) => {
                 let task = &exit.task;
                 let arms = exit.armed.map(|armed| armed == Armed::ByThis).unwrap_or_else(|| {
                     let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
@@ -104,14 +112,8 @@ impl Correlator {
         }
     }
 
-    /// The subject whose sockets a process's are: `own`, or of a container that only v1 knows whoever has `cgroup` of v2.
-    fn home(&mut self, own: CgroupId, cgroup: CgroupId) -> CgroupId {
-        if own.hierarchy == cgroup.hierarchy {
-            return own;
-        }
-        let Attribution::Subject(subject, home) = self.index.attribute_cgroup(cgroup) else {
-            return own;
-        };
+    /// A container that only v1 knows lives in that cgroup of v2: their sockets cannot be told apart.
+    fn shared(&mut self, home: CgroupId, subject: Subject) -> CgroupId {
         if self.know(home, subject)
             && let Some(state) = self.subjects.get_mut(&home)
         {
@@ -120,8 +122,8 @@ impl Correlator {
         home
     }
 
-    /// Makes room for a subject. False where it is over, or where there is no room.
-    pub(super) fn know(&mut self, own: CgroupId, subject: Subject) -> bool {
+    /// Makes room for a subject. False where it is finished, or where there is no room.
+    fn know(&mut self, own: CgroupId, subject: Subject) -> bool {
         if self.subjects.contains_key(&own) {
             return true;
         }
@@ -144,17 +146,7 @@ impl Correlator {
         true
     }
 
-    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, out: &mut Vec<Output>) {
-        if signal.signal == Signal::KILL && signal.code == si_code::KERNEL {
-            self.kernel_kills.push_back(signal.target);
-            if self.kernel_kills.len() > KERNEL_KILLS {
-                self.kernel_kills.pop_front();
-            }
-            self.retry(
-                |event| matches!(event, Event::OomVictim(oom) if oom.victim == signal.target.tgid),
-                out,
-            );
-        }
+    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: Actor, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
         state.seen(target);
@@ -179,21 +171,25 @@ impl Correlator {
             at,
             last: at,
             count: 1,
-            sender: role::sender(&self.index, own, signal),
+            sender,
             signal: *signal,
         };
-        self.seen_in(own, target.start);
+        out.push(SubjectEvent::Seen {
+            own,
+            subject: state.subject.clone(),
+            start: target.start,
+        });
         let is_mains = main.is_none_or(|main| main.id.is(target));
         if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
-            self.pods.stopped(at, own, self.now);
+            out.push(SubjectEvent::StopSent { at, own });
         }
         self.warn(own, &fact, out);
         let cap = self.limits.facts;
-        self.keep(own, |state| state.timeline().signal(fact, essential, cap));
+        self.keep(own, out, |state| state.timeline().signal(fact, essential, cap));
     }
 
     /// Says at once that the kernel dropped a stop signal: once for each time that somebody asks.
-    fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<Output>) {
+    fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<SubjectEvent>) {
         let signal = &fact.signal;
         let asked = match fact.sender.role {
             Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
@@ -221,7 +217,7 @@ impl Correlator {
             |main| main.process(),
         );
         let sentence = verdict::ignored(Some(&process), signal.signal, signal.disposition);
-        out.push(Output::Early(Box::new(StopSignalIgnored {
+        out.push(SubjectEvent::StopIgnored(Box::new(StopSignalIgnored {
             key: TerminationKey {
                 boot_id: self.boot_id.clone(),
                 cgroup: own,
@@ -239,16 +235,14 @@ impl Correlator {
         })));
     }
 
-    fn exec(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec) {
-        let parent = self.index.attribute_parent(exec);
-        let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
+    fn exec(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec, outside: bool, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
-        // A child of PID 1 may be an orphan of the last life: its start tells, for systemd forks a unit's process when it is due.
+        // A child of PID 1 may be an orphan of the last life: its start decides, for systemd forks a unit's process when it is due.
         let is_unit = matches!(state.subject, Subject::Unit { .. });
-        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > role::INIT);
+        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
         let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
         if let Some(known) = known {
-            // `/proc` alone does not tell where it came from.
+            // `/proc` alone does not show where it came from.
             known.outside = outside || known.id.exact && known.outside;
             known.came_in(came);
             known.named(exec.task.comm, at);
@@ -262,30 +256,33 @@ impl Correlator {
             state.arm(exec.task.cgroup);
             state.learn(candidate);
         }
-        self.seen_in(own, exec.task.start);
+        out.push(SubjectEvent::Seen {
+            own,
+            subject: state.subject.clone(),
+            start: exec.task.start,
+        });
         if outside {
-            self.pods.exec(at, own, exec);
+            out.push(SubjectEvent::CameIn { at, own, exec: *exec });
         }
-        self.reschedule(own);
+        self.reschedule(own, out);
     }
 
-    fn oom(&mut self, at: Boot, own: CgroupId, oom: &OomVictim) {
-        let task = oom.task.or_else(|| self.kernel_kill(oom.victim));
-        let Some(task) = task else { return };
+    fn oom(&mut self, at: Boot, own: CgroupId, victim: Option<Task>, out: &mut Vec<SubjectEvent>) {
+        let Some(task) = victim else { return };
         let cap = self.limits.facts;
         let fact = OomFact {
             at,
             victim: ProcessId::of(&task),
             comm: task.comm,
-            told: false,
+            reported: false,
         };
-        self.keep(own, |state| state.is_over(&task) || state.timeline().oom(fact, cap));
+        self.keep(own, out, |state| state.is_over(&task) || state.timeline().oom(fact, cap));
     }
 
-    fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
+    fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {
         let cap = self.limits.connections;
         let clients = std::mem::take(&mut self.clients);
-        self.keep_socket(own, |state| {
+        self.keep_socket(own, out, |state| {
             if let Some(cgroup) = tcp.cgroup {
                 state.arm(cgroup);
             }
@@ -295,53 +292,43 @@ impl Correlator {
         self.clients = clients;
     }
 
-    fn oom_place(&self, oom: &OomVictim) -> Attribution {
-        match oom.task.or_else(|| self.kernel_kill(oom.victim)) {
-            Some(task) => self.index.attribute_descendant(&task),
-            None => self.index.attribute_process(oom.victim),
+    fn process(
+        &mut self,
+        own: CgroupId,
+        fact: &ProcessFact,
+        outside: bool,
+        sockets_of: Vec<(CgroupId, Subject)>,
+        out: &mut Vec<SubjectEvent>,
+    ) {
+        let candidate = Candidate::of_fact(fact, outside);
+        for (home, subject) in sockets_of {
+            self.shared(home, subject);
         }
-    }
-
-    fn kernel_kill(&self, victim: Pid) -> Option<Task> {
-        self.kernel_kills.iter().rev().find(|task| task.tgid == victim).copied()
-    }
-
-    pub(super) fn process(&mut self, fact: &ProcessFact, out: &mut Vec<Output>) {
-        let place = self.index.process(self.now, fact);
-        if let Attribution::Subject(subject, own) = place
-            && self.know(own, subject)
-        {
-            let parent = self.index.attribute_process(fact.ppid);
-            let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
-            let candidate = Candidate::of_fact(fact, outside);
-            for (cgroup, _) in fact.cgroups.iter().filter(|(cgroup, _)| cgroup.hierarchy == 0) {
-                self.home(own, *cgroup);
-            }
-            if let Some(state) = self.subjects.get_mut(&own)
-                && (outside || candidate.is_ns_init())
-            {
-                fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(*cgroup));
-                state.learn(candidate);
-            }
-            self.seen_in(own, fact.start);
-            self.reschedule(own);
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        if outside || candidate.is_ns_init() {
+            fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(*cgroup));
+            state.learn(candidate);
         }
-        let tgid = fact.tgid;
-        self.retry(|event| task_of(event).is_some_and(|task| task.tgid == tgid), out);
+        out.push(SubjectEvent::Seen {
+            own,
+            subject: state.subject.clone(),
+            start: fact.start,
+        });
+        self.reschedule(own, out);
     }
 
     /// Adds a fact about its sockets: a busy server's do not keep a timeline from being idle.
-    fn keep_socket(&mut self, own: CgroupId, add: impl FnOnce(&mut State) -> bool) {
+    fn keep_socket(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
         let touched = self.subjects.get(&own).is_some_and(|state| state.touched.is_some());
         if !touched {
-            return self.keep(own, add);
+            return self.keep(own, out, add);
         }
         let Some(state) = self.subjects.get_mut(&own) else { return };
         self.drops.facts += u64::from(!add(state));
     }
 
     /// Adds a fact to a subject's timeline, and puts the subject where it now belongs among the timers.
-    fn keep(&mut self, own: CgroupId, add: impl FnOnce(&mut State) -> bool) {
+    fn keep(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         self.drops.facts += u64::from(!add(state));
         let now = self.now;
@@ -351,6 +338,6 @@ impl Correlator {
             }
             self.touched.insert((now, own));
         }
-        self.reschedule(own);
+        self.reschedule(own, out);
     }
 }

@@ -1,20 +1,22 @@
-//! What the observation could not see: times without it, probes that were not active, records that were lost.
+//! What of a time the observation covers: times without it, probes that were not active, records that were lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::event::{Boot, Kind, ProbeState};
-use crate::verdict::judge::Holes;
+use crate::event::Kind;
+use crate::input::ProbeState;
+use crate::termination::MissingEvidence;
+use crate::time::Boot;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
-/// Losses and gaps told apart; older ones are merged.
+/// Losses and gaps kept apart; older ones are merged.
 const KEPT: usize = 256;
 /// The probes without which sockets are not observed.
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct Coverage {
     probes: BTreeMap<String, ProbeState>,
     lost: VecDeque<Loss>,
     /// Times in which nothing was seen, the first one from boot to the first start.
@@ -29,7 +31,7 @@ struct Loss {
     count: u64,
 }
 
-impl Sight {
+impl Coverage {
     /// The observation begins (again) at `since`; it had ended at `ended`.
     pub fn start(&mut self, ended: Boot, since: Boot) {
         self.probes.clear();
@@ -80,30 +82,30 @@ impl Sight {
     }
 
     pub fn sees_sockets(&self) -> bool {
-        TCP_PROBES.iter().all(|name| self.is_told(name))
+        TCP_PROBES.iter().all(|name| self.is_observed(name))
     }
 
-    /// What may be missing in a death from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
+    /// What may be missing in a termination from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
     /// was seen at `begin`: what came before does not matter then.
-    pub fn holes(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> Holes {
+    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> MissingEvidence {
         let from = self.reach(born, begin, asked);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
-        Holes {
+        MissingEvidence {
             lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
-            inactive: kinds.into_iter().filter(|kind| !self.is_told(kind.name())).collect(),
+            inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
             late_start: !asked && self.gaps.iter().any(late),
             over_cap: false,
         }
     }
 
-    /// From when on a hole could matter.
+    /// From when on missing evidence could matter.
     pub fn reach(&self, born: Boot, begin: Boot, asked: bool) -> Boot {
         if asked { begin } else { begin.minus(LATE_REACH).max(born) }
     }
 
-    fn is_told(&self, name: &str) -> bool {
+    fn is_observed(&self, name: &str) -> bool {
         self.probes.get(name).is_some_and(ProbeState::is_told)
     }
 }

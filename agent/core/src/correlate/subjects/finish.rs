@@ -1,15 +1,16 @@
-//! A timeline's facts → one termination. Pure: sorts, selects, asks the verdict room.
+//! A timeline → the facts of one termination. Pure: sorts and selects.
 
 use std::time::Duration;
 
 use crate::attribute::Index;
-use crate::event::{Armed, Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
-use crate::termination::{Basis, Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey};
-use crate::verdict::judge::{Fatal, OOM_CHILD_REACH, Open};
-use crate::verdict::{Verdict, judge};
+use crate::event::{Armed, ExitStatus, Kind, SignalResult};
+use crate::ids::{CgroupId, Pid, Signal};
+use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey};
+use crate::time::Boot;
+use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
-use super::sight::{LATE_REACH, Sight};
+use super::coverage::{Coverage, LATE_REACH};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -25,15 +26,15 @@ const OOM_SLACK: Duration = Duration::from_secs(1);
 pub(super) struct Context<'a> {
     pub boot_id: &'a str,
     pub index: &'a Index,
-    pub sight: &'a Sight,
+    pub coverage: &'a Coverage,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
     /// Evidence after the end counts for this long.
     pub linger: Duration,
 }
 
-/// The death of the subject's main process, or of what is known of it. None where nothing happened to it.
-pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<Termination> {
+/// The facts of the termination of the subject's main process, or of what is known of it. None where nothing happened to it.
+pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<TerminationFacts> {
     let main = state.main();
     let exit = main.as_ref().and_then(|main| main.exit);
     let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(now);
@@ -81,20 +82,22 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     } else {
         end.plus(context.linger)
     };
-    let mut holes = context.sight.holes(born, begin, end, asked.is_some());
-    holes.over_cap = timeline.over_cap_matters;
-    let losses = context.sight.losses(context.sight.reach(born, begin, asked.is_some()), until);
+    let mut missing = context.coverage.missing(born, begin, end, asked.is_some());
+    missing.over_cap = timeline.over_cap_matters;
+    let losses = context
+        .coverage
+        .losses(context.coverage.reach(born, begin, asked.is_some()), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
-    let observed = context.sight.sees_sockets()
+    let observed = context.coverage.sees_sockets()
         && !sockets_lost
-        // Told to end before the clients had their say.
+        // The observation ended before the clients had their say.
         && until <= now
-        && !holes.gap
+        && !missing.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
         && (state.requested.is_some() || watched(asked, fatal.as_ref(), main.as_ref()));
-    let mut traffic = timeline.sockets.told(&Window {
+    let mut traffic = timeline.sockets.within(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
         refusing_on: state.is_refusing_on(end, context.linger),
@@ -112,7 +115,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
             .filter(|c| c.exit_at().is_some_and(|at| in_time(at, c.id.tgid)))
             .count() as u64;
     let process = main.as_ref().map(Candidate::process);
-    let mut termination = Termination {
+    Some(TerminationFacts {
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),
             cgroup: own,
@@ -125,6 +128,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         end,
         stop,
         kill,
+        fatal,
         exit,
         oom,
         other_exits: others + state.exits_dropped,
@@ -132,22 +136,18 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         gaps: Gaps {
             lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: holes.late_start,
-            inactive_probes: context.sight.inactive_probes(),
+            late_start: missing.late_start,
+            inactive_probes: context.coverage.inactive_probes(),
         },
-        basis: Basis { fatal, holes, open },
-        kubernetes: None,
-        of_ending_pod: false,
-        verdict: Verdict::pending(),
-    };
-    termination.verdict = judge(&termination.case());
-    Some(termination)
+        missing,
+        open,
+    })
 }
 
 /// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.
 fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> bool {
     let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
-    let losses = context.sight.losses(end.minus(LATE_REACH), end);
+    let losses = context.coverage.losses(end.minus(LATE_REACH), end);
     let shows = |kind: &Kind| matches!(kind, Kind::ProcessExec | Kind::ProcessExit);
     open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }
@@ -212,7 +212,7 @@ fn fatal(
     })
 }
 
-/// Group 0 with code 0: nobody else sends that to another process.
+/// Group 0 with code 0: nothing else sends that to another process.
 fn is_cgroup_kill(fact: &SignalFact) -> bool {
     !fact.signal.group && fact.signal.code == crate::event::si_code::USER && fact.sender.role != Role::Itself
 }

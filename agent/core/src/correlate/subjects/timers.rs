@@ -1,21 +1,27 @@
-//! When a subject's time has come: its death is judged, its next life begins, or its facts are forgotten.
+//! When a subject's time has come: its facts are put together, its next life begins, or its facts are forgotten.
 
 use std::time::Duration;
 
-use crate::event::{Boot, CgroupId};
-use crate::termination::{OomKill, Output};
-use crate::verdict::judge::Open;
+use crate::ids::CgroupId;
+use crate::termination::{OomKill, Open};
+use crate::time::Boot;
 
-use super::finish::Context;
 use super::subject::{Candidate, ProcessId, State};
-use super::{Correlator, GONE, KEEP_GONE, Limits, WATCH, finish, traffic};
+use super::{SubjectEvent, Subjects, finish, traffic};
+use crate::correlate::Limits;
+use crate::correlate::attribution::Attributor;
 
-/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal tells whether
+/// Sockets that the kernel watches because of a signal or an end of which nothing came are let go after this long.
+const WATCH: Duration = Duration::from_secs(60);
+/// Finished subjects are remembered for this long: a little longer than the index answers for their cgroups.
+const KEEP_GONE: Duration = Duration::from_secs(150);
+const GONE: usize = 1_024;
+/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal shows whether
 /// the container ended. Where that never comes, this is waited for.
 const STAGE: Duration = Duration::from_secs(60);
 
-impl Correlator {
-    pub(super) fn reschedule(&mut self, own: CgroupId) {
+impl Subjects {
+    pub(super) fn reschedule(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let due = next_due(state, &self.limits);
         if state.due == due {
@@ -28,19 +34,20 @@ impl Correlator {
             self.due.insert((due, own));
         }
         state.due = due;
-        // A timer that moves before it fires says nothing: its pod must not be told without it meanwhile.
+        // A timer that moves before it fires says nothing: its pod must not be reported without it meanwhile.
         if let Some(until) = state.counted_on(self.limits.linger) {
-            self.pods.counts_on(own, until, self.now);
+            out.push(SubjectEvent::CountsUntil { own, until });
         }
     }
 
-    /// `until`: the deaths that are due by then are judged.
-    pub(super) fn run_timers(&mut self, until: Boot, out: &mut Vec<Output>) {
+    /// Does what is due. `until`: what ended is put together where it is due by then.
+    pub fn run_timers(&mut self, now: Boot, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        self.now = now;
         while let Some(&(due, own)) = self.due.first() {
             if due > until {
                 break;
             }
-            self.fire(own, until, out);
+            self.fire(own, until, around, out);
         }
         while let Some(&(touched, own)) = self.touched.first() {
             if touched.plus(self.limits.idle) > self.now {
@@ -58,80 +65,65 @@ impl Correlator {
         while self.touched.len() > self.limits.timelines {
             let Some(&(_, own)) = self.touched.first() else { break };
             self.drops.timelines += 1;
-            self.finish(own, Open::TimelineCap, out);
-        }
-        while self.pending.front().is_some_and(|(deadline, ..)| *deadline <= self.now) {
-            self.pending.pop_front();
-            self.drops.unattributed += 1;
+            self.finish(own, Open::TimelineCap, around, out);
         }
     }
 
-    /// A subject's time has come: a child's OOM kill to be told, or its end to be judged.
-    fn fire(&mut self, own: CgroupId, until: Boot, out: &mut Vec<Output>) {
+    /// A subject's time has come: a child's OOM kill to be reported, or its end to be put together.
+    fn fire(&mut self, own: CgroupId, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else {
             self.due.retain(|(_, known)| *known != own);
             return;
         };
-        tell_ooms(state, until, &self.limits, out);
+        report_ooms(state, until, &self.limits, out);
         match end_due(state, &self.limits) {
-            Some(due) if due <= until => self.finish(own, Open::CgroupRemoved, out),
+            Some(due) if due <= until => self.finish(own, Open::CgroupRemoved, around, out),
             due => {
-                self.reschedule(own);
-                if let Some(due) = due {
-                    self.pods.counts_on(own, due, self.now);
+                self.reschedule(own, out);
+                if let Some(until) = due {
+                    out.push(SubjectEvent::CountsUntil { own, until });
                 }
             }
         }
     }
 
-    /// Judges a subject's death and begins its next life, if it has one.
-    fn finish(&mut self, own: CgroupId, open: Open, out: &mut Vec<Output>) {
+    /// Puts the facts of a termination together and begins the subject's next life, if it has one.
+    fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
         if state.is_step(self.limits.linger) {
             return self.step(own, state, out);
         }
-        let context = self.context();
-        if let Some(termination) = finish::termination(&context, own, &state, open, self.now) {
-            out.push(Output::Terminated(Box::new(termination)));
-            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+        let context = self.context(around);
+        if let Some(facts) = finish::facts(&context, own, &state, open, self.now) {
+            out.push(SubjectEvent::Ended(Box::new(facts)));
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Unwatched));
         }
         let end = state.main().and_then(|main| main.exit_at());
         match (open, end) {
             (Open::ObservationEnded, _) => {}
             (_, Some(end)) => {
-                self.begin_again(own, state, end);
+                self.begin_again(own, state, end, out);
             }
             // Removed without an end of its own: nothing can come of it any more.
             (Open::CgroupRemoved, None) => self.forget(own),
             (Open::TimelineCap, None) => {
                 state.timeline = None;
-                self.relist(own, state);
+                self.relist(own, state, out);
             }
         }
     }
 
-    pub(super) fn context(&self) -> Context<'_> {
-        Context {
-            boot_id: &self.boot_id,
-            index: &self.index,
-            sight: &self.sight,
-            clients: &self.clients,
-            kubelet_known: !self.kubelets.is_empty(),
-            linger: self.limits.linger,
-        }
-    }
-
     /// Forgets what ended as a step of the subject's; the next of its processes is looked at.
-    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<Output>) {
+    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<SubjectEvent>) {
         let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
             return;
         };
         if state.timeline.as_deref().is_none_or(|timeline| timeline.signals.is_empty()) {
-            out.extend(state.cgroups.iter().copied().map(Output::Forget));
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Unwatched));
         }
         if state.removed.is_some() {
-            return self.begin_again(own, state, end);
+            return self.begin_again(own, state, end, out);
         }
         let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
         state.candidates.retain(goes_on);
@@ -139,11 +131,11 @@ impl Correlator {
             state.touched = Some(self.now);
             self.touched.insert((self.now, own));
         }
-        self.relist(own, state);
+        self.relist(own, state, out);
     }
 
     /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
-    fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot) {
+    fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot, out: &mut Vec<SubjectEvent>) {
         let main = state.main().map(|main| main.id);
         // Times that contradict one another (a recording can hold any) must not keep the dead among the living.
         let is_main = |id: &ProcessId| main.is_some_and(|main| main.same(id));
@@ -183,7 +175,7 @@ impl Correlator {
             state.touched = Some(self.now);
             self.touched.insert((self.now, own));
         }
-        self.relist(own, state);
+        self.relist(own, state, out);
     }
 
     fn forget(&mut self, own: CgroupId) {
@@ -205,32 +197,32 @@ impl Correlator {
         }
     }
 
-    /// Puts a subject back that was taken out to be judged.
-    fn relist(&mut self, own: CgroupId, state: State) {
+    /// Puts a subject back that was taken out to be put together.
+    fn relist(&mut self, own: CgroupId, state: State, out: &mut Vec<SubjectEvent>) {
         if let Some(armed) = state.armed {
             self.armed.insert((armed, own));
         }
         self.subjects.insert(own, state);
-        self.reschedule(own);
+        self.reschedule(own, out);
     }
 
     /// What made the kernel watch its sockets (a health check that failed or was killed, a worker that was) is a while ago: the
     /// facts stay, the sockets of a healthy subject are let go. Those of one that is being stopped are not.
-    fn let_go(&mut self, own: CgroupId, out: &mut Vec<Output>) {
+    fn let_go(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         state.armed = None;
         if end_due(state, &self.limits).is_some() {
-            // The judgement says so, unless it finds a step: then this does.
+            // Its end says so, unless it finds a step: then this does.
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
         } else if !state.is_stopping() && state.requested.is_none() {
-            out.extend(state.cgroups.drain(..).map(Output::Forget));
+            out.extend(state.cgroups.drain(..).map(SubjectEvent::Unwatched));
             state.cgroups.push(own);
         }
     }
 
-    /// Nothing happened for long: the facts came to nothing.
-    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<Output>) {
+    /// Nothing happened for long: the facts expire.
+    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         self.touched.remove(&(touched, own));
         let before = self.now.minus(self.limits.idle);
         let Some(state) = self.subjects.get_mut(&own) else { return };
@@ -239,15 +231,16 @@ impl Correlator {
             timeline.expire(before);
             if timeline.is_empty() && state.requested.is_none() {
                 state.timeline = None;
-                out.extend(state.cgroups.drain(..).map(Output::Forget));
+                out.extend(state.cgroups.drain(..).map(SubjectEvent::Unwatched));
                 state.cgroups.push(own);
             }
         }
-        self.reschedule(own);
+        self.reschedule(own, out);
     }
 
-    /// No more input: what has ended is judged, what was being stopped is told as unknown.
-    pub(super) fn end(&mut self, out: &mut Vec<Output>) {
+    /// No more input: what has ended is put together, and what was being stopped as far as it was seen.
+    pub fn end(&mut self, now: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        self.now = now;
         let mut all: Vec<(Boot, CgroupId)> = self
             .subjects
             .iter()
@@ -261,19 +254,17 @@ impl Correlator {
                 .get(&own)
                 .is_some_and(|state| end_due(state, &self.limits).is_some())
             {
-                self.finish(own, Open::CgroupRemoved, out);
+                self.finish(own, Open::CgroupRemoved, around, out);
             }
-            self.finish(own, Open::ObservationEnded, out);
+            self.finish(own, Open::ObservationEnded, around, out);
         }
-        self.drops.unattributed += self.pending.len() as u64;
-        self.pending.clear();
     }
 }
 
 fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
     let oom = state.timeline.as_deref().and_then(|timeline| {
-        let untold = timeline.ooms.iter().filter(|fact| !fact.told);
-        untold.map(|fact| fact.at.plus(limits.reorder)).min()
+        let open = timeline.ooms.iter().filter(|fact| !fact.reported);
+        open.map(|fact| fact.at.plus(limits.reorder)).min()
     });
     match (end_due(state, limits), oom) {
         (Some(end), Some(oom)) => Some(end.min(oom)),
@@ -292,7 +283,7 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
 }
 
 /// A child's OOM kill is news of its own where the main process lives on.
-fn tell_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Output>) {
+fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<SubjectEvent>) {
     let main = state.main();
     let lives = main.is_some_and(|main| main.exit.is_none()) && state.removed.is_none();
     let Some(timeline) = &mut state.timeline else { return };
@@ -301,11 +292,11 @@ fn tell_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Output
     for fact in timeline
         .ooms
         .iter_mut()
-        .filter(|fact| !fact.told && fact.at.plus(limits.reorder) <= now)
+        .filter(|fact| !fact.reported && fact.at.plus(limits.reorder) <= now)
     {
-        fact.told = true;
+        fact.reported = true;
         if lives && !main_dies {
-            out.push(Output::ChildOomKilled {
+            out.push(SubjectEvent::ChildOomKilled {
                 subject: state.subject.clone(),
                 oom: OomKill {
                     at: fact.at,

@@ -1,9 +1,11 @@
-//! The facts of a death that is coming: collected in any order, bounded, told in the order of their own times.
+//! The facts of a termination that may be coming: collected in any order, bounded, used in the order of their own times.
 
 use std::time::Duration;
 
-use crate::event::{Armed, Boot, Comm, Disposition, Pid, Signal, SignalDeliver, SignalGenerate, SignalResult, si_code};
+use crate::event::{Armed, Disposition, SignalDeliver, SignalGenerate, SignalResult, si_code};
+use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Actor, Role};
+use crate::time::Boot;
 
 use super::subject::ProcessId;
 use super::traffic::Sockets;
@@ -42,8 +44,8 @@ pub(super) struct OomFact {
     pub at: Boot,
     pub victim: ProcessId,
     pub comm: Comm,
-    /// Said already that a child was killed.
-    pub told: bool,
+    /// Reported already as a child that was killed.
+    pub reported: bool,
 }
 
 impl Timeline {
@@ -71,7 +73,7 @@ impl Timeline {
                 && known.task.start == deliver.task.start
                 && known_at.0.abs_diff(at.0) <= nanos(FOLD)
         };
-        // Which entry followed a stop signal is told by the earliest after it: of a flood a few and the last are enough.
+        // Which entry followed a stop signal is known by the earliest after it: of a flood a few and the last are enough.
         if self.delivers.iter().filter(|known| is_alike(known)).count() >= ENTRIES {
             let alike = self.delivers.iter_mut().filter(|known| is_alike(known));
             if let Some(latest) = alike.max_by_key(|(at, _)| *at) {

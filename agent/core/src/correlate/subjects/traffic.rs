@@ -12,7 +12,7 @@
 //!   the client sees the same FIN. Idle where the server had sent something and spoke last: keep-alive connections are that.
 //! - Only clients' connections count as reset or cut: those seen accepted, or on the port of a listener that closed. What the
 //!   subject itself had opened (to a database) ends with it too, and harms nobody who called it.
-//! - A connection on a socket that was handed over (it belongs to another cgroup) is none of these: that the end closed it tells
+//! - A connection on a socket that was handed over (it belongs to another cgroup) is none of these: that the end closed it shows
 //!   that there are such, of which nothing else is seen. The traffic is not observed then.
 //! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
 //! - *rejected*: a connect from this node to an address and a port of the subject's that ended with an error and without an RST.
@@ -20,15 +20,16 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
-use crate::event::{Boot, Client, Tcp, TcpCounts, TcpOp, TcpState};
+use crate::event::{Client, Tcp, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
+use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
+use super::connection::{Connection, End, Fact, Pair, Refused, Use, count, earlier, first, in_use};
 use super::listeners::Listeners;
 
-/// What of the sockets' facts belongs to a death, and what else it is told with.
+/// Which of the sockets' facts belong to a termination, and what else is known of that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'a> {
     /// Both included: from the pod's request, else the stop signal, else the end; until clients have had their say.
@@ -46,7 +47,7 @@ pub(super) struct Window<'a> {
 pub(super) struct Sockets {
     listeners: Listeners,
     connections: HashMap<Pair, Connection>,
-    /// Accepted ones of which nothing else is known, no longer told apart: a server that was told to reload and lives on
+    /// Accepted ones of which nothing else is known, no longer kept apart: a server that reloads and lives on
     /// accepts any number of them.
     accepted: Vec<Boot>,
     accepted_over: Count,
@@ -60,76 +61,6 @@ pub(super) struct Sockets {
     over_cap: u64,
     /// The last time a client was refused.
     refused: Option<Boot>,
-}
-
-/// Both ends of a connection, as its server sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Pair {
-    pub remote: SocketAddr,
-    pub local: SocketAddr,
-}
-
-/// When each thing happened to a connection, first time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Connection {
-    accepted: Option<Boot>,
-    refused_by_server: Option<Refused>,
-    refused_by_client: Option<Boot>,
-    reset: Option<Boot>,
-    queued: Option<Boot>,
-    /// An RST without a socket, for something else than a SYN.
-    late: Option<Boot>,
-    cut: Option<(Boot, Use)>,
-    by_kubelet: bool,
-    last: Boot,
-}
-
-/// SYNs from one port that met nobody.
-#[derive(Clone, Copy, Debug)]
-struct Refused {
-    first: Boot,
-    last: Boot,
-    times: u32,
-}
-
-impl Refused {
-    fn add(known: &mut Option<Refused>, at: Boot) {
-        let Some(known) = known else {
-            *known = Some(Refused {
-                first: at,
-                last: at,
-                times: 1,
-            });
-            return;
-        };
-        let (first, last) = (known.first.min(at), known.last.max(at));
-        if last.since(first) < SENT_AGAIN {
-            let times = known.times + 1;
-            *known = Refused { first, last, times };
-        } else {
-            known.first = first;
-        }
-    }
-}
-
-impl Connection {
-    fn is_only_accepted(&self) -> bool {
-        let is_refused = self.refused_by_server.is_some() || self.refused_by_client.is_some();
-        !is_refused && !self.is_end_of_one()
-    }
-
-    /// A connection that stood, and ended.
-    fn is_end_of_one(&self) -> bool {
-        self.reset.is_some() || self.queued.is_some() || self.late.is_some() || self.cut.is_some()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Idle,
-    Unanswered,
-    /// Nothing was said, or it is not known.
-    Other,
 }
 
 impl Sockets {
@@ -237,15 +168,15 @@ impl Sockets {
         self.refused
     }
 
-    /// What belongs to a death.
-    pub fn told(&self, window: &Window<'_>) -> Traffic {
+    /// What belongs to a termination.
+    pub fn within(&self, window: &Window<'_>) -> Traffic {
         let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);
         let foreign = self
             .foreign
             .is_some_and(|(first, last)| first <= window.until && window.since <= last);
         let mut traffic = nothing(window, window.observed && !foreign);
         traffic.kubelet.known = window.kubelet_known;
-        traffic.listeners = self.listeners.told(|at| within(Some(at)).is_some());
+        traffic.listeners = self.listeners.closed(|at| within(Some(at)).is_some());
         for &at in &self.accepted {
             count(&mut traffic.accepted, within(Some(at)));
         }
@@ -310,8 +241,8 @@ impl Sockets {
         // The kernel knows a closed port by its number and network namespace: a client there may have meant another machine's.
         let (to, from) = (pair.local.ip(), pair.remote.ip());
         let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
-        let is_told = existed || connection.refused_by_server.is_some();
-        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_told)?;
+        let is_known = existed || connection.refused_by_server.is_some();
+        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_known)?;
         Some((End::Refused(RefusedSource::ClientError), by_client))
     }
 
@@ -319,7 +250,7 @@ impl Sockets {
     fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) {
         let to = pair.local.ip();
         let is_port = self.listeners.took(pair.local) || self.served.contains(&pair.local);
-        // What the server's side told already.
+        // The server's side showed it already.
         if at.is_none() || self.connections.contains_key(pair) || !is_port || to.is_loopback() || !self.serves_at(to) {
             return;
         }
@@ -390,7 +321,7 @@ impl Sockets {
 }
 
 impl Window<'_> {
-    /// Of those that are no longer told apart some may lie outside: they count, but at no time that does not.
+    /// Of those that are no longer kept apart some may lie outside: they count, but at no time that does not.
     fn add(&self, to: &mut Count, more: Count) {
         if more.count == 0 || more.last < self.since || more.first > self.until {
             return;
@@ -415,90 +346,7 @@ fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     }
 }
 
-enum Fact {
-    Accepted,
-    RefusedByServer,
-    RefusedByClient,
-    Reset,
-    Queued,
-    Late,
-    Cut(Use),
-}
-
-/// How a client's connection ended.
-enum End {
-    Refused(RefusedSource),
-    Reset { queued: bool },
-    Cut(Use),
-    Idle,
-}
-
-impl End {
-    fn count(self, traffic: &mut Traffic, port: u16, at: Boot) {
-        let to = match self {
-            End::Refused(source) => {
-                // The server's own word goes before a client's, whichever comes first.
-                if traffic.refused_source != RefusedSource::ServerReset {
-                    traffic.refused_source = source;
-                }
-                count(traffic.refused_by_port.entry(port).or_default(), Some(at));
-                &mut traffic.refused
-            }
-            End::Reset { queued } => {
-                traffic.reset_queued += u64::from(queued);
-                &mut traffic.reset
-            }
-            End::Cut(used) => {
-                traffic.cut_unanswered += u64::from(used == Use::Unanswered);
-                &mut traffic.cut
-            }
-            End::Idle => &mut traffic.idle_closed,
-        };
-        count(to, Some(at));
-    }
-}
-
-/// A SYN without an answer is sent again after a second (TCP_TIMEOUT_INIT), and later ones later.
-const SENT_AGAIN: Duration = Duration::from_millis(900);
 const ECONNREFUSED: u32 = 111;
 const ETIMEDOUT: u32 = 110;
 /// Addresses with ports.
 const SERVED: usize = 64;
-
-fn in_use(counts: Option<TcpCounts>) -> Use {
-    let Some(counts) = counts else { return Use::Other };
-    let server_last = !is_after(counts.last_received, counts.last_sent);
-    if counts.bytes_sent > 0 && server_last {
-        Use::Idle
-    } else if counts.bytes_received > 0 {
-        Use::Unanswered
-    } else {
-        Use::Other
-    }
-}
-
-/// Jiffies wrap: `a` is after `b` where the shorter way from `b` leads forward.
-fn is_after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b) as i32 > 0
-}
-
-fn first(slot: &mut Option<Boot>, at: Boot) {
-    *slot = Some(slot.map_or(at, |known| known.min(at)));
-}
-
-fn earlier(a: Option<Boot>, b: Option<Boot>) -> Option<Boot> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-fn count(count: &mut Count, at: Option<Boot>) {
-    let Some(at) = at else { return };
-    if count.count == 0 {
-        (count.first, count.last) = (at, at);
-    }
-    count.count += 1;
-    count.first = count.first.min(at);
-    count.last = count.last.max(at);
-}

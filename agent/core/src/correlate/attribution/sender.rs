@@ -1,7 +1,8 @@
 //! What the sender of a signal is to its target: by place and ancestry, never by name.
 
 use crate::attribute::{Attribution, Index, Subject};
-use crate::event::{CgroupId, Pid, SignalGenerate, Task, si_code};
+use crate::event::{SignalGenerate, Task, si_code};
+use crate::ids::{CgroupId, Pid};
 use crate::termination::{Actor, Role};
 
 /// Services that make containers, and systemd itself (`init.scope`), as segments of a cgroup path.
@@ -24,7 +25,7 @@ const MANAGERS: [&str; 14] = [
 /// A container's monitor: `libpod-conmon-<id>.scope`, `crio-conmon-<id>.scope`.
 const MONITORS: [&str; 2] = ["libpod-conmon-", "crio-conmon-"];
 
-pub(super) const INIT: Pid = Pid(1);
+pub(in crate::correlate) const INIT: Pid = Pid(1);
 
 /// The sender, with its role. `own` is the cgroup of the target's subject.
 pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> Actor {
@@ -85,7 +86,7 @@ fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
     below.is_some_and(|below| below.starts_with('/'))
 }
 
-/// The cgroup that tells where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
+/// The cgroup that shows where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
 fn home(sender: &Task, place: &Attribution) -> CgroupId {
     match place {
         Attribution::Subject(_, own) if own.hierarchy != sender.cgroup.hierarchy => {

@@ -2,11 +2,14 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::event::{Boot, Observation, Wall};
-use crate::kubernetes::{PodContext, PodTermination};
+use crate::input::Observation;
+use crate::kubernetes::PodContext;
 use crate::pod::{PodIdentity, Workload};
-use crate::termination::{Output, StopSignalIgnored, Termination, TerminationKey};
+use crate::report::{PodTermination, Report, StopSignalIgnored};
+use crate::termination::{TerminationFacts, TerminationKey};
 use crate::text::head;
+use crate::time::{Boot, Wall};
+use crate::verdict::Verdict;
 
 /// Kubernetes' own limit of an Event's note, bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -58,7 +61,7 @@ impl Reason {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct Notice {
     pub key: Key,
     pub at: Wall,
     pub note: String,
@@ -67,23 +70,31 @@ pub(super) struct Report {
 }
 
 /// The workload's first: of hundreds at once it is the one that is looked for.
-pub(super) fn of(output: &Output, observation: &Observation) -> Vec<Report> {
-    match output {
-        Output::PodTerminated(pod) => of_pod(pod, observation),
-        Output::Terminated(termination) => of_container(termination, Reason::UncleanTermination, observation),
-        Output::Stuck(termination) => of_container(termination, Reason::TerminationStuck, observation),
-        Output::Early(early) => of_early(early, observation),
-        Output::ChildOomKilled { .. }
-        | Output::Workload(_)
-        | Output::WorkloadGone(_)
-        | Output::Watch(_)
-        | Output::Forget(_)
-        | Output::OptedOut { .. }
-        | Output::Dropped { .. } => Vec::new(),
+pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
+    match report {
+        Report::PodTerminated(pod) => of_pod(pod, observation),
+        Report::Terminated(termination) => of_container(
+            &termination.facts,
+            (termination.kubernetes.as_deref(), &termination.verdict),
+            Reason::UncleanTermination,
+            observation,
+        ),
+        Report::Stuck(stuck) => of_container(
+            &stuck.facts,
+            (Some(&stuck.kubernetes), &stuck.verdict),
+            Reason::TerminationStuck,
+            observation,
+        ),
+        Report::StopSignalIgnored(early) => of_early(early, observation),
+        Report::ChildOomKilled { .. }
+        | Report::Workload(_)
+        | Report::WorkloadGone(_)
+        | Report::OptedOut { .. }
+        | Report::Dropped { .. } => Vec::new(),
     }
 }
 
-fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Report> {
+fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice> {
     let ignored = termination
         .containers
         .iter()
@@ -99,28 +110,33 @@ fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Report
         sentence: &termination.verdict.sentence,
         death: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
     };
-    about.reports(termination.end, observation)
+    about.notices(termination.end, observation)
 }
 
-fn of_container(termination: &Termination, reason: Reason, observation: &Observation) -> Vec<Report> {
-    let Some(context) = termination.kubernetes.as_deref() else {
+fn of_container(
+    facts: &TerminationFacts,
+    (context, verdict): (Option<&PodContext>, &Verdict),
+    reason: Reason,
+    observation: &Observation,
+) -> Vec<Notice> {
+    let Some(context) = context else {
         return Vec::new();
     };
-    if ignores(context) || !termination.verdict.unclean {
+    if ignores(context) || !verdict.unclean {
         return Vec::new();
     }
     let about = About {
         pod: &context.pod,
         reason,
-        headline: termination.verdict.headline,
+        headline: verdict.headline,
         container: context.container.clone(),
-        sentence: &termination.verdict.sentence,
-        death: named("container", &termination.key),
+        sentence: &verdict.sentence,
+        death: named("container", &facts.key),
     };
-    about.reports(termination.end, observation)
+    about.notices(facts.end, observation)
 }
 
-fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Report> {
+fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Notice> {
     let Some(context) = early.kubernetes.as_deref() else {
         return Vec::new();
     };
@@ -135,7 +151,7 @@ fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Report>
         sentence: &early.sentence,
         death: named("stop signal", &early.key),
     };
-    about.reports(early.at, observation)
+    about.notices(early.at, observation)
 }
 
 fn ignores(context: &PodContext) -> bool {
@@ -156,7 +172,7 @@ struct About<'a> {
 }
 
 impl About<'_> {
-    fn reports(&self, at: Boot, observation: &Observation) -> Vec<Report> {
+    fn notices(&self, at: Boot, observation: &Observation) -> Vec<Notice> {
         let pod = Object {
             kind: "Pod".to_owned(),
             api_version: Some("v1".to_owned()),
@@ -171,7 +187,7 @@ impl About<'_> {
         of_owner
             .into_iter()
             .chain([of_pod])
-            .map(|(object, note)| Report {
+            .map(|(object, note)| Notice {
                 key: Key {
                     object,
                     reason: self.reason,

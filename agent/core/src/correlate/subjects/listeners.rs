@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::event::{Boot, Tcp};
+use crate::event::Tcp;
 use crate::termination::ListenerClosed;
+use crate::time::Boot;
 
 const LISTENERS: usize = 64;
 
@@ -29,10 +30,10 @@ impl Listeners {
     }
 
     /// In order, those of the times that count.
-    pub fn told(&self, counts: impl Fn(Boot) -> bool) -> Vec<ListenerClosed> {
-        let mut told: Vec<_> = self.0.iter().filter(|listener| counts(listener.at)).copied().collect();
-        told.sort_by_key(|listener| (listener.at, listener.local));
-        told
+    pub fn closed(&self, counts: impl Fn(Boot) -> bool) -> Vec<ListenerClosed> {
+        let mut closed: Vec<_> = self.0.iter().filter(|listener| counts(listener.at)).copied().collect();
+        closed.sort_by_key(|listener| (listener.at, listener.local));
+        closed
     }
 
     pub fn had_port(&self, port: u16) -> bool {
@@ -63,7 +64,7 @@ impl Listeners {
     }
 }
 
-/// One on `::` takes IPv4 as well, unless it was told not to, which nobody tells us.
+/// One on `::` takes IPv4 as well, unless it is set IPV6_V6ONLY, which no record shows.
 fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
     let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
     listener.port() == to.port() && (any || listener.ip() == to.ip())

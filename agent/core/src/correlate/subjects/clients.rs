@@ -1,27 +1,15 @@
-//! Connects to what is ending here, as the clients' own sockets told of them: the kubelet's, and those that failed.
+//! Connects to what is ending here, as the clients' own sockets showed them: the kubelet's, and those that failed.
 //!
-//! A client's socket is told of while any cgroup is watched, and of the one that it meant only its address is known: who is
-//! whose is found by both ends of the connection, when a death is told.
+//! A client's socket is recorded while any cgroup is watched, and of the server that it meant only the address is known: which
+//! subject that is, is found by both ends of the connection, when a termination's facts are put together.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::event::{Boot, Client, Tcp, TcpOp, TcpState};
+use crate::event::{Client, Tcp, TcpOp, TcpState};
+use crate::time::Boot;
 
-use super::traffic::Pair;
-
-/// Units that are, or hold, a kubelet: kubeadm and most distributions, k3s, RKE2, k0s, MicroK8s, and snaps.
-pub const KUBELET_UNITS: &[&str] = &[
-    "kubelet.service",
-    "k3s.service",
-    "k3s-agent.service",
-    "rke2-server.service",
-    "rke2-agent.service",
-    "k0scontroller.service",
-    "k0sworker.service",
-    "snap.microk8s.daemon-kubelite.service",
-    "snap.kubelet-eks.daemon.service",
-];
+use super::connection::Pair;
 
 /// The kernel gives a client the same port for the same server again, but not before this.
 const PORTS_LAST: Duration = Duration::from_secs(60);

@@ -1,11 +1,14 @@
-//! What is known of one subject: which process is its main one, and the facts of the death that is coming.
+//! What is known of one subject: which process is its main one, and the facts of the termination that is coming.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{Armed, Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Signal, Task};
+use crate::event::{Armed, ExitStatus, ProcessExit, Task};
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
+use crate::time::Boot;
 
 use super::timeline::Timeline;
 
@@ -37,11 +40,11 @@ pub(super) struct State {
     pub removed: Option<Boot>,
     /// The last main process that was judged, and when it ended.
     pub finished: Option<(ProcessId, Boot)>,
-    /// For whom and when the early warning was said.
+    /// For which process and when the early warning was reported.
     pub warned: Option<(ProcessId, Boot)>,
     /// Its own first.
     pub cgroups: Vec<CgroupId>,
-    /// Containers that only v1 knows share its cgroup of v2: their sockets cannot be told from its own.
+    /// Containers that only v1 knows share its cgroup of v2: their sockets cannot be told apart from its own.
     pub shares_cgroup: bool,
     /// When its pod's deletion was heard of: its sockets are watched from then on.
     pub requested: Option<Boot>,
@@ -53,7 +56,7 @@ pub(super) struct State {
 
 /// A process for good: process ids are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProcessId {
+pub(in crate::correlate) struct ProcessId {
     pub tgid: Pid,
     pub start: Boot,
     /// False where `start` is from `/proc`.
@@ -71,7 +74,7 @@ pub(super) struct Candidate {
     pub comm: Comm,
     /// When it had that name: an exec changes it.
     pub comm_at: Boot,
-    /// When it executed as one that came in, where its start does not tell: it may have been forked long before.
+    /// When it executed as one that came in, where its start does not show that: it may have been forked long before.
     pub came: Option<Boot>,
     pub exit: Option<MainExit>,
     /// Whether the kernel recorded the sockets from that exit on, as its record says.
@@ -137,13 +140,18 @@ impl State {
         is_container && ended_well && !ended.is_ns_init() && next.is_ns_init()
     }
 
-    /// Its end may be that of a runtime's own process whose init nobody has heard of yet.
+    /// Its end may be that of a runtime's own process, and the init that follows is not known yet.
     pub fn may_be_stage(&self) -> bool {
         let Some(main) = self.main() else { return false };
         let is_container = matches!(self.subject, Subject::Container { .. });
         let ended_well = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&main.id);
         let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
         is_container && ended_well && !main.is_ns_init() && alone
+    }
+
+    /// When its earliest process that is known began.
+    pub fn first_start(&self) -> Option<Boot> {
+        self.candidates.iter().map(|of| of.id.start).min()
     }
 
     fn was_asked(&self, id: &ProcessId) -> bool {
@@ -180,7 +188,7 @@ impl State {
         !init.outside && self.candidates.iter().any(is_around)
     }
 
-    /// Belongs to a life that is over: the main process that was judged, and what is left of a container after it.
+    /// Belongs to an earlier life: the main process that was judged, and what is left of a container after it.
     pub fn is_over(&self, task: &Task) -> bool {
         self.finished.is_some_and(|(id, end)| {
             let leftover = task.start <= end && matches!(self.subject, Subject::Container { .. });
@@ -222,7 +230,7 @@ impl State {
         }
     }
 
-    /// A process of the life that is over.
+    /// A process of an earlier life.
     fn is_left_over(&self, candidate: &Candidate) -> bool {
         self.finished
             .is_some_and(|(main, end)| main.same(&candidate.id) || !candidate.is_after(end))
@@ -292,7 +300,7 @@ impl State {
         end.plus(linger).max(paused.unwrap_or(end))
     }
 
-    /// Until when its end, which is known, is not told because clients are refused.
+    /// Until when its end, which is known, waits because clients are refused.
     pub fn counted_on(&self, linger: Duration) -> Option<Boot> {
         let end = self.main()?.exit_at()?;
         let until = self.counted_until(end, linger);
@@ -317,8 +325,8 @@ impl State {
     }
 
     /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a
-    /// runtime's own first stage) or after it (`ExecStopPost=`), and no death of the subject. systemd removes the cgroup of a
-    /// unit that is over, so a unit that goes on in the same cgroup was not.
+    /// runtime's own first stage) or after it (`ExecStopPost=`), and no termination of the subject. systemd removes the cgroup of a
+    /// finished unit, so a unit that goes on in the same cgroup was not.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };
         let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
