@@ -1,4 +1,4 @@
-//! Compares Jaeger's trace of a termination with the agent's JSON of it.
+//! What Jaeger shows of a death, held against the agent's JSON of it.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};

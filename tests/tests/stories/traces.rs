@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::Shared;
 
 /// Every death that the agent told of has one trace, and Jaeger has no other: no orphan, nothing twice.
-pub fn jaeger_has_each_termination_once(shared: &Shared) -> Result<(), Failed> {
+pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
     let Some(jaeger) = &ran.jaeger else {
         let reason = "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one";

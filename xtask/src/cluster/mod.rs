@@ -62,10 +62,10 @@ fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
     let what = if tools.is_some() {
         bpf::build()?;
         selection.push("--bins");
-        "building the agent, the players and the cluster's keeper"
+        "building the agent, the players and the program `cluster`"
     } else {
         selection.extend(["--bin", "cluster"]);
-        "building the cluster's keeper"
+        "building the program `cluster`"
     };
     let built = Built::of(&selection, what)?;
     let mut command = Command::new(built.bin("cluster")?);
