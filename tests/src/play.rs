@@ -1,4 +1,4 @@
-//! Plays one story: runtime, victim, bystanders. Knows nothing of the agent; what it returns is the truth to compare with.
+//! Plays one story: runtime, victim, bystanders. Knows nothing of the agent; returns the facts to compare its report with.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -90,7 +90,7 @@ pub enum Whence {
     Container,
 }
 
-/// The truth, as the players know it, and the verdict that follows from it.
+/// The facts, as the players know them, and the verdict that follows from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     /// The status that wait(2) returns.
@@ -102,7 +102,7 @@ pub struct Expected {
     pub traffic: &'static str,
     /// Words that the sentence must have.
     pub sentence: &'static [&'static str],
-    /// Words that the remedy must have; there must be one where this is not empty.
+    /// Words that the remedy must have; if not empty, there must be a remedy.
     pub remedy: &'static [&'static str],
     /// An early `stop-signal-ignored` must come before.
     pub early_warning: bool,

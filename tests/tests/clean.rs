@@ -86,7 +86,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Err with its end and its last words where it ends before it observes.
+    /// Err with its exit status and the end of its log if it exits before it observes.
     fn observing(mut command: Command) -> anyhow::Result<Result<Agent, (ExitStatus, String)>> {
         #[expect(unsafe_code, reason = "a signal's action of the child's own is set between fork and exec")]
         // SAFETY: sigaction(2) is async-signal-safe, and nothing is allocated.
@@ -198,7 +198,7 @@ fn nothing_is_left_of_a_start_that_failed() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("nothing_is_left_of_a_start_that_failed")? else {
         return Ok(());
     };
-    fs::write(stage.path("garbage"), "this is no BTF")?;
+    fs::write(stage.path("garbage"), "this is not BTF")?;
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let (garbage, proc) = (stage.path("garbage"), stage.path("proc"));

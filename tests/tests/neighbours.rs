@@ -145,7 +145,7 @@ fn counts(agent: &Service, ours: usize) -> anyhow::Result<()> {
     bail!("{GAUGE} is {last}; its log: {}", agent.log())
 }
 
-/// Its words on that neighbour.
+/// Its warnings about that neighbour.
 fn warnings(agent: &Service, of: &Service) -> usize {
     let pid = format!("pid {} ", of.pid());
     let log = agent.log();

@@ -40,7 +40,7 @@ impl Stage {
     }
 }
 
-/// The code, each of the words on standard error in one short message (what failed, then the remedy), and nothing on standard output.
+/// The code, each of the words on standard error in one short message (error, then remedy), and nothing on standard output.
 #[track_caller]
 fn refuses(output: &CommandOutput, code: i32, words: &[&str]) {
     assert_eq!(output.code, Some(code), "{output:?}");
@@ -56,7 +56,7 @@ fn refuses(output: &CommandOutput, code: i32, words: &[&str]) {
 /// Whether the test of that name can go on.
 fn root(test: &str) -> bool {
     if !is_root() {
-        skip(test, "only root can become somebody else");
+        skip(test, "only root can become another user");
     }
     is_root()
 }
@@ -255,7 +255,7 @@ fn an_unknown_command_or_verdict_is_wrong_usage() -> anyhow::Result<()> {
 #[test]
 fn a_file_that_is_not_a_recording_is_not_replayed() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let newer = [b"EPITAPH\n".as_slice(), &7_u32.to_le_bytes(), b"whatever a later one writes"].concat();
+    let newer = [b"EPITAPH\n".as_slice(), &7_u32.to_le_bytes(), b"records of a later version"].concat();
     stage.file("newer", &newer)?;
     stage.file("text", b"not a recording at all")?;
     stage.file("empty", b"")?;

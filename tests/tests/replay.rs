@@ -43,11 +43,11 @@ fn recording() -> Vec<u8> {
 
 /// Its standard error; the replay must succeed.
 fn replayed(bytes: &[u8]) -> String {
-    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
+    let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("evidence.epitaph");
     std::fs::write(&file, bytes).unwrap();
-    let output = Command::new(program(beside)).arg("replay").arg(&file).output().unwrap();
+    let output = Command::new(program(binaries)).arg("replay").arg(&file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -98,13 +98,13 @@ fn records_of_every_version_are_read_out_of_one_recording() {
 #[test]
 fn a_recording_is_read_without_a_capability() {
     const STEP: Duration = Duration::from_millis(50);
-    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
+    let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("evidence.epitaph");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     // Both ends, so that neither opening waits.
     let mut writer = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-    let mut child = Command::new(program(beside))
+    let mut child = Command::new(program(binaries))
         .arg("replay")
         .arg(&pipe)
         .stdout(Stdio::null())

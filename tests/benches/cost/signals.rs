@@ -197,19 +197,19 @@ impl Bpftrace {
                 return Ok(bpftrace);
             }
             if let Some(status) = bpftrace.child.try_wait()? {
-                bail!("bpftrace ended ({status}): {}", bpftrace.words()?.trim());
+                bail!("bpftrace ended ({status}): {}", bpftrace.messages()?.trim());
             }
         }
-        bail!("bpftrace saw no signal within 10 s: {}", bpftrace.words()?.trim())
+        bail!("bpftrace saw no signal within 10 s: {}", bpftrace.messages()?.trim())
     }
 
-    fn words(&self) -> anyhow::Result<String> {
+    fn messages(&self) -> anyhow::Result<String> {
         let bytes = fs::read(self.dir.path().join("out"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn lines(&self) -> anyhow::Result<usize> {
-        Ok(self.words()?.lines().filter(|line| line.starts_with("S ")).count())
+        Ok(self.messages()?.lines().filter(|line| line.starts_with("S ")).count())
     }
 
     /// Lines that it wrote.

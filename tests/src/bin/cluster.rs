@@ -33,7 +33,7 @@ fn act() -> anyhow::Result<ExitCode> {
                 _ => bail!(USAGE),
             };
             let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no directory: run `cargo xtask cluster up`")?;
-            let players = std::env::current_exe().context("find the programs beside this one")?;
+            let players = std::env::current_exe().context("find the directory of this program")?;
             let players = players.parent().context("this program is in no directory")?;
             lifecycle::up(&tools, &directory, nodes, players, &log)?;
         }

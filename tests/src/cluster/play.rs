@@ -17,9 +17,9 @@ use crate::sys::boot_now;
 
 /// An emulated machine that starts many pods at once is slow.
 const READY: Duration = Duration::from_secs(240);
-/// The longest grace of a story, and what the API's last words take.
+/// The longest grace period of a story, and the time until the pod's status is final.
 const OVER: Duration = Duration::from_secs(150);
-/// From the pod's end to its trace: the agent waits for the API's last words.
+/// From the pod's termination to its trace: the agent waits for the last update of the pod's status.
 const TO_REPORT: Duration = Duration::from_secs(90);
 /// A second trace, or a span that comes later, would have come by then.
 const SETTLED: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! The rollout experiment: a Deployment is rolled under load, and what the agent says that clients saw is held against the
+//! The rollout experiment: a Deployment is rolled under load, and the agent's counts of failed clients are compared with the
 //! clients' own log.
 
 use std::fmt::{self, Display, Formatter};
@@ -67,7 +67,7 @@ pub struct Row {
     /// By the agent's traces of the pods that went.
     pub agent: [u64; 3],
     pub verdicts: Vec<String>,
-    /// Of TCP records, as the agent says itself: on an emulated machine an interrupt hits a probe now and then.
+    /// Lost TCP records, as the agent reports them: on an emulated machine an interrupt can hit a probe now and then.
     pub lost: u64,
     /// The longest preStop sleep that was advised, seconds.
     pub advised: Option<u64>,
@@ -149,7 +149,7 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         if !row.agrees() {
             problems.push(format!("{rollout}: the counts of the agent and of the clients differ"));
         }
-        // Where the proxy hears at once it is enough.
+        // Enough if the proxy is notified at once.
         let is_enough = !rollout.late_proxy && rollout.sleep == Sleep::Seconds(ENOUGH);
         if is_enough && row.clients.iter().sum::<u64>() > 0 {
             problems.push(format!(
@@ -163,7 +163,7 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
     for row in experiment.iter().filter(|row| row.rollout.sleep == Sleep::None) {
         let rollout = row.rollout;
         let [refused, ..] = row.clients;
-        // Whoever ends at once under load loses something; the others only where the proxy is late.
+        // A server that exits at once under load loses requests; the others only if the proxy is late.
         if rollout.server == "abrupt" && row.clients.iter().sum::<u64>() == 0 {
             problems.push(format!("{rollout}: no connection was lost"));
         }
@@ -202,13 +202,13 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
                 loop {
                     let next = queue.lock().expect("no thread panics with it").next();
                     let Some((place, rollout)) = next else { break };
-                    // Once more where nothing was measured: a machine that hears of a deletion late counts none of its clients.
+                    // Once more if nothing was measured: a machine that learns late of a deletion counts none of its clients.
                     let row = stage.roll(rollout).or_else(|error| {
                         eprintln!("rollout {rollout}, will be repeated: {}", head(&error));
                         stage.roll(rollout)
                     });
                     let row = row.with_context(|| format!("rollout {rollout}"));
-                    // A run that is cut off has said what it knew.
+                    // A run that is interrupted has reported what it knew.
                     match &row {
                         Ok(row) => eprintln!("{row}"),
                         Err(error) => eprintln!("{error:#}"),
@@ -228,7 +228,7 @@ fn head(error: &anyhow::Error) -> String {
     format!("{error:#}").chars().take(200).collect()
 }
 
-/// Whatever changes reaches the rules up to [`LATE`] later.
+/// Every change reaches the rules up to [`LATE`] later.
 fn hold_proxy(stage: &Stage, over: &AtomicBool) -> anyhow::Result<()> {
     let node = stage.cluster.node(&node_name(1))?;
     while !over.load(Ordering::Relaxed) {
@@ -317,7 +317,7 @@ impl Stage {
             );
             for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
                 let key = format!("epitaph.connections.{what}");
-                // Where a record was lost the count is no total, and stands only with what was seen.
+                // If a record was lost the count is not a total, and is compared only with what was seen.
                 let seen = || {
                     let of_it = stops
                         .iter()
@@ -387,7 +387,7 @@ fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
     if !hook.is_null() {
         merge(&mut server, json!({"lifecycle": {"preStop": hook}}));
     }
-    // A sleep has to fit, as the advice says with it.
+    // The sleep has to fit into the grace period, as the advice requires.
     let grace = match rollout.sleep {
         Sleep::Seconds(seconds) => GRACE.max(seconds + (GRACE - ENOUGH)),
         Sleep::None | Sleep::Overrunning => GRACE,

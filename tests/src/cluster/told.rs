@@ -1,4 +1,4 @@
-//! What Jaeger and the API server show of a story's pod, held against what must be said of it.
+//! Compares Jaeger's traces and the API server's Events of a story's pod with the expected ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::play::{Pod, text};
 use super::stories::{Expected, NAMESPACE};
 use crate::traces::{end, tag};
 
-/// Traces of a pod that is over, besides its own: a line for each that tells of more than a container that had ended before.
+/// Traces of a terminated pod, besides its own: a line for each that reports more than a container that had exited before.
 pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
     let mut earlier = expected.earlier.to_vec();
     let mut problems = Vec::new();
@@ -88,10 +88,10 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
         ("advice", expected.advice),
     ];
     for (what, words) in about {
-        let said = text(&tag(root, &format!("epitaph.{what}")));
+        let reported = text(&tag(root, &format!("epitaph.{what}")));
         for word in words {
-            if !said.contains(word) {
-                problems.push(format!("the {what} lacks `{word}`: {said}"));
+            if !reported.contains(word) {
+                problems.push(format!("the {what} lacks `{word}`: {reported}"));
             }
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
     problems
 }
 
-/// Spans that stand where they must not, or are not what a span of a trace must be.
+/// Spans that are in the wrong place, or lack what a span of a trace must have.
 fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (place, span) in spans.iter().enumerate() {
@@ -124,7 +124,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
         if !unclean.is_null() && tag(span, "error") != is_told(&unclean) {
             problems.push(format!("{name}: unclean {unclean}, error {}", tag(span, "error")));
         }
-        // Nobody connects to the victims but the kubelet, where a story does not ask for clients.
+        // Only the kubelet connects to the victims, unless a story asks for clients.
         if name.ends_with(" connections") && !expected.spans.contains(&name) {
             problems.push(format!("{name} without any client: {}", span["tags"]));
         }
@@ -139,7 +139,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
             continue;
         };
         let (wanted, within) = match name {
-            // Words of the observer, which come later.
+            // The observer's attributes, which come later.
             "endpoint.removal" | "replacement" => ("pod.termination", false),
             "container.stop" => ("pod.termination", true),
             _ => ("container.stop", true),
@@ -167,7 +167,7 @@ fn of_another(trace: &Value, span: &Value, pod: &Pod) -> Option<String> {
     (!is_its).then(|| format!("{} belongs to {process}", name(span)))
 }
 
-/// Where the observer's spans do not say what took the pod's place, or which Service it left. `now`: the story's pods.
+/// Whether the observer's spans lack the pod's replacement, or the Service that it left. `now`: the story's pods.
 pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     let find = |wanted: &str| {
@@ -243,7 +243,7 @@ pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<
         }
         let [unclean, early] = wanted.map(|(reason, _)| of(kind, name, reason));
         let sentence = text(&tag(root, "epitaph.sentence"));
-        // A container's that crashes again and again has the words of its last crash.
+        // A container that crashes again and again has the text of its last crash.
         let is_told = |event: &Value| text(&event["note"]).contains(&sentence);
         if let Some(event) = unclean
             && self::name(root) == "pod.termination"

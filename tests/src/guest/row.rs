@@ -37,11 +37,11 @@ impl Lost {
 pub(super) fn print(report: &Report) {
     println!("row kernel {}", report.observing["kernel"].as_str().unwrap_or("unknown"));
     for probe in report.observing["probes"].as_array().into_iter().flatten() {
-        let word = |key: &str| probe[key].as_str().unwrap_or_default();
-        let text = format!("{}{}", word("by"), word("reason"));
+        let field = |key: &str| probe[key].as_str().unwrap_or_default();
+        let text = format!("{}{}", field("by"), field("reason"));
         println!(
             "{}",
-            format!("row probe {} {} {text}", word("name"), word("state")).trim_end()
+            format!("row probe {} {} {text}", field("name"), field("state")).trim_end()
         );
     }
     for case in &report.cases {

@@ -92,7 +92,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             next(&mut handled)?;
             match mode {
                 Mode::CloseListener => {
-                    // Closed right behind a client, who is answered; the next comes 50 ms later. Anybody who stood in the queue at
+                    // Closed right after one client, who is answered; the next comes 50 ms later. A client in the queue at
                     // the close would be reset: that is another story.
                     if let Some(listener) = listener.take() {
                         let (known, until) = (connections.len(), boot_now() + NEXT_CLIENT_NS);

@@ -68,7 +68,7 @@ impl ControlPlane {
     /// Starts what does not run yet of the one in `directory`, and returns when the API server is ready.
     ///
     /// # Errors
-    /// A part does not come up: the error holds its last words.
+    /// A part does not come up: the error holds the end of its log.
     pub fn start(tools: &Tools, directory: &Path, parts: Parts, lifetime: Lifetime) -> anyhow::Result<ControlPlane> {
         for directory in [directory.to_owned(), directory.join("credentials"), directory.join("logs")] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);

@@ -205,7 +205,7 @@ impl Shell {
     }
 }
 
-/// One word for the node's shell.
+/// One argument for the node's shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))

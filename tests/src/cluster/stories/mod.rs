@@ -105,7 +105,7 @@ pub struct Expected {
     pub lasts: &'static [(&'static str, Duration)],
     /// Words of the root's sentence.
     pub sentence: &'static [&'static str],
-    /// Words of its remedy; there must be one where this is not empty.
+    /// Words of its remedy; if not empty, there must be a remedy.
     pub remedy: &'static [&'static str],
     /// Words of its advice.
     pub advice: &'static [&'static str],
