@@ -36,7 +36,7 @@ impl Agent {
     /// Starts `program`; every line of its output goes to `lines`, and None at its end.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(
         program: &Path,
         record: Option<&Path>,
@@ -82,7 +82,7 @@ impl Agent {
         Ok(Agent { child, log, readers })
     }
 
-    /// Its last log lines.
+    /// The last lines of its log.
     pub fn log(&self) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.iter().map(|line| format!("    {line}\n")).collect()
@@ -92,10 +92,10 @@ impl Agent {
         self.child.id()
     }
 
-    /// SIGTERM, then SIGKILL where it does not end within `timeout`; how it ended.
+    /// SIGTERM, then SIGKILL if the agent does not exit within `timeout`; its exit status.
     ///
     /// # Errors
-    /// It cannot be signalled or waited for.
+    /// The agent cannot be signalled or waited for.
     pub fn end(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
         const STEP: Duration = Duration::from_millis(20);
         let mut waited = Duration::ZERO;

@@ -18,7 +18,7 @@ pub enum Kind {
     Btf,
 }
 
-/// An object and its id, which the kernel does not give twice for a long time.
+/// An object and its id, which the kernel does not reuse for a long time.
 pub type Object = (Kind, u32);
 
 /// `BPF_PROG_GET_NEXT_ID` and its like, and the name of the id in `/proc/PID/fdinfo`.
@@ -34,7 +34,7 @@ const MAP_BY_ID: libc::c_long = 14;
 const LINK_BY_ID: libc::c_long = 30;
 const INFO_BY_FD: libc::c_long = 15;
 
-/// Where `struct bpf_prog_info` and `struct bpf_map_info` have the name, and `struct bpf_link_info` the program's id.
+/// Offsets of the name in `struct bpf_prog_info` and `struct bpf_map_info`, and of the program's id in `struct bpf_link_info`.
 const PROGRAM_NAME: usize = 64;
 const MAP_NAME: usize = 24;
 const LINK_PROGRAM: usize = 8;
@@ -88,17 +88,17 @@ pub fn loaded() -> Result<BTreeSet<Object>> {
     Ok(all)
 }
 
-/// What a process holds by a file descriptor; nothing where it is gone.
+/// What a process holds by a file descriptor; nothing if the process is gone.
 pub fn held_by(pid: u32) -> BTreeSet<Object> {
     held_in(&Path::new("/proc").join(pid.to_string()))
 }
 
-/// What bears our names in the kernel, was not there `before`, and is held by no process.
+/// Objects with our names in the kernel that did not exist `before` and that no process holds.
 ///
 /// # Errors
 /// As [`loaded`].
 pub fn left_since(before: &BTreeSet<Object>) -> Result<BTreeSet<Object>> {
-    // In this order: what is loaded between the two is not in the first.
+    // In this order: an object that is loaded between the two is not in the first.
     let mut left: BTreeSet<Object> = loaded()?.difference(before).copied().collect();
     for process in fs::read_dir("/proc")?.flatten() {
         if left.is_empty() {
@@ -112,7 +112,7 @@ pub fn left_since(before: &BTreeSet<Object>) -> Result<BTreeSet<Object>> {
     Ok(left)
 }
 
-/// By its name, a link by its program's; a type's object has none. No where it is gone.
+/// By its name, a link by its program's; a type's object has none. False if the object is gone.
 pub fn is_ours((kind, id): Object) -> bool {
     match kind {
         Kind::Program => {

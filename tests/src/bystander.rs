@@ -17,7 +17,7 @@ pub struct Seen {
     /// `CLOCK_BOOTTIME` nanoseconds: before connect(2), and after the last answer.
     pub from: u64,
     pub to: u64,
-    /// The client's own port; 0 where no connection came about.
+    /// The client's own port; 0 if no connection was made.
     pub port: u16,
     pub what: What,
 }
@@ -81,7 +81,7 @@ enum Ask {
     AndStay,
 }
 
-/// `count` connections at once, then what becomes of each.
+/// `count` connections at once, then the end of each.
 fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
     let address = parse(address)?;
     let count: usize = count.parse().map_err(Error::other)?;

@@ -1,6 +1,6 @@
 //! Control groups as the stand-in runtime makes them: a scope in the v2 hierarchy, wherever it is mounted, and one in the v1
-//! memory hierarchy where memory is limited and v1 holds the controller. Or, as older runtimes and machines without v2 have
-//! it, one in each hierarchy of v1.
+//! memory hierarchy if memory is limited and v1 has the controller. Or, as on machines with older runtimes or without v2, one
+//! in each hierarchy of v1.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Parent of all that a demo makes.
+/// Parent of all cgroups of a demo.
 pub const SLICE: &str = "epitaph-demo.slice";
 
 /// Where this machine mounts its hierarchies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
-    /// cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
+    /// Mount point of cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
     pub v2: Option<PathBuf>,
     /// The hierarchies with the containers, if not v2: first the one by which the agent is to identify them.
     pub v1: Vec<PathBuf>,
@@ -31,21 +31,21 @@ pub enum Inhabitants {
     /// Nothing if v2 is mounted.
     #[default]
     AsFound,
-    /// Containers, as runtimes of before 2021 have them on a hybrid machine: v2 knows nothing of them. Units are in v2, where
+    /// Containers, as with runtimes of before 2021 on a hybrid machine: v2 knows nothing of them. Units are in v2, where
     /// systemd has them.
     ContainersInV1,
     /// All, as if there were no v2.
     AllInV1,
 }
 
-/// Of v1, those in which a runtime makes a cgroup for each container; see the agent's own order of preference.
+/// The v1 controllers in whose hierarchies a runtime makes a cgroup per container; see the agent's own order of preference.
 const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "devices", "freezer"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
     V2,
     V1(PathBuf),
-    /// Nowhere, and why.
+    /// Nowhere, with the reason.
     None(String),
 }
 
@@ -137,7 +137,7 @@ fn enable_memory(v2: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mount point of the first mount of type `kind` with super option `option` (all, where it is empty).
+/// Mount point of the first mount of type `kind` with super option `option` (any mount, if empty).
 fn mounts(mountinfo: &str, kind: &str, option: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -176,7 +176,7 @@ impl Scope {
     /// Makes the scope; with `limit` (bytes) the memory limit too.
     ///
     /// # Errors
-    /// A directory cannot be made or a limit not be written; `limit` without a memory controller.
+    /// A directory cannot be made or a limit cannot be written; `limit` without a memory controller.
     pub fn create(mounts: &Mounts, name: &str, limit: Option<u64>) -> Result<Scope> {
         let mut scope = Scope::at(mounts, name);
         let is_v2 = mounts.sockets_attributable(name);
@@ -188,7 +188,7 @@ impl Scope {
             (None, ..) => {}
             (Some(_), Memory::None(reason), _) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
             (Some(bytes), Memory::V2, Some(v2)) => {
-                // Another demo's end may have taken the slice away since the mounts were found.
+                // Another demo may have removed the slice at its end, after the mounts were found.
                 enable_memory(v2)?;
                 fs::write(scope.home.join("memory.max"), bytes.to_string())?;
                 // Absent without swap accounting; there is then no swap to escape to, or the story shows it.
@@ -214,7 +214,7 @@ impl Scope {
         std::iter::once(&self.home).chain(&self.others).map(PathBuf::as_path)
     }
 
-    /// The kernel's id of its home: the inode.
+    /// The kernel's id of its home directory: the inode.
     ///
     /// # Errors
     /// The directory is gone.
@@ -260,7 +260,7 @@ impl Scope {
         ))
     }
 
-    /// SIGKILL to every process in it, by `cgroup.kill`.
+    /// SIGKILL to every process of the scope, by `cgroup.kill`.
     ///
     /// # Errors
     /// No such file (cgroup v1, kernels before 5.14), or the directory is gone.
@@ -268,7 +268,7 @@ impl Scope {
         fs::write(self.home.join("cgroup.kill"), "1")
     }
 
-    /// Kills what is left in it and removes it; the slice too, where it was the last. Gone already is good.
+    /// Kills the remaining processes and removes the scope; the slice too, if it was the last. A missing scope is not an error.
     ///
     /// # Errors
     /// Still not empty after 5 s.

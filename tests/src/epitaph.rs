@@ -72,7 +72,7 @@ fn quiet(mut command: Command) -> Command {
 /// Exit code and output.
 #[derive(Debug)]
 pub struct CommandOutput {
-    /// None where a signal ended it.
+    /// None if a signal ended it.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,

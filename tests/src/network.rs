@@ -15,7 +15,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Err with the reason where none can be made here.
+    /// Err with the reason if none can be made here.
     pub fn available() -> Result<(), String> {
         match ip(&["netns", "list"]) {
             Ok(_) => Ok(()),

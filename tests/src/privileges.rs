@@ -133,7 +133,7 @@ pub fn may_keep() -> anyhow::Result<u64> {
     Ok(if version < (5, 19) && kept_from_users { BPF } else { 0 })
 }
 
-/// What is wrong with what a running agent may still do, thread by thread; empty where it is as little as can be. `keeps` is what
+/// What is wrong with what a running agent may still do, thread by thread; empty if it is as little as can be. `keeps` is what
 /// its first thread alone may have.
 ///
 /// # Errors

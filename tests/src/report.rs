@@ -65,7 +65,7 @@ impl Case {
         self.terminations.first().map(|(_, value)| value)
     }
 
-    /// Each thing that is not as it should be, in a line; empty where all is.
+    /// Each thing that is not as it should be, in a line; empty if all is.
     pub fn differs(&self) -> Vec<String> {
         let mut differs = Vec::new();
         match &self.played {

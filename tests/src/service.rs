@@ -127,7 +127,7 @@ impl Service {
         Ok(())
     }
 
-    /// SIGTERM, then SIGKILL where it does not end within `timeout`.
+    /// SIGTERM, then SIGKILL if it does not exit within `timeout`.
     ///
     /// # Errors
     /// It cannot be signalled or waited for.

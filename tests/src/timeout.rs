@@ -12,7 +12,7 @@ use anyhow::Context as _;
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_millis(20);
 
-/// How it ended; killed where it does not within [`TIMEOUT`].
+/// How it ended; killed if it does not exit within [`TIMEOUT`].
 ///
 /// # Errors
 /// It did not end, or cannot be waited for.

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster` builds what a cluster is made of and runs this.
+//! `cargo xtask cluster` builds the parts of a cluster and runs this program.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;

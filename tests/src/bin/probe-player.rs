@@ -182,8 +182,8 @@ fn listen(address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens on both loopbacks, takes one client each and answers nothing. Any line closes the listeners; the end of the input ends
-/// the process, and only that closes what is left. With a cgroup, it moves there once it has the listeners.
+/// Listens on both loopbacks, accepts one client each and answers nothing. Any line closes the listeners; the end of the input
+/// ends the process, which closes the rest. With a cgroup, the process moves there once it has the listeners.
 fn serve(cgroup: Option<String>) -> anyhow::Result<()> {
     let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("[::1]:0")?];
     if let Some(dir) = cgroup {

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cluster::Tools;
 
-/// What holds a pod's namespaces; never stopped but by SIGKILL.
+/// Holds a pod's namespaces; only SIGKILL stops the process.
 pub const PAUSE: &str = "localhost/pause:test";
 /// busybox under all its names; runs `sh`.
 pub const BUSYBOX: &str = "localhost/busybox:test";
@@ -47,7 +47,7 @@ enum Entry {
     Link(PathBuf),
 }
 
-/// Every image that a node needs before its first pod, and the stories besides, made in `dir`. `players` holds this package's
+/// Every image that a node needs before its first pod, and those of the stories, made in `dir`. `players` has this package's
 /// programs and `epitaph`.
 ///
 /// # Errors
@@ -125,7 +125,7 @@ impl Recipe {
     /// The static `busybox`, under the name of every applet.
     ///
     /// # Errors
-    /// It cannot be run here.
+    /// busybox cannot be run here.
     pub fn busybox(mut self, busybox: &Path) -> anyhow::Result<Recipe> {
         let list = Command::new(busybox)
             .arg("--list")
@@ -254,7 +254,7 @@ fn append<W: std::io::Write>(tar: &mut tar::Builder<W>, path: &Path, bytes: &[u8
     Ok(tar.append_data(&mut header(tar::EntryType::Regular, size, mode), path, bytes)?)
 }
 
-/// Root's, and of no time.
+/// Owned by root, with time 0.
 fn header(kind: tar::EntryType, size: u64, mode: u32) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);

@@ -71,10 +71,10 @@ pub fn up(
     Ok(cluster)
 }
 
-/// Ends every process that is written down in `directory`, and removes it.
+/// Stops every process that is recorded in `directory`, and removes the directory.
 ///
 /// # Errors
-/// One cannot be ended.
+/// A process cannot be stopped.
 pub fn down(directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
     if !directory.exists() {
         report("there is no cluster");
@@ -84,7 +84,7 @@ pub fn down(directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
     end_all(directory, report)
 }
 
-/// What is written down and how it is, as text; whether all of it runs.
+/// The recorded parts and their state, as text; whether all of them run.
 ///
 /// # Errors
 /// The records cannot be read.
@@ -142,7 +142,7 @@ pub fn status(directory: &Path) -> anyhow::Result<(String, bool)> {
     Ok((text, all))
 }
 
-/// One at a time: held until it is dropped. Refuses a directory that holds something else: it would be removed in the end.
+/// A lock, held until dropped. Refuses a directory with other content: `down` would remove it.
 fn alone(directory: &Path) -> anyhow::Result<File> {
     let marks = ["cluster.json", "processes", NODES, "credentials"];
     let ours = marks.iter().any(|mark| directory.join(mark).exists());
@@ -210,7 +210,7 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
     bail!("Jaeger did not come up; see {}", log.display())
 }
 
-/// Starts it if it does not run, and waits until the API server calls it ready and it has every image.
+/// Starts the node if it does not run, and waits until the API server reports it ready and it has every image.
 fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&str)) -> anyhow::Result<()> {
     let name = node_name(index);
     let directory = cluster.node_directory(&name);
@@ -264,7 +264,7 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
     })
 }
 
-/// Brings what the node does not have yet into its containerd; how many that were.
+/// Imports the images that the node's containerd lacks; their number.
 fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usize> {
     let file = directory.join(IMAGES);
     let mut known: BTreeMap<String, String> = match fs::read(&file) {
@@ -289,7 +289,7 @@ fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usi
 }
 
 fn end_all(directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
-    // Nodes first, then what they ask, the store last.
+    // Nodes first, then their servers, the store last.
     for name in nodes(directory)? {
         let directory = directory.join(NODES).join(&name);
         if let Ok(node) = Node::open(&directory, Lifetime::Detached) {
@@ -304,7 +304,7 @@ fn end_all(directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
     clear(directory)
 }
 
-/// How many were still running.
+/// How many processes were still running.
 fn end_recorded(records: &Path) -> anyhow::Result<usize> {
     let mut names = Process::names(records)?;
     names.sort_by_key(|name| (name == "etcd", name == "kube-apiserver"));

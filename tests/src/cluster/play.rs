@@ -21,9 +21,9 @@ const READY: Duration = Duration::from_secs(240);
 const OVER: Duration = Duration::from_secs(150);
 /// From the pod's termination to its trace: the agent waits for the last update of the pod's status.
 const TO_REPORT: Duration = Duration::from_secs(90);
-/// A second trace, or a span that comes later, would have come by then.
+/// Time within which a second trace, or a late span, would arrive.
 const SETTLED: Duration = Duration::from_secs(4);
-/// Until an Event is posted, a Lease taken over.
+/// Until an Event is posted, or a Lease taken over.
 const SOON: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(500);
 
@@ -37,7 +37,7 @@ impl Stage {
     /// The cluster that `cargo xtask cluster test` names, with the agent on it.
     ///
     /// # Errors
-    /// There is none, or it has no Jaeger.
+    /// There is no cluster, or it has no Jaeger.
     pub fn named() -> anyhow::Result<Stage> {
         let cluster = Cluster::named()?;
         let kubectl = cluster.control_plane()?.kubectl();
@@ -248,7 +248,7 @@ impl Stage {
         Ok(problems)
     }
 
-    /// Those that agents posted on pods and workloads of stories.
+    /// The Events that agents posted on the stories' pods and workloads.
     fn events(&self) -> anyhow::Result<Vec<Value>> {
         let field = "reportingController=epitaph.dev/agent";
         let args = [
@@ -265,7 +265,7 @@ impl Stage {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Of the active one; waits until another, or the same one again, has the Lease.
+    /// Kills the active observer; waits until another, or the same one again, has the Lease.
     fn kill_observer(&self) -> anyhow::Result<()> {
         let holder = || -> anyhow::Result<String> {
             let path = "jsonpath={.spec.holderIdentity}";
@@ -314,7 +314,7 @@ impl Stage {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// As it is now; None where it, and not one of its name, is gone.
+    /// The pod as it is now; None if that pod is gone, even if another has its name.
     fn pod(&self, pod: &Pod) -> anyhow::Result<Option<Value>> {
         let args = [
             "get",
@@ -397,7 +397,7 @@ impl Stage {
         })
     }
 
-    /// What a story left: what it applied, and the pods that came of it.
+    /// Removes what a story left: its manifests, and the pods made from them.
     fn clean_up(&self, story: &Story) -> anyhow::Result<()> {
         let selector = format!("story={}", story.name);
         let kinds = "deployments,statefulsets,daemonsets,jobs,services";
@@ -434,7 +434,7 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats the question until there is an answer.
 pub(super) fn until<T>(timeout: Duration, what: &str, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
     let deadline = boot_now() + u64::try_from(timeout.as_nanos())?;
     loop {
@@ -442,7 +442,7 @@ pub(super) fn until<T>(timeout: Duration, what: &str, mut ask: impl FnMut() -> a
         match answer {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
-            // The API server may be away for a moment.
+            // The API server may be unreachable for a moment.
             Err(error) if boot_now() > deadline => return Err(error),
             Err(_) => {}
         }

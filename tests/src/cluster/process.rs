@@ -35,7 +35,7 @@ pub struct Process {
     child: Option<Child>,
 }
 
-/// A pid is given again; with the time of its start it is one process's alone.
+/// A pid is reused; together with its start time it identifies one process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     pid: i32,
@@ -48,7 +48,7 @@ impl Process {
     /// Starts `command`, its output appended to `log`, and writes its record into the directory `records`.
     ///
     /// # Errors
-    /// It cannot be started or written down.
+    /// The program cannot be started or recorded.
     pub fn start(name: &str, mut command: Command, log: &Path, records: &Path, lifetime: Lifetime) -> anyhow::Result<Process> {
         let what = || format!("start {name}");
         let file = File::options().create(true).append(true).open(log).with_context(what)?;
@@ -78,7 +78,7 @@ impl Process {
         }
     }
 
-    /// One that was written down in `records` and still runs.
+    /// A process that is recorded in `records` and still runs.
     ///
     /// # Errors
     /// Its record cannot be read.
@@ -99,7 +99,7 @@ impl Process {
         Ok(process.runs().then_some(process))
     }
 
-    /// Names of all that are written down in `records`, running or not.
+    /// Names of all processes that are recorded in `records`, running or not.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -133,10 +133,10 @@ impl Process {
         identity(self.identity.pid).is_ok_and(|found| found.as_ref() == Some(&self.identity))
     }
 
-    /// An error, with the end of `log`, where it has ended.
+    /// An error, with the end of `log`, if the process has exited.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has exited.
     pub fn expect_running(&mut self, log: &Path) -> anyhow::Result<()> {
         if self.runs() {
             return Ok(());
@@ -148,7 +148,7 @@ impl Process {
         bail!("{} exited by itself; the last lines of {}:\n{tail}", self.name, log.display())
     }
 
-    /// Sends `signal` to it, if it still runs.
+    /// Sends `signal`, if the process still runs.
     ///
     /// # Errors
     /// As kill(2).
@@ -159,10 +159,10 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, SIGKILL after `timeout`; returns when it is gone, its record with it.
+    /// SIGTERM, SIGKILL after `timeout`; returns when the process is gone, and its record removed.
     ///
     /// # Errors
-    /// It cannot be signalled, or is still running after SIGKILL by half a minute.
+    /// The process cannot be signalled, or still runs half a minute after SIGKILL.
     pub fn end(&mut self, timeout: Duration) -> anyhow::Result<()> {
         self.signal(SIGTERM)?;
         if !self.gone_within(timeout) {

@@ -17,13 +17,13 @@ use super::stories::manifest::{container, merge, pod};
 use crate::traces::tag;
 use crate::victim::load::Totals;
 
-/// What the agent's count may be off by: this, or 2 % of the clients' own.
+/// Tolerated difference of the agent's count: this, or 2 % of the clients' own.
 const SLACK: u64 = 1;
 const REPLICAS: usize = 2;
 const GRACE: u32 = 12;
-/// Longer than kube-proxy and the clients ever need here, and well within the grace.
+/// Longer than kube-proxy and the clients ever need here, and well within the grace period.
 const ENOUGH: u32 = 8;
-/// How late kube-proxy is where it is delayed.
+/// The delay of a delayed kube-proxy.
 const LATE: Duration = Duration::from_secs(4);
 const AT_ONCE: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -39,7 +39,7 @@ pub enum Sleep {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rollout {
-    /// How the server goes: a mode of `victim http`.
+    /// How the server stops: a mode of `victim http`.
     pub server: &'static str,
     pub sleep: Sleep,
     pub late_proxy: bool,
@@ -64,7 +64,7 @@ pub struct Row {
     /// By the clients' log: refused, reset, cut.
     pub clients: [u64; 3],
     pub answered: u64,
-    /// By the agent's traces of the pods that went.
+    /// By the agent's traces of the stopped pods.
     pub agent: [u64; 3],
     pub verdicts: Vec<String>,
     /// Lost TCP records, as the agent reports them: on an emulated machine an interrupt can hit a probe now and then.
@@ -74,7 +74,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The sums agree: which of the three a loss is called can differ by who looks, its being one cannot.
+    /// The sums agree: the kind of a loss can differ by the observer, the loss itself cannot.
     pub fn agrees(&self) -> bool {
         let (clients, agent): (u64, u64) = (self.clients.iter().sum(), self.agent.iter().sum());
         clients.abs_diff(agent) <= SLACK.max(clients / 50) + self.lost
@@ -119,7 +119,7 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
         let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, &over)));
         let mut rows = several(stage, every.collect());
         if let Ok(rows) = &mut rows {
-            // Who takes the advice takes the longest that any of the pods got.
+            // The advised sleep is the longest that any of the pods got.
             let again = SERVERS.iter().filter_map(|&server| {
                 let of_server = rows.iter().filter(|row| row.rollout.server == server);
                 let seconds = u32::try_from(of_server.filter_map(|row| row.advised).max()?).ok()?;
@@ -139,8 +139,8 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
     })
 }
 
-/// What the rows of [`all`] do not prove, a line each; empty where they prove that the agent counts as the clients do, and that
-/// the sleep it advises cures.
+/// What the rows of [`all`] do not prove, a line each; empty if they prove that the agent counts as the clients do, and that
+/// the advised sleep is sufficient.
 pub fn unproven(rows: &[Row]) -> Vec<String> {
     let mut problems = Vec::new();
     let (experiment, cures) = rows.split_at(rows.len().min(SERVERS.len() * SLEEPS.len()));
@@ -167,7 +167,7 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         if rollout.server == "abrupt" && row.clients.iter().sum::<u64>() == 0 {
             problems.push(format!("{rollout}: no connection was lost"));
         }
-        // More than may be missed of them.
+        // More than the tolerated number.
         if refused > SLACK + row.lost && row.advised.is_none() {
             problems.push(format!(
                 "{rollout}: connections were refused, and no preStop sleep was advised"
@@ -223,7 +223,7 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
     done.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Some of it: an error of a span holds all of that.
+/// The first part: an error about a span holds the whole span.
 fn head(error: &anyhow::Error) -> String {
     format!("{error:#}").chars().take(200).collect()
 }
@@ -297,7 +297,7 @@ impl Stage {
         Ok(row)
     }
 
-    /// What the agent's trace of a pod counts.
+    /// Adds the counts of the agent's trace of a pod.
     fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<()> {
         let stops = until(TIMEOUT, "the trace of a deleted pod", || {
             let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
@@ -361,7 +361,7 @@ impl Stage {
     }
 }
 
-/// Of its TCP records; an error where it lost so many that nothing is measured.
+/// The number of lost TCP records; an error if so many are lost that nothing is measured.
 fn lost(span: &Value) -> anyhow::Result<u64> {
     const TOLERABLE: u64 = 2;
     let lost: Vec<String> = serde_json::from_str(&text(&tag(span, "epitaph.lost"))).unwrap_or_default();

@@ -33,7 +33,7 @@ pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
     problems
 }
 
-/// What is not as expected, a line each.
+/// The differences from the expected trace, a line each.
 pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<String> {
     let mut problems = Vec::new();
     let spans: Vec<&Value> = trace["spans"].as_array().into_iter().flatten().collect();
@@ -110,7 +110,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (place, span) in spans.iter().enumerate() {
         let name = name(span);
-        // What ends after its parent is a skewed clock to Jaeger; the observer's spans may.
+        // Jaeger takes a span that ends after its parent for a skewed clock; the observer's spans may do so.
         let is_late = matches!(name, "endpoint.removal" | "replacement");
         let warnings = span["warnings"].as_array().into_iter().flatten();
         for warning in warnings.filter(|warning| !(is_late && text(warning).starts_with("clock skew adjustment disabled"))) {
@@ -156,7 +156,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
     problems
 }
 
-/// Where the span's resource is not the pod's.
+/// The difference of the span's resource from the pod, if any.
 fn of_another(trace: &Value, span: &Value, pod: &Pod) -> Option<String> {
     let process = &trace["processes"][span["processID"].as_str().unwrap_or_default()];
     let is_its = tag(process, "k8s.pod.name") == pod.name
@@ -195,7 +195,7 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     );
     same("the Service", tag(removal, "k8s.service.name"), json!(pod.service));
     let start = |span: &Value| span["startTime"].as_u64().unwrap_or(0);
-    // Only a ReplicaSet makes the next one at once, not when this one is gone.
+    // Only a ReplicaSet makes the next pod at once, not after this pod is gone.
     let late = start(replacement) >= end(root);
     let soon = start(replacement) < start(root) + 30_000_000;
     let in_time = if rule == "next-of-replica-set" { soon } else { late };
@@ -205,7 +205,7 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     problems
 }
 
-/// Which of the agent's own Events are not there for this trace, or are and must not be. `all`: of `events.k8s.io`.
+/// The agent's own Events that are missing for this trace, or unwanted. `all`: of `events.k8s.io`.
 pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<String> {
     let [root] = roots(trace)[..] else {
         return vec!["no root".to_owned()];
@@ -277,7 +277,7 @@ pub(super) fn roots(trace: &Value) -> Vec<&Value> {
     spans.filter(|span| span["references"] == json!([])).collect()
 }
 
-/// A trace for a person who must find out what is wrong.
+/// A trace as text, for a person who looks for the problem.
 pub(super) fn outline(trace: &Value) -> String {
     let spans = trace["spans"].as_array().into_iter().flatten();
     let lines = spans.map(|span| {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 
 const KEY: &str = "ssh-key";
 const KNOWN_HOSTS: &str = "ssh-known-hosts";
-/// Relative, for a socket's path is short; ssh runs in the node's directory.
+/// Relative, because a socket's path is short; ssh runs in the node's directory.
 const CONTROL: &str = "ssh-control";
 
 /// What the guest needs of the two key pairs.
@@ -50,7 +50,7 @@ pub fn make_keys(dir: &Path, loopback: Ipv4Addr, port: u16) -> anyhow::Result<Ke
     })
 }
 
-/// How a command on a node ended.
+/// Exit and output of a command on a node.
 #[derive(Debug)]
 pub struct Ran {
     pub status: ExitStatus,

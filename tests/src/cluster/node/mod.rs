@@ -1,6 +1,6 @@
 //! A node: a machine under emulation with systemd, containerd, kubelet and kube-proxy, and a root's shell in it for the stories.
 //!
-//! The machine outlives the process that started it: [`Node::open`] finds it again by its directory.
+//! The machine outlives the process that started it: [`Node::open`] finds the machine again by its directory.
 
 mod channel;
 mod clock;
@@ -80,7 +80,7 @@ impl NodeConfig {
     }
 }
 
-/// What [`Node::open`] needs to know again.
+/// What [`Node::open`] needs to read back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Known {
     name: String,
@@ -90,7 +90,7 @@ struct Known {
     index: u8,
 }
 
-/// A machine. With [`Lifetime::Caller`] it ends with this value.
+/// A machine. With [`Lifetime::Caller`] it stops on drop.
 #[derive(Debug)]
 pub struct Node {
     dir: PathBuf,
@@ -145,7 +145,7 @@ impl Node {
     /// The node that was started in `dir`, running or not.
     ///
     /// # Errors
-    /// None was.
+    /// No node was started there.
     pub fn open(dir: &Path, lifetime: Lifetime) -> anyhow::Result<Node> {
         let path = dir.join(KNOWN);
         let known = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
@@ -190,13 +190,13 @@ impl Node {
         &self.known.name
     }
 
-    /// Where the host finds what listens on the node's kubelet port.
+    /// The host's address of services on the node's kubelet port.
     #[must_use]
     pub fn loopback(&self) -> Ipv4Addr {
         self.known.loopback
     }
 
-    /// The kernel's console, for a person and for what looks for a panic.
+    /// The kernel's console, for a person and for the search for a panic.
     #[must_use]
     pub fn console(&self) -> PathBuf {
         self.dir.join("console.log")
@@ -218,7 +218,7 @@ impl Node {
             .with_context(|| format!("on node {}", self.known.name))
     }
 
-    /// Brings `image` into the node's containerd, where pods find it with `imagePullPolicy: Never`.
+    /// Imports `image` into the node's containerd, for pods with `imagePullPolicy: Never`.
     ///
     /// # Errors
     /// The archive cannot be read, or containerd refuses it.
@@ -231,10 +231,10 @@ impl Node {
     }
 
     /// Restarts the kubelet with `changes` merged over its configuration (`singleProcessOOMKill`, `shutdownGracePeriod`, …; null
-    /// takes a setting away) and waits until it is healthy. A boot undoes it.
+    /// removes a setting) and waits until the kubelet is healthy. A boot undoes the changes.
     ///
     /// # Errors
-    /// As [`Node::run`], or it is not healthy in time.
+    /// As [`Node::run`], or the kubelet is not healthy in time.
     pub fn configure_kubelet(&self, changes: &Value) -> anyhow::Result<()> {
         let text = self.run(&format!("cat {}", files::KUBELET_CONFIG))?;
         let mut config = serde_json::from_str(&text).context("parse the kubelet's configuration")?;
@@ -260,7 +260,7 @@ impl Node {
         self.run(&format!("systemctl kill --signal={signal} {unit}")).map(drop)
     }
 
-    /// The kernel's id of the present boot: another one after a reboot.
+    /// The kernel's id of the current boot: a new one after a reboot.
     ///
     /// # Errors
     /// As [`Node::run`].
@@ -292,7 +292,7 @@ impl Node {
         qmp::ask(&self.dir, "stop", &json!({})).map(drop)
     }
 
-    /// Goes on after [`Node::pause`], with the wall clock set right.
+    /// Resumes after [`Node::pause`], with the wall clock set right.
     ///
     /// # Errors
     /// The machine does not run, or its shell does not answer.
@@ -301,10 +301,10 @@ impl Node {
         self.until_up(None)
     }
 
-    /// The plug: the machine is gone, its disk as it was that moment. Nothing where it does not run.
+    /// The power plug: the machine is gone, its disk as it was at that moment. No effect if the machine does not run.
     ///
     /// # Errors
-    /// It outlives SIGKILL.
+    /// The machine survives SIGKILL.
     pub fn power_off(&mut self) -> anyhow::Result<()> {
         match self.process.take() {
             Some(mut process) => process.end(Duration::from_secs(5)),
@@ -356,7 +356,7 @@ impl Node {
         clock::ahead(&self.shell())
     }
 
-    /// Steps the node's wall clock to the host's where it is off by more than 20 ms; by how much it is ahead after that, in
+    /// Steps the node's wall clock to the host's if the difference is above 20 ms; how far the node is ahead after that, in
     /// seconds.
     ///
     /// # Errors
@@ -380,7 +380,7 @@ fn records(dir: &Path) -> PathBuf {
     dir.join("processes")
 }
 
-/// cp knows holes; a disk is mostly that.
+/// cp keeps holes; a disk is mostly holes.
 fn copy_sparse(from: &Path, to: &Path) -> anyhow::Result<()> {
     let done = Command::new("cp")
         .args(["--sparse=always", "--reflink=auto", "--"])

@@ -1,4 +1,4 @@
-//! The machine's own panel: QEMU's QMP, one question per connection.
+//! The machine's control socket: QEMU's QMP, one question per connection.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -24,7 +24,7 @@ pub fn ask(dir: &Path, command: &str, arguments: &Value) -> anyhow::Result<Value
 }
 
 fn connect(dir: &Path) -> anyhow::Result<UnixStream> {
-    // A socket's path has at most 107 bytes; by way of a file descriptor a directory may have any.
+    // A socket's path has at most 107 bytes; through a file descriptor a directory of any length works.
     let held = File::open(dir).with_context(|| format!("open {}", dir.display()))?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
     let stream = UnixStream::connect(path).with_context(|| format!("no machine answers in {}", dir.display()))?;
@@ -50,7 +50,7 @@ fn answer(stream: &mut UnixStream, command: &str, arguments: &Value) -> anyhow::
     }
 }
 
-/// Byte by byte, so that nothing of the next line is taken away.
+/// Byte by byte, so that nothing of the next line is consumed.
 fn read_line(mut stream: &UnixStream, line: &mut String) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     let mut byte = [0];

@@ -30,7 +30,7 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
     command
         .current_dir(dir)
-        // KVM, where there is one, makes another machine, and on some hosts a hung one.
+        // KVM, if available, is a different machine, and on some hosts a hung one.
         .args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2"])
         .args(["-m", &known.memory_mib.to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
@@ -72,7 +72,7 @@ fn tsc_khz() -> Option<u64> {
 pub fn panicked(console: &Path) -> bool {
     let log = fs::read(console).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    // Not every BUG: a lock-up that the kernel complains of is a busy host's doing, and passes.
+    // Not every BUG: a lock-up that the kernel reports is caused by a busy host, and passes.
     ["Kernel panic", "kernel BUG at", "BUG: unable to", "BUG: kernel ", "Oops: "]
         .iter()
         .any(|sign| log.contains(sign))

@@ -276,7 +276,7 @@ const fn agent_ends(
     }
 }
 
-/// Looks for the prey by its name: what a badly written "cleanup" DaemonSet does.
+/// Finds its target by name, as a badly written "cleanup" DaemonSet does.
 fn killer(name: &str) -> serde_json::Value {
     let script =
         "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = prey-of-a-pod ]; then kill -9 ${p#/proc/}; fi; done";

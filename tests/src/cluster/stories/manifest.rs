@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::NAMESPACE;
 use crate::cluster::images::VICTIM;
 
-/// A pod, named and labelled after its story. Every taint is tolerated, so that a story that taints the node ends no other.
+/// A pod, named and labelled after its story. Every taint is tolerated, so that a story that taints the node evicts no other pod.
 pub fn pod(name: &str, spec: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",

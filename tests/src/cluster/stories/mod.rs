@@ -36,14 +36,14 @@ pub struct Story {
     pub name: &'static str,
     /// What happens, in a line.
     pub what: &'static str,
-    /// What is applied: given the story's name.
+    /// The manifests, given the story's name.
     pub manifest: fn(&str) -> Vec<Value>,
     /// When to begin with `acts`.
     pub from: From,
     pub acts: &'static [Act],
-    /// It needs the cluster for itself.
+    /// The story needs the cluster for itself.
     pub alone: bool,
-    /// A switch of the kubelet's configuration that is on for this story; it is then alone.
+    /// A setting of the kubelet's configuration that is on for this story, which then runs alone.
     pub kubelet: Option<&'static str>,
     pub expected: Expected,
 }
@@ -52,11 +52,11 @@ pub struct Story {
 pub enum From {
     /// The pod is Ready.
     Ready,
-    /// At once: it ends, or never becomes ready, by itself.
+    /// At once: the pod exits, or never becomes ready, by itself.
     Applied,
 }
 
-/// Something that is done, one after the other.
+/// One act; acts follow one another.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     /// With this grace, or the pod's own; does not wait.
@@ -92,14 +92,14 @@ pub enum Act {
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub root: &'static str,
-    /// Of the root. `a|b`: either, where it depends on how slow the machine is.
+    /// The root's verdict. `a|b`: either, depending on the speed of the machine.
     pub verdict: &'static str,
     pub cause: &'static str,
     /// Of each `container.stop`, by the container's name.
     pub containers: &'static [(&'static str, &'static str)],
-    /// Containers that end before the pod's end, each once and with a trace of its own.
+    /// Containers that exit before the pod's termination, each once and with a trace of its own.
     pub earlier: &'static [&'static str],
-    /// Spans that must be there besides.
+    /// Further spans that must be there.
     pub spans: &'static [&'static str],
     /// Spans and how long they last at least.
     pub lasts: &'static [(&'static str, Duration)],
@@ -109,7 +109,7 @@ pub struct Expected {
     pub remedy: &'static [&'static str],
     /// Words of its advice.
     pub advice: &'static [&'static str],
-    /// Another pod took its place, as this rule has it, and its Service's endpoint went.
+    /// Another pod replaced the pod, by this rule, and its Service's endpoint was removed.
     pub replaced: Option<&'static str>,
     /// No report may be marked incomplete or unseen.
     pub whole: bool,
@@ -131,7 +131,7 @@ pub(crate) const CLEAN: Expected = Expected {
     whole: true,
 };
 
-/// One container, `app`, of which the pod's verdict is.
+/// One container, `app`, which decides the pod's verdict.
 pub(crate) const fn one(verdict: &'static str, containers: &'static [(&'static str, &'static str)]) -> Expected {
     Expected {
         verdict,
