@@ -4,14 +4,16 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use epitaph::event::Boot;
+use epitaph::event::{Boot, Kind};
 use epitaph::kubernetes::PodTermination;
 use epitaph::render::id;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
 use epitaph::sink::otlp::{self, DropReason, OtlpConfig, Protocol};
 use epitaph::termination::Termination;
+use epitaph::verdict::{Evidence, Source};
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
+use epitaph_tests::traces::{kind, kind_of};
 use serde_json::{Value, json};
 
 use epitaph_core::fixtures::pods;
@@ -27,7 +29,13 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
         (Protocol::Grpc, jaeger.ports().otlp_grpc, 100),
         (Protocol::HttpProtobuf, jaeger.ports().otlp_http, 200),
     ] {
-        let deaths = [clean(base + 1), ignored(base + 2), oom(base + 3)];
+        let mut killed = ignored(base + 2);
+        killed.verdict.evidence.push(Evidence {
+            at: ms(29_000),
+            source: Source::Probe(Kind::SignalGenerate),
+            text: "SIGHUP from containerd-shim".into(),
+        });
+        let deaths = [clean(base + 1), killed, oom(base + 3)];
         let traces = deaths.clone().map(|death| trace(&death, &observation(), &Options::default()));
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
@@ -48,6 +56,18 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
 
     let all = jaeger.traces_of("epitaph")?;
     assert_eq!(all.len(), 6, "one trace per death");
+    let of_judged = |name: &String| kind(name) != name;
+    let mut operations: Vec<String> = jaeger.operations("epitaph")?.into_iter().filter(of_judged).collect();
+    operations.sort_unstable();
+    assert_eq!(
+        operations,
+        [
+            "container.stop clean",
+            "container.stop ignored-stop-signal",
+            "unit.stop oom-killed"
+        ],
+        "a search by operation is a search by verdict"
+    );
     Ok(())
 }
 
@@ -82,7 +102,7 @@ async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
         check_pod(&pod, &whole);
         let roots: Vec<_> = spans_of(&own).iter().filter(|s| s["references"] == json!([])).collect();
         assert_eq!(roots.len(), 1, "{own:#}");
-        assert_eq!(roots[0]["operationName"], "container.stop");
+        assert_eq!(roots[0]["operationName"], "container.stop ignored-stop-signal");
         assert_eq!(tag(roots[0], "k8s.container.restart_count"), json!(2));
         let process = &own["processes"][roots[0]["processID"].as_str().expect("a process")];
         assert_eq!(tag(process, "service.instance.id"), json!("shop.cart-7d9f8b6c5-x2x4z.app"));
@@ -102,10 +122,11 @@ fn check_pod(pod: &PodTermination, found: &Value) {
     let expected = [
         "SIGTERM → exit",
         "SIGTERM → exit",
-        "container.stop",
-        "container.stop",
+        "container.stop clean",
+        "container.stop ignored-stop-signal",
         "cut connections",
-        "pod.termination",
+        "listener closed → exit",
+        "pod.termination ignored-stop-signal",
         "preStop",
         "refused connections",
         "rejected connections",
@@ -126,11 +147,11 @@ fn check_pod(pod: &PodTermination, found: &Value) {
         let (from, to) = interval(span);
         let (begin, end) = interval(parent);
         assert!(begin <= from && to <= end, "{} outside of its parent", span["operationName"]);
-        let under = match span["operationName"].as_str().expect("a name") {
+        let under = match kind_of(span) {
             "container.stop" => "pod.termination",
             _ => "container.stop",
         };
-        assert_eq!(parent["operationName"], under, "above {}", span["operationName"]);
+        assert_eq!(kind_of(parent), under, "above {}", span["operationName"]);
     }
     assert_eq!((roots.len(), orphans.len()), (1, 0), "one root, no orphan: {orphans:?}");
     let root = roots[0];
@@ -146,7 +167,7 @@ fn check_pod(pod: &PodTermination, found: &Value) {
     let moments = [("grace.shortened", ms(100)), ("container.unseen", pod.end)];
     assert_eq!(events(root), moments.map(|(name, at)| (name.to_string(), micros(at))));
 
-    let stops = spans.iter().filter(|s| s["operationName"] == "container.stop");
+    let stops = spans.iter().filter(|s| kind_of(s) == "container.stop");
     let mut ends: Vec<_> = stops
         .map(|s| (tag(s, "k8s.container.name"), tag(s, "otel.status_code")))
         .collect();
@@ -305,7 +326,13 @@ fn check(death: &Termination, found: &Value) {
             assert_eq!(tag(root, "epitaph.stop.result"), json!("ignored"));
             let evidence: Vec<String> = serde_json::from_str(tag(root, "epitaph.evidence").as_str().expect("text"))
                 .expect("Jaeger has arrays as JSON text");
-            assert_eq!(evidence[1], "+30000.000 ms signal_generate: SIGKILL from containerd-shim");
+            assert_eq!(
+                evidence,
+                ["+29000.000 ms signal_generate: SIGHUP from containerd-shim"],
+                "what attributes show is not repeated"
+            );
+            times(span("listener closed → exit"), ms(40), ms(30_002));
+            assert_eq!(tag(span("listener closed → exit"), "server.port"), json!(8080));
             let expected = [
                 ("stop-signal-ignored", ms(0)),
                 ("listener.closed", ms(40)),
@@ -314,7 +341,7 @@ fn check(death: &Termination, found: &Value) {
             assert_eq!(events(root), expected.map(|(name, at)| (name.to_string(), micros(at))));
         }
         "oom-killed" => {
-            assert_eq!(root["operationName"], "unit.stop");
+            assert_eq!(root["operationName"], "unit.stop oom-killed");
             assert_eq!(tag(root, "epitaph.unit.name"), json!("hungry.service"));
             assert_eq!(tag(root, "epitaph.late_start"), json!(true));
             assert_eq!(events(root), [("oom".into(), micros(ms(0)))]);

@@ -79,6 +79,9 @@ pub struct Request {
 /// How long after the grace a busy kubelet and runtime may still be about to kill.
 const SLOW_KILL: Duration = Duration::from_secs(10);
 
+/// Least time between a stop signal and the SIGKILL, whatever is left of the grace.
+const LEAST_WAIT: Duration = Duration::from_secs(2);
+
 impl Request {
     /// The last of the later ones, where it can have counted for what ended then: kubelets were seen to wait for the first grace
     /// all the same.
@@ -143,6 +146,23 @@ impl PodContext {
             Some(name) => format!("container `{name}`"),
             None => "a container whose name is not known".to_owned(),
         }
+    }
+
+    /// When the runtime may send SIGKILL at the earliest. `stop` is the runtime's stop signal. None where the grace is not known, or
+    /// when the kubelet began to count it.
+    pub fn grace_end(&self, stop: Option<Boot>) -> Option<Boot> {
+        let grace = self.grace?;
+        // A request after the stop signal is not why it was sent.
+        let request = self.request.as_ref();
+        let request = request.filter(|request| stop.is_none_or(|stop| request.earliest <= stop));
+        let begin = match request {
+            Some(request) if grace < request.grace => request.shortened.last().map_or(request.latest, |(seen, _)| *seen),
+            Some(request) => request.latest,
+            // The kubelet runs the hook first, at a time that nothing shows.
+            None => stop.filter(|_| self.pre_stop.is_none())?,
+        };
+        let least = stop.map(|stop| stop.plus(LEAST_WAIT));
+        Some(begin.plus(grace)).max(least)
     }
 }
 

@@ -95,7 +95,7 @@ table! {
     K8S_CONTAINER_NAME "k8s.container.name" Span String "" "The container's name in the pod's spec."
     K8S_CONTAINER_RESTART_COUNT "k8s.container.restart_count" Span Int "" "Restarts before this death."
     K8S_CONTAINER_STATUS_REASON "k8s.container.status.reason" Span String "" "`state.terminated.reason`, once the API says it: a hint, `OOMKilled` is sticky."
-    REPORTED_EXIT_CODE "epitaph.reported.exit_code" Span Int "" "`state.terminated.exitCode`, once the API says it: a hint, 137 can be synthetic. `process.exit.code` is the kernel's."
+    REPORTED_EXIT_CODE "epitaph.reported.exit_code" Span Int "" "`state.terminated.exitCode`, where the exit that the kernel saw does not give the same code (128 + n for a signal): a hint, 137 can be synthetic."
     CONTAINER_KIND "epitaph.container.kind" Span String "" "`init`, `sidecar` (an init container that restarts), `main`, `ephemeral`."
     MAINS_ENDED_AT "epitaph.mains_ended_at" Span String "" "Of a sidecar: when the last of the pod's main containers ended, RFC 3339; sidecars are stopped after that."
     SHARES_PID_NAMESPACE "epitaph.shares_pid_namespace" Span Bool "" "hostPID or shareProcessNamespace: its main process is no init."
@@ -116,27 +116,28 @@ table! {
     SENTENCE "epitaph.sentence" Span String "" "What happened, in one sentence with the measured times."
     REMEDY "epitaph.remedy" Span String "" "What to change, with a number where one was measured."
     ADVICE "epitaph.advice" Span Strings "" "What could be set better, by measurement, also of a clean end: `<kind> <value> s: <text>`, the value where there is one."
-    EVIDENCE "epitaph.evidence" Span Strings "" "What the verdict rests on, in order of time: `+<ms after begin> ms <source>: <text>`."
+    EVIDENCE "epitaph.evidence" Span Strings "" "Evidence that no attribute, event or span of the trace shows, in order of time: `+<ms after begin> ms <source>: <text>`. `--output json` lists all evidence."
 
-    ASKED_CAUSE "epitaph.asked.cause" Span String "" "Why Kubernetes wanted it to end, where it says so."
-    ASKED_EVIDENCE "epitaph.asked.evidence" Span String "" "What says so: `deletionTimestamp`, a `DisruptionTarget` reason, `status.reason`, an Event."
+    ASKED_CAUSE "epitaph.asked.cause" Span String "" "The cause by the Kubernetes API, where `epitaph.cause` differs."
+    ASKED_EVIDENCE "epitaph.asked.evidence" Span String "" "Where the Kubernetes API has the cause: `deletionTimestamp`, a `DisruptionTarget` reason, `status.reason`, an Event. A container's span has it only where the root does not."
     REQUEST_EARLIEST "epitaph.request.earliest" Span String "" "The pod's deletion was asked for no earlier, RFC 3339, this node's clock: the API gives whole seconds on its own clock."
     REQUEST_LATEST "epitaph.request.latest" Span String "" "And no later."
     REQUEST_GRACE "epitaph.request.grace" Span Double "s" "`deletionGracePeriodSeconds` of the first request; later ones are events `grace.shortened`."
     API_CLOCK_AHEAD_LEAST "epitaph.api_clock.ahead.least" Span Double "s" "The API server's clock minus that of the node that tells the span, at least; absent where it was not measured."
     API_CLOCK_AHEAD_MOST "epitaph.api_clock.ahead.most" Span Double "s" "At most."
     GRACE "epitaph.grace" Span Double "s" "The grace that counted for this death; on `grace.shortened`: the new one."
+    GRACE_LEFT "epitaph.grace_left" Span Double "s" "The grace that was left at the exit of the main process, 0 where the grace was used up; absent where the grace, or its begin, is not known."
     CONTAINERS "epitaph.containers" Span Int "{container}" "Containers that ended with the pod, each with a span."
     CONTAINERS_UNSEEN "epitaph.containers_unseen" Span Int "{container}" "Containers that ended by the API's word only, each an event `container.unseen` at the pod's end: no probe saw when."
     POD_STATIC "epitaph.pod.static" Span Bool "" "A static pod, made by the kubelet from a file."
     GONE_AT "epitaph.gone.at" Span String "" "When the API said that the pod is gone, RFC 3339."
-    GONE_WATCHED "epitaph.gone.watched" Span Bool "" "False: a relist lacked it, so it went at some time before."
+    GONE_WATCHED "epitaph.gone.watched" Span Bool "" "The watch reported the removal; absent with `epitaph.gone.at`: a relist lacked the pod, so the removal was earlier."
     INCOMPLETE "epitaph.incomplete" Span Strings "" "Why the pod's side may be incomplete; absent where it is whole."
-    PRESTOP_HOOK "epitaph.prestop.hook" Span String "" "`exec`, `httpGet`, `tcpSocket` or `sleep`."
+    PRESTOP_HOOK "epitaph.prestop.hook" Span String "" "`exec`, `httpGet`, `tcpSocket` or `sleep`; on the container's span only where the hook has no span."
     PRESTOP_PROGRAM "epitaph.prestop.program" Span String "" "First word of an `exec` hook's command; the rest is not kept."
     PRESTOP_PORT "epitaph.prestop.port" Span Int "" "Port of an `httpGet` or `tcpSocket` hook."
     PRESTOP_SLEEP "epitaph.prestop.sleep" Span Int "s" "Of a `sleep` hook."
-    PRESTOP_SEEN "epitaph.prestop.seen" Span Bool "" "The hook's own process was seen; else the times are those of the wait for it."
+    PRESTOP_SEEN "epitaph.prestop.seen" Span Bool "" "The hook's own process was seen; absent: the times are those of the wait for the hook."
     PRESTOP_FAILED "epitaph.prestop.failed" Span String "" "Message of the Event `FailedPreStopHook`, where one came."
 
     STOP_SIGNAL "epitaph.stop.signal" Span String "" "The first stop signal, by name."
@@ -167,10 +168,10 @@ table! {
     OOM_MAIN "epitaph.oom.main" Span Bool "" "On `oom`: the victim was the main process."
     OTHER_EXITS "epitaph.other_exits" Span Int "{process}" "Other processes of the subject that ended between begin and end."
 
-    CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "Its sockets were watched over the whole of it; else no count below is given."
+    CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "The sockets were observed all the time: a count below that is absent is 0. Absent: nothing is known of these counts."
     CONNECTIONS_ACCEPTED "epitaph.connections.accepted" Span Int "{connection}" "New connections accepted: from the pod's deletion request on, without one from the stop signal on."
     CONNECTIONS_REFUSED "epitaph.connections.refused" Span Int "{connection}" "Connections refused because nobody listened any more."
-    CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "From when on these counts count, RFC 3339."
+    CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "When counting began, RFC 3339; absent where that is `epitaph.request.latest`."
     ACCEPTED_FIRST_AT "epitaph.accepted.first_at" Span String "" "The first of the accepted, RFC 3339."
     ACCEPTED_LAST_AT "epitaph.accepted.last_at" Span String "" "The last: until then clients still came."
     CONNECTIONS_REFUSED_SOURCE "epitaph.connections.refused_source" Span String "" "How they were known: `server-reset`, or `client-error` on kernels before 6.12."
@@ -180,12 +181,12 @@ table! {
     CONNECTIONS_CUT_UNANSWERED "epitaph.connections.cut_unanswered" Span Int "{connection}" "Of those: where the client's last bytes had got no answer."
     CONNECTIONS_IDLE_CLOSED "epitaph.connections.idle_closed" Span Int "{connection}" "Connections closed by the death where the server had spoken last."
     CONNECTIONS_REJECTED "epitaph.connections.rejected" Span Int "{connection}" "Connects from this node to its address that an ICMP error ended: a proxy's or a policy's REJECT, or no route. Those from other nodes are not seen here."
-    KUBELET_KNOWN "epitaph.kubelet.known" Span Bool "" "The kubelet's own probes and hooks are counted apart; false: they are among the clients'."
+    KUBELET_KNOWN "epitaph.kubelet.known" Span Bool "" "The kubelet's own probes and hooks are counted apart: a count below that is absent is 0. Absent: they are among the clients' counts."
     KUBELET_ACCEPTED "epitaph.kubelet.accepted" Span Int "{connection}" "The kubelet's: accepted."
     KUBELET_REFUSED "epitaph.kubelet.refused" Span Int "{connection}" "The kubelet's: refused."
     KUBELET_BROKEN "epitaph.kubelet.broken" Span Int "{connection}" "The kubelet's: reset or cut."
     SERVER_ADDRESS "server.address" Span String "" "On `listener.closed`: the address it listened on."
-    SERVER_PORT "server.port" Span Int "" "On `listener.closed`: the port it listened on."
+    SERVER_PORT "server.port" Span Int "" "On `listener.closed` and `listener closed → exit`: the port it listened on."
     NETWORK_TRANSPORT "network.transport" Span String "" "`tcp`."
     LISTENER_BY_EXIT "epitaph.listener.by_exit" Span Bool "" "The listener was closed by the end of its process, not by close(2)."
 
@@ -198,7 +199,7 @@ table! {
     REPLACEMENT_POD_UID "epitaph.replacement.pod.uid" Span String "" "Its UID."
     REPLACEMENT_NODE_NAME "epitaph.replacement.node.name" Span String "" "Its node, where it got one."
     REPLACEMENT_RULE "epitaph.replacement.rule" Span String "" "How it is known: `next-of-replica-set`, `name-in-stateful-set`, `node-of-daemon-set`, `index-in-job`, `next-of-job`."
-    REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "It became ready; else the span ends with it, or ten minutes after its creation."
+    REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "It became ready; absent: the span ends with the pod, or ten minutes after the pod's creation."
     WATCH_GAP "epitaph.watch.gap" Span Double "s" "The watch was interrupted: of the span, its begin or end may be so much later than what it tells, of an event that one; absent where it was not."
 
     ENDED_BEFORE_BEGIN "epitaph.ended_before_begin" Span Double "s" "By what was told it ended so much before it began, and is shown without a length: one of the two times is known to a second only, or by another clock; absent where they agree."
@@ -213,8 +214,9 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Attributes\n\n\
          Made from the table in `agent/src/render/attributes.rs`; a test holds both equal (`UPDATE_EXPECT=1 cargo test -p epitaph attributes` \
-         writes this file). Keys outside `epitaph.*` are OpenTelemetry's semantic conventions. An attribute that was not measured is absent, \
-         never 0 or empty.\n",
+         writes this file). Keys outside `epitaph.*` are OpenTelemetry's semantic conventions.\n\n\
+         A flag that is false is absent, and a count that is 0. What was not measured is absent, too: where the difference matters, the \
+         row of the count names the flag that proves a 0.\n",
     );
     for (on, title) in [(On::Resource, "Resource"), (On::Span, "Spans and their events")] {
         let _ = write!(text, "\n## {title}\n\n| key | type | unit | meaning |\n|---|---|---|---|\n");

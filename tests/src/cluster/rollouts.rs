@@ -14,7 +14,7 @@ use super::node_name;
 use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
 use super::stories::manifest::{container, merge, pod};
-use crate::traces::tag;
+use crate::traces::{kind_of, tag};
 use crate::victim::load::Totals;
 
 /// What the agent's count may be off by: this, or 2 % of the clients' own.
@@ -301,10 +301,10 @@ impl Stage {
                 .iter()
                 .flat_map(|trace| trace["spans"].as_array().into_iter().flatten());
             let spans: Vec<Value> = spans.cloned().collect();
-            let told = spans.iter().any(|span| span["operationName"] == "pod.termination");
+            let told = spans.iter().any(|span| kind_of(span) == "pod.termination");
             Ok(told.then_some(spans))
         })?;
-        for span in stops.iter().filter(|span| span["operationName"] == "container.stop") {
+        for span in stops.iter().filter(|span| kind_of(span) == "container.stop") {
             row.verdicts.push(text(&tag(span, "epitaph.verdict")));
             row.lost += lost(span)?;
             ensure!(

@@ -33,8 +33,6 @@ use settle::Step;
 /// How long an end waits for the API's word on it. Statuses come within 2 to 4 s of an end, deletions of a whole pod too; a busy
 /// API server or kubelet needs longer.
 pub(super) const HOLD: Duration = Duration::from_secs(30);
-/// Least time between a stop signal and the SIGKILL, whatever is left of the grace.
-const LEAST_WAIT: Duration = Duration::from_secs(2);
 /// Ids of one pod whose end was told.
 const TOLD_IDS: usize = 64;
 
@@ -398,13 +396,7 @@ impl Pods {
         };
         early.kubernetes = pod.context(&self.api, &death, None, now);
         if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {
-            // Without a request the kubelet's clock began when nobody saw it, unless no hook ran before.
-            let began = match &context.request {
-                Some(request) => Some(request.latest),
-                None => context.pre_stop.is_none().then_some(early.at),
-            };
-            let left = |(grace, began): (Duration, Boot)| grace.saturating_sub(early.at.since(began)).max(LEAST_WAIT);
-            early.grace_left = context.grace.zip(began).map(left);
+            early.grace_left = context.grace_end(Some(early.at)).map(|end| end.since(early.at));
         }
         Some(early)
     }

@@ -94,7 +94,6 @@ fn a_removal_is_below_the_root_of_the_agents_trace() {
           k8s.service.name=cart
           epitaph.service.ports=["http/TCP:8080"]
           epitaph.endpoint.address_types=["IPv4","IPv6"]
-          epitaph.endpoint.all_terminating=false
           @0 endpoint.terminating 
           @0 endpoint.not_ready 
           @1900 endpoint.not_serving 
