@@ -1,4 +1,4 @@
-//! A real Jaeger receives deaths through the real sink, and is asked what it has.
+//! A real Jaeger receives terminations through the real sink, and returns them.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use epitaph_core::fixtures::pods;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 #[tokio::test]
-async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
-    let Some((jaeger, _directory)) = jaeger("jaeger_shows_each_death_as_one_trace")? else {
+async fn jaeger_shows_each_termination_as_one_trace() -> anyhow::Result<()> {
+    let Some((jaeger, _directory)) = jaeger("jaeger_shows_each_termination_as_one_trace")? else {
         return Ok(());
     };
     let mut saved = 0;
@@ -35,27 +35,29 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
             source: Source::Probe(Kind::SignalGenerate),
             text: "SIGHUP from containerd-shim".into(),
         });
-        let deaths = [clean(base + 1), killed, oom(base + 3)];
-        let traces = deaths.clone().map(|death| trace(&death, &observation(), &Options::default()));
+        let terminations = [clean(base + 1), killed, oom(base + 3)];
+        let traces = terminations
+            .each_ref()
+            .map(|of| trace(of, &observation(), &Options::default()));
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
         until_saved(&jaeger, "epitaph", saved).await?;
-        for death in &deaths {
-            let found = found(&jaeger, id::of(death))?;
+        for termination in &terminations {
+            let found = found(&jaeger, id::of(termination))?;
             no_warnings(&found);
-            check(death, &found);
+            check(termination, &found);
         }
         // What a restart that lost track of what it had sent would do.
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
         until_saved(&jaeger, "epitaph", saved).await?;
-        for death in &deaths {
-            check(death, &folded(found(&jaeger, id::of(death))?));
+        for termination in &terminations {
+            check(termination, &folded(found(&jaeger, id::of(termination))?));
         }
     }
 
     let all = jaeger.traces_of("epitaph")?;
-    assert_eq!(all.len(), 6, "one trace per death");
+    assert_eq!(all.len(), 6, "one trace per termination");
     let of_judged = |name: &String| kind(name) != name;
     let mut operations: Vec<String> = jaeger.operations("epitaph")?.into_iter().filter(of_judged).collect();
     operations.sort_unstable();
@@ -71,7 +73,7 @@ async fn jaeger_shows_each_death_as_one_trace() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A rollout's pod, one of its containers unclean, and a container of another that was restarted: told twice, as an agent does
+/// A rollout's pod, one of its containers unclean, and a container of another that was restarted: exported twice, as by an agent
 /// that lost track in between.
 #[tokio::test]
 async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
@@ -190,7 +192,7 @@ fn check_pod(pod: &PodTermination, found: &Value) {
     }
 }
 
-/// None where there is none to ask, which is said.
+/// None where no Jaeger is configured: the test is reported as skipped.
 fn jaeger(test: &str) -> anyhow::Result<Option<(Jaeger, tempfile::TempDir)>> {
     #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
     let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
@@ -205,12 +207,12 @@ fn jaeger(test: &str) -> anyhow::Result<Option<(Jaeger, tempfile::TempDir)>> {
     Ok(Some((jaeger, directory)))
 }
 
-/// Jaeger says what it thinks of a trace: a skewed clock, a parent it does not know.
+/// Jaeger warns about a trace: a skewed clock, an unknown parent.
 fn no_warnings(found: &Value) {
     assert!(spans_of(found).iter().all(|s| s["warnings"].is_null()), "{found:#}");
 }
 
-/// Sends them as an agent does that starts, sees these deaths, and ends.
+/// Exports them as an agent does that starts, observes these terminations, and exits.
 async fn send(protocol: Protocol, port: u16, traces: &[Trace]) -> anyhow::Result<()> {
     let endpoint = Some(format!("http://127.0.0.1:{port}"));
     let config = OtlpConfig {
@@ -271,8 +273,8 @@ fn spans_of(trace: &Value) -> &[Value] {
     trace["spans"].as_array().expect("spans")
 }
 
-fn check(death: &Termination, found: &Value) {
-    let expected = trace(death, &observation(), &Options::default()).spans;
+fn check(termination: &Termination, found: &Value) {
+    let expected = trace(termination, &observation(), &Options::default()).spans;
     let spans = spans_of(found);
     let mut names: Vec<_> = spans.iter().map(|s| s["operationName"].as_str().expect("a name")).collect();
     let mut expected_names: Vec<_> = expected.iter().map(|s| s.name.as_ref()).collect();
@@ -288,17 +290,17 @@ fn check(death: &Termination, found: &Value) {
     };
     let root = span(&expected[0].name);
     assert_eq!(root["references"], json!([]), "a root");
-    times(root, death.begin, death.end);
+    times(root, termination.begin, termination.end);
     for child in spans.iter().filter(|s| s["spanID"] != root["spanID"]) {
         let parent = json!([{"refType": "CHILD_OF", "traceID": root["traceID"], "spanID": root["spanID"]}]);
         assert_eq!(child["references"], parent, "{}", child["operationName"]);
     }
-    assert_eq!(tag(root, "epitaph.verdict"), json!(death.verdict.headline));
-    assert_eq!(tag(root, "epitaph.sentence"), json!(death.verdict.sentence));
+    assert_eq!(tag(root, "epitaph.verdict"), json!(termination.verdict.headline));
+    assert_eq!(tag(root, "epitaph.sentence"), json!(termination.verdict.sentence));
     assert_eq!(tag(root, "process.pid"), json!(4242));
-    if death.verdict.unclean {
+    if termination.verdict.unclean {
         assert_eq!(tag(root, "otel.status_code"), json!("ERROR"));
-        assert_eq!(tag(root, "otel.status_description"), json!(death.verdict.sentence));
+        assert_eq!(tag(root, "otel.status_description"), json!(termination.verdict.sentence));
         assert_eq!(tag(root, "error"), json!(true));
     } else {
         assert_eq!(tag(root, "otel.status_code"), Value::Null);
@@ -307,9 +309,9 @@ fn check(death: &Termination, found: &Value) {
     let process = &found["processes"][root["processID"].as_str().expect("a process")];
     assert_eq!(process["serviceName"], "epitaph");
     assert_eq!(tag(process, "host.name"), json!("node-7"));
-    assert_eq!(tag(process, "epitaph.boot_id"), json!(death.key.boot_id));
+    assert_eq!(tag(process, "epitaph.boot_id"), json!(termination.key.boot_id));
 
-    match death.verdict.headline {
+    match termination.verdict.headline {
         "clean" => {
             assert_eq!(tag(root, "process.exit.code"), json!(0));
             times(span("SIGTERM → exit"), ms(0), ms(250));

@@ -1,9 +1,9 @@
-//! Every attribute that a span, a span event or a resource of ours carries: one table, from which `docs/attributes.md` is
-//! made and against which every span of the tests is checked.
+//! Every attribute of the spans, span events and resources: one table. `docs/attributes.md` is generated from it, and every span of
+//! the tests is checked against it.
 
 use std::fmt::Write as _;
 
-/// Where an attribute stands.
+/// What has the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
     Resource,
@@ -11,7 +11,7 @@ pub enum On {
     Span,
 }
 
-/// A value's type, in OpenTelemetry's words.
+/// A value's type, as OpenTelemetry names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     String,
@@ -147,16 +147,16 @@ table! {
     STOP_REPEATED "epitaph.stop.repeated" Span Int "{signal}" "Later stop signals to the main process."
     STOP_SENDER_PID "epitaph.stop.sender.pid" Span Int "" "Who sent it; 0 is the kernel."
     STOP_SENDER_COMM "epitaph.stop.sender.comm" Span String "" "Its name (`comm`), escaped."
-    STOP_SENDER_PARENT_PID "epitaph.stop.sender.parent.pid" Span Int "" "Its parent."
-    STOP_SENDER_PARENT_COMM "epitaph.stop.sender.parent.comm" Span String "" "Its parent's name, escaped."
+    STOP_SENDER_PARENT_PID "epitaph.stop.sender.parent.pid" Span Int "" "Its parent; absent where the sender is the runtime."
+    STOP_SENDER_PARENT_COMM "epitaph.stop.sender.parent.comm" Span String "" "Its parent's name, escaped; absent where the sender is the runtime."
     STOP_SENDER_ROLE "epitaph.stop.sender.role" Span String "" "`runtime`, `itself`, `inside`, `other` or `kernel`."
-    STOP_SENDER_PLACE "epitaph.stop.sender.place" Span String "" "Where it lived: a container, a unit, `host`, or `unknown`."
+    STOP_SENDER_PLACE "epitaph.stop.sender.place" Span String "" "Where it ran: a container, a unit, `host`, or `unknown`; absent where the sender is the runtime."
     STOP_SENDER_POD "epitaph.stop.sender.pod" Span String "" "Where that container is a pod's: `<namespace>/<name>`; absent where no status of a pod of this node names the container."
     STOP_SENDER_CONTAINER "epitaph.stop.sender.container" Span String "" "Its name in that pod's spec."
     KILL_SENDER_PID "epitaph.kill.sender.pid" Span Int "" "Who sent SIGKILL; 0 is the kernel."
     KILL_SENDER_COMM "epitaph.kill.sender.comm" Span String "" "Its name (`comm`), escaped."
-    KILL_SENDER_PARENT_PID "epitaph.kill.sender.parent.pid" Span Int "" "Its parent."
-    KILL_SENDER_PARENT_COMM "epitaph.kill.sender.parent.comm" Span String "" "Its parent's name, escaped."
+    KILL_SENDER_PARENT_PID "epitaph.kill.sender.parent.pid" Span Int "" "Its parent; absent where the sender is the runtime."
+    KILL_SENDER_PARENT_COMM "epitaph.kill.sender.parent.comm" Span String "" "Its parent's name, escaped; absent where the sender is the runtime."
     KILL_SENDER_ROLE "epitaph.kill.sender.role" Span String "" "As for the stop signal's sender."
     KILL_SENDER_PLACE "epitaph.kill.sender.place" Span String "" "As for the stop signal's sender."
     KILL_SENDER_POD "epitaph.kill.sender.pod" Span String "" "As for the stop signal's sender."
@@ -237,7 +237,7 @@ mod tests {
         expect_test::expect_file!["../../../docs/attributes.md"].assert_eq(&markdown());
     }
 
-    /// A key that is also the namespace of another cannot be stored as both by backends that nest.
+    /// A backend that nests keys cannot store a key that is also the namespace of another.
     #[test]
     fn no_key_is_another_ones_namespace() {
         for a in ATTRIBUTES {

@@ -3,8 +3,8 @@
 //! *Architecture invariant*: pure. A trace depends on the termination, the machine's observation (host, boot, wall clock)
 //! and the options, on nothing else: rendering again gives the same spans, and a retry the same bytes.
 //!
-//! Each fact is in a trace once. A number that is 0 and a flag that is false are left out; `render::attributes` defines per
-//! attribute what its absence means.
+//! A count that is 0, a flag that is false, and what another attribute, event or span of the trace shows in detail are left out;
+//! `render::attributes` defines what the absence of each means.
 
 mod attributes;
 mod evidence;

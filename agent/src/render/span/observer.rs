@@ -91,7 +91,7 @@ fn below_the_root(at: &Frame, name: &'static str, begin: Moment, end: Moment, mu
     at.span(name, id::pod_root(at.trace), begin.at, end.at, a)
 }
 
-/// Those within the span, in order of time; those of one moment in the order in which one leads to the next.
+/// Those within the span, in order of time; of the same time in causal order.
 fn events<const N: usize>(at: &Frame, all: [(&'static str, Option<Moment>); N], (begin, end): (Moment, Moment)) -> Vec<Event> {
     let mut events: Vec<(&'static str, Moment)> = all
         .into_iter()

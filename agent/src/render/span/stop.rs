@@ -9,7 +9,7 @@ use crate::attribute::Subject;
 use crate::event::{Boot, ExitStatus, SignalResult};
 use crate::render::attributes::key;
 use crate::render::text::escape;
-use crate::termination::{Actor, Gaps, Stop, Termination};
+use crate::termination::{Actor, Gaps, Role, Stop, Termination};
 use crate::verdict::{Advice, Evidence, Verdict, table};
 
 /// The parent first.
@@ -48,7 +48,7 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
         stop_signal(stop, &mut a);
     }
     if let Some(kill) = &t.kill {
-        kill_sender(&kill.sender, &mut a);
+        sender(&kill.sender, KILL_SENDER, &mut a);
         a.flag(key::KILL_BY_CGROUP, kill.cgroup_kill);
     }
     a.some(key::OOM_KILLED, t.oom.len() as u64);
@@ -68,7 +68,7 @@ fn signal_span(stop: &Stop, t: &Termination, at: &Frame, parent: SpanId) -> Span
     at.span(format!("{} → exit", stop.signal), parent, stop.at, end, Attributes::default())
 }
 
-/// Moments, in order of time; those of one moment in the order in which one leads to the next.
+/// In order of time; of the same time in causal order.
 fn events(t: &Termination, at: &Frame) -> Vec<Event> {
     let mut events: Vec<(Boot, &'static str, Attributes)> = Vec::new();
     if let Some(stop) = &t.stop {
@@ -153,27 +153,44 @@ fn stop_signal(stop: &Stop, a: &mut Attributes) {
     a.text(key::STOP_DISPOSITION, disposition(stop.disposition));
     a.texts(key::STOP_STATE, states(stop.state));
     a.some(key::STOP_REPEATED, stop.repeated.into());
-    let s = &stop.sender;
-    a.count(key::STOP_SENDER_PID, s.tgid.0.into());
-    a.text(key::STOP_SENDER_COMM, s.comm.to_string());
-    a.count(key::STOP_SENDER_PARENT_PID, s.parent.0.into());
-    a.text(key::STOP_SENDER_PARENT_COMM, s.parent_comm.to_string());
-    a.text(key::STOP_SENDER_ROLE, role(s.role));
-    a.text(key::STOP_SENDER_PLACE, place(&s.place));
-    sender_pod(s, (key::STOP_SENDER_POD, key::STOP_SENDER_CONTAINER), a);
+    sender(&stop.sender, STOP_SENDER, a);
 }
 
-fn kill_sender(s: &Actor, a: &mut Attributes) {
-    a.count(key::KILL_SENDER_PID, s.tgid.0.into());
-    a.text(key::KILL_SENDER_COMM, s.comm.to_string());
-    a.count(key::KILL_SENDER_PARENT_PID, s.parent.0.into());
-    a.text(key::KILL_SENDER_PARENT_COMM, s.parent_comm.to_string());
-    a.text(key::KILL_SENDER_ROLE, role(s.role));
-    a.text(key::KILL_SENDER_PLACE, place(&s.place));
-    sender_pod(s, (key::KILL_SENDER_POD, key::KILL_SENDER_CONTAINER), a);
-}
+/// The keys of a sender: pid, name, role; pid and name of the parent, place; pod and container.
+type SenderKeys = [&'static str; 8];
 
-fn sender_pod(s: &Actor, (pod, container): (&'static str, &'static str), a: &mut Attributes) {
+const STOP_SENDER: SenderKeys = [
+    key::STOP_SENDER_PID,
+    key::STOP_SENDER_COMM,
+    key::STOP_SENDER_ROLE,
+    key::STOP_SENDER_PARENT_PID,
+    key::STOP_SENDER_PARENT_COMM,
+    key::STOP_SENDER_PLACE,
+    key::STOP_SENDER_POD,
+    key::STOP_SENDER_CONTAINER,
+];
+
+const KILL_SENDER: SenderKeys = [
+    key::KILL_SENDER_PID,
+    key::KILL_SENDER_COMM,
+    key::KILL_SENDER_ROLE,
+    key::KILL_SENDER_PARENT_PID,
+    key::KILL_SENDER_PARENT_COMM,
+    key::KILL_SENDER_PLACE,
+    key::KILL_SENDER_POD,
+    key::KILL_SENDER_CONTAINER,
+];
+
+fn sender(s: &Actor, [pid, comm, of, parent_pid, parent_comm, at, pod, container]: SenderKeys, a: &mut Attributes) {
+    a.count(pid, s.tgid.0.into());
+    a.text(comm, s.comm.to_string());
+    a.text(of, role(s.role));
+    // The runtime is the expected sender; any other has to be found.
+    if s.role != Role::Runtime {
+        a.count(parent_pid, s.parent.0.into());
+        a.text(parent_comm, s.parent_comm.to_string());
+        a.text(at, place(&s.place));
+    }
     if let Some(of) = &s.pod {
         a.text(pod, escape(&format!("{}/{}", of.pod.namespace, of.pod.name)));
         a.data(container, &of.container);

@@ -6,7 +6,7 @@ use expect_test::expect;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
-use super::told;
+use super::text_of;
 use crate::event::ExitStatus;
 use crate::pod::PreStop;
 use crate::render::attributes::key;
@@ -19,7 +19,7 @@ use epitaph_core::fixtures::terminations::{clean, ms, observation};
 #[test]
 fn a_pod_whose_main_container_ended_badly() {
     let pod = pods::pod(8);
-    let told = told(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
+    let text = text_of(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
     expect![[r#"
         resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
         pod.termination ignored-stop-signal < -: 0..32360 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
@@ -39,7 +39,7 @@ fn a_pod_whose_main_container_ended_badly() {
         container.stop clean < pod.termination ignored-stop-signal: 32110..32360 Unset
           @32111 handler.entered 
         SIGTERM → exit < container.stop clean: 32110..32360 Unset
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&text);
 }
 
 #[test]
@@ -114,10 +114,7 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.status.signal=SIGKILL
           epitaph.kill.sender.pid=900
           epitaph.kill.sender.comm=containerd-shim
-          epitaph.kill.sender.parent.pid=1
-          epitaph.kill.sender.parent.comm=systemd
           epitaph.kill.sender.role=runtime
-          epitaph.kill.sender.place=host
           epitaph.other_exits=1
           epitaph.connections.observed=true
           epitaph.connections.accepted=2
@@ -200,10 +197,10 @@ fn a_container_reported_before_its_pods_end_is_in_the_pods_trace() {
     let whole = pod_trace(&pod, &observation(), &Options::default()).spans;
     let mut left = pod.containers[0].clone();
     left.of_ending_pod = true;
-    let told = trace(&left, &observation(), &Options::default()).spans;
-    assert_eq!(ids(&told), ids(&whole[1..=told.len()]));
+    let alone = trace(&left, &observation(), &Options::default()).spans;
+    assert_eq!(ids(&alone), ids(&whole[1..=alone.len()]));
     // Its pod's span may never come.
-    assert!(told[0].attributes.iter().any(|a| a.key.as_str() == key::REQUEST_EARLIEST));
+    assert!(alone[0].attributes.iter().any(|a| a.key.as_str() == key::REQUEST_EARLIEST));
     let line = serde_json::to_value(json::termination(&left, &observation())).expect("an object");
     assert_eq!(line["trace_id"], whole[0].span_context.trace_id().to_string());
 }
@@ -223,7 +220,7 @@ fn one_service_for_all_where_it_is_configured() {
 
 #[test]
 fn images_as_specs_name_them() {
-    let told = |image: &str| {
+    let rendered = |image: &str| {
         let mut context = pods::context("app", crate::pod::ContainerKind::Main);
         context.image = Some(image.into());
         let trace = trace(&pods::in_pod(clean(1), context), &observation(), &Options::default());
@@ -241,7 +238,7 @@ fn images_as_specs_name_them() {
     "#]]
     .assert_eq(
         &["app", "app:1", "r:5000/app", "r:5000/a/app:1@sha256:00", ""]
-            .map(told)
+            .map(rendered)
             .join("\n"),
     );
 }
@@ -309,9 +306,9 @@ fn the_grace_that_was_left_at_the_exit() {
 
 #[test]
 fn the_pod_of_a_killer_is_named() {
-    let told = trace(&pods::killed_by_a_pod(8), &observation(), &Options::default());
+    let killed = trace(&pods::killed_by_a_pod(8), &observation(), &Options::default());
     let of = |key: &str| {
-        let found = told.spans[0].attributes.iter().find(|a| a.key.as_str() == key);
+        let found = killed.spans[0].attributes.iter().find(|a| a.key.as_str() == key);
         found.map(|a| a.value.to_string()).unwrap_or_default()
     };
     for [pod, container] in [
