@@ -171,7 +171,7 @@ table! {
     CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "The sockets were observed all the time: a count below that is absent is 0. Absent: nothing is known of these counts."
     CONNECTIONS_ACCEPTED "epitaph.connections.accepted" Span Int "{connection}" "New connections accepted: from the pod's deletion request on, without one from the stop signal on."
     CONNECTIONS_REFUSED "epitaph.connections.refused" Span Int "{connection}" "Connections refused because nobody listened any more."
-    CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "When counting began, RFC 3339; absent where that is `epitaph.request.latest`."
+    CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "When counting began, RFC 3339; absent where that is `epitaph.request.latest`, without a request the stop signal."
     ACCEPTED_FIRST_AT "epitaph.accepted.first_at" Span String "" "The first of the accepted, RFC 3339."
     ACCEPTED_LAST_AT "epitaph.accepted.last_at" Span String "" "The last: until then clients still came."
     CONNECTIONS_REFUSED_SOURCE "epitaph.connections.refused_source" Span String "" "How they were known: `server-reset`, or `client-error` on kernels before 6.12."

@@ -298,6 +298,10 @@ fn an_unobserved_count_differs_from_a_count_of_0() {
     };
     let mut t = clean(7);
     assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED]);
+    t.traffic.since = ms(0);
+    assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED], "from the stop signal on");
+    t.traffic.since = ms(5);
+    assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED, key::CONNECTIONS_SINCE]);
     t.traffic.observed = false;
     assert_eq!(counts(&t), [""; 0]);
 }

@@ -46,8 +46,11 @@ pub(super) fn times(t: &Termination, at: &Frame, a: &mut Attributes) {
         return;
     }
     let request = t.kubernetes.as_ref().and_then(|context| context.request.as_ref());
-    let is_request = request.is_some_and(|request| request.latest == traffic.since);
-    if traffic.since != Boot(0) && !is_request {
+    let expected = match request {
+        Some(request) => Some(request.latest),
+        None => t.stop.as_ref().map(|stop| stop.at),
+    };
+    if traffic.since != Boot(0) && expected != Some(traffic.since) {
         a.text(key::CONNECTIONS_SINCE, at.rfc3339(traffic.since));
     }
     if traffic.accepted.count > 0 {
