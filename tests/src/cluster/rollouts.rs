@@ -307,10 +307,8 @@ impl Stage {
         for span in stops.iter().filter(|span| kind_of(span) == "container.stop") {
             row.verdicts.push(text(&tag(span, "epitaph.verdict")));
             row.lost += lost(span)?;
-            ensure!(
-                tag(span, "epitaph.connections.observed") == true || row.lost > 0,
-                "its sockets were not observed: {span}"
-            );
+            let is_observed = tag(span, "epitaph.connections.observed") == true;
+            ensure!(is_observed || row.lost > 0, "its sockets were not observed: {span}");
             for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
                 let key = format!("epitaph.connections.{what}");
                 // Where a record was lost the count is no total, and stands only with what was seen.
@@ -320,7 +318,9 @@ impl Stage {
                         .find(|span| span["operationName"] == format!("{what} connections"));
                     of_it.and_then(|span| tag(span, &key).as_u64())
                 };
-                *sum += tag(span, &key).as_u64().or_else(seen).unwrap_or(0);
+                // A count of 0 is left out.
+                let none = is_observed.then_some(0);
+                *sum += tag(span, &key).as_u64().or(none).or_else(seen).unwrap_or(0);
             }
             // Jaeger gives a list of strings as the JSON of it.
             let advice = text(&tag(span, "epitaph.advice"));
