@@ -4,11 +4,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 
 /// A moment on `CLOCK_BOOTTIME`, nanoseconds since boot: monotonic, counts suspend, the same for kernel and user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,6 +35,22 @@ impl Boot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub u64);
+
+impl Wall {
+    pub fn system_time(self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.0)
+    }
+
+    /// RFC 3339, UTC: `2026-11-21T11:44:10.123456789Z`.
+    pub fn rfc3339(self) -> String {
+        humantime::format_rfc3339_nanos(self.system_time()).to_string()
+    }
+
+    /// As [`Wall::rfc3339`] to the millisecond, for people.
+    pub fn rfc3339_millis(self) -> String {
+        humantime::format_rfc3339_millis(self.system_time()).to_string()
+    }
+}
 
 /// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, nanoseconds, as the clock room measured it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +104,7 @@ impl Signal {
     pub const ABRT: Signal = Signal(6);
     pub const KILL: Signal = Signal(9);
     pub const TERM: Signal = Signal(15);
+    pub const CONT: Signal = Signal(18);
     pub const STOP: Signal = Signal(19);
 
     pub const fn new(number: u32) -> Option<Signal> {
@@ -104,9 +121,49 @@ impl Signal {
     pub const fn is_fault(self) -> bool {
         matches!(self.0, 4 | 5 | 6 | 7 | 8 | 11 | 31)
     }
+    /// SIGXCPU, SIGXFSZ: a resource limit was exceeded.
+    pub const fn is_resource_limit(self) -> bool {
+        matches!(self.0, 24 | 25)
+    }
+    /// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
+    pub const fn is_self_inflicted(self) -> bool {
+        matches!(self.0, 13 | 14 | 26 | 27) || self.is_resource_limit()
+    }
+    /// SIGHUP, SIGINT, SIGQUIT, SIGTERM: what a person sends to end a process.
+    pub const fn is_request(self) -> bool {
+        self.is_from_terminal() || self.0 == Signal::TERM.0
+    }
+    /// SIGHUP, SIGINT, SIGQUIT: what a terminal sends to end its processes.
+    pub const fn is_from_terminal(self) -> bool {
+        matches!(self.0, 1..=3)
+    }
+    /// A signal that means "stop" everywhere: SIGTERM, SIGINT, SIGQUIT, the real-time ones; not SIGHUP, SIGUSR1, SIGUSR2,
+    /// SIGWINCH, which mostly mean "reload".
+    pub const fn is_conventional_stop(self) -> bool {
+        matches!(self.0, 2 | 3 | 15) || self.is_real_time()
+    }
+    /// From glibc's SIGRTMIN on.
+    pub const fn is_real_time(self) -> bool {
+        self.0 >= SIGRTMIN
+    }
+    /// SIGCONT, SIGSTOP, and the terminal's stops SIGTSTP, SIGTTIN, SIGTTOU: a process goes on or stands still, and does not end.
+    pub const fn is_job_control(self) -> bool {
+        matches!(self.0, 18..=22)
+    }
+    /// SIGCHLD, SIGURG, SIGWINCH: ignored by default, so that a process without a handler never notices them.
+    pub const fn is_ignored_by_default(self) -> bool {
+        matches!(self.0, 17 | 23 | 28)
+    }
+    /// Ends a process that has no handler.
+    pub const fn is_deadly(self) -> bool {
+        !self.is_job_control() && !self.is_ignored_by_default()
+    }
 }
 
-/// `SIGTERM`, `SIGRTMIN+3` (glibc's SIGRTMIN, 34).
+/// glibc's: it keeps 32 and 33 to itself.
+const SIGRTMIN: u8 = 34;
+
+/// `SIGTERM`, `SIGRTMIN+3`.
 impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 31] = [
@@ -116,8 +173,8 @@ impl fmt::Display for Signal {
         ];
         match self.0 {
             n @ 1..=31 => write!(f, "SIG{}", NAMES[usize::from(n) - 1]),
-            34 => f.write_str("SIGRTMIN"),
-            n @ 35..=64 => write!(f, "SIGRTMIN+{}", n - 34),
+            SIGRTMIN => f.write_str("SIGRTMIN"),
+            n @ SIGRTMIN..=64 => write!(f, "SIGRTMIN+{}", n - SIGRTMIN),
             n => write!(f, "SIG{n}"),
         }
     }
@@ -180,8 +237,11 @@ pub struct Task {
     /// 0 unknown.
     pub pidns: u32,
     pub cgroup: CgroupId,
-    /// Its cgroup of v1, where that tells tasks apart beside v2.
-    pub beside: Option<CgroupId>,
+    /// Its cgroup of v1, where that tells tasks apart alongside v2.
+    pub v1_cgroup: Option<CgroupId>,
+    /// The cgroup of the outermost container around it, as the kernel side knows it: see [`epitaph_ebpf::Task::container`].
+    /// None: not known there.
+    pub container: Option<CgroupId>,
     pub start: Boot,
     pub comm: Comm,
 }
@@ -220,6 +280,34 @@ pub struct TargetState {
     pub frozen: bool,
     pub exiting: bool,
     pub traced: bool,
+    /// The target thread waited for the signal in sigwait(3) or its kin.
+    pub sigwait: bool,
+}
+
+/// Signals as a set: bit `number - 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalSet(pub u64);
+
+impl SignalSet {
+    pub const fn contains(self, signal: Signal) -> bool {
+        self.0 >> (signal.number() - 1) & 1 != 0
+    }
+}
+
+/// Whether the kernel records the TCP events of the sockets of a cgroup from an event on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    No,
+    /// Because of an earlier one, or because user space said so.
+    Already,
+    /// This event is a reason to, the first or one more.
+    ByThis,
+}
+
+impl Armed {
+    pub const fn is_armed(self) -> bool {
+        !matches!(self, Armed::No)
+    }
 }
 
 /// Kernel constants of `si_code`.
@@ -242,11 +330,15 @@ pub struct SignalGenerate {
     pub result: SignalResult,
     pub disposition: Disposition,
     pub state: TargetState,
+    /// What waited to be read once this one was made; None unknown.
+    pub pending: Option<SignalSet>,
+    /// Of the target's cgroup. None: a record of an older epitaph, which does not say.
+    pub armed: Option<Armed>,
 }
 
-/// An agent, this one or another, says that it observes this machine: a [`SignalGenerate`] that is nobody's stop.
+/// An agent, this one or a peer, announces that it observes this machine: a [`SignalGenerate`] that stops nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct PeerAnnouncement {
     pub task: Task,
     /// Drawn by chance at its start.
     pub nonce: u32,
@@ -254,6 +346,13 @@ pub struct Hello {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalDeliver {
+    pub task: Task,
+    pub signal: Signal,
+}
+
+/// A namespace's init read a signal for which it has no handler, and the kernel discarded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalDiscarded {
     pub task: Task,
     pub signal: Signal,
 }
@@ -279,14 +378,18 @@ impl ExitStatus {
 pub struct ProcessExit {
     pub task: Task,
     pub status: ExitStatus,
+    /// As [`SignalGenerate::armed`], of the task's cgroup.
+    pub armed: Option<Armed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExec {
     pub task: Task,
     pub parent_cgroup: CgroupId,
-    /// As [`Task::beside`].
-    pub parent_beside: Option<CgroupId>,
+    /// As [`Task::v1_cgroup`].
+    pub parent_v1_cgroup: Option<CgroupId>,
+    /// As [`Task::container`].
+    pub parent_container: Option<CgroupId>,
     pub parent_comm: Comm,
 }
 
@@ -296,12 +399,16 @@ pub struct OomVictim {
     /// None on kernels whose tracepoint gives only the pid.
     pub task: Option<Task>,
     pub trigger: Pid,
+    /// As [`SignalGenerate::armed`], of the victim's cgroup.
+    pub armed: Option<Armed>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMkdir {
     pub cgroup: CgroupId,
     pub parent: CgroupId,
+    /// The container that it inherits, as [`Task::container`].
+    pub container: Option<CgroupId>,
     /// From the hierarchy's root; None where the kernel cut it (the source then asks the file system).
     pub path: Option<String>,
 }
@@ -347,6 +454,19 @@ pub struct TcpCounts {
     pub last_received: u32,
 }
 
+/// How far both sides were at the event; wraps around.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpProgress {
+    /// Jiffies, low 32 bits, as the times in [`TcpCounts`].
+    pub jiffies: u32,
+    /// Bytes written that the other side has not acknowledged.
+    pub unacknowledged: u32,
+    /// Bytes received that the process has not read.
+    pub unread: u32,
+    pub data_segments_sent: u32,
+    pub data_segments_received: u32,
+}
+
 /// Whose connect it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
@@ -360,6 +480,8 @@ pub struct Tcp {
     pub op: TcpOp,
     /// The socket's own cgroup (where `foreign`, that of the process that ended), or that of the closed listener where no socket stood behind the event; None unknown.
     pub cgroup: Option<CgroupId>,
+    /// Of `cgroup`, as [`Task::container`].
+    pub container: Option<CgroupId>,
     pub netns: u32,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -380,6 +502,8 @@ pub struct Tcp {
     /// Process that was current.
     pub tgid: Pid,
     pub counts: Option<TcpCounts>,
+    /// None: not read, as by the probes of older epitaphs.
+    pub progress: Option<TcpProgress>,
 }
 
 impl Tcp {
@@ -393,8 +517,9 @@ impl Tcp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     SignalGenerate(SignalGenerate),
-    Hello(Hello),
+    PeerAnnouncement(PeerAnnouncement),
     SignalDeliver(SignalDeliver),
+    SignalDiscarded(SignalDiscarded),
     ProcessExit(ProcessExit),
     ProcessExec(ProcessExec),
     OomVictim(OomVictim),
@@ -433,7 +558,7 @@ pub struct ProcessFact {
     pub ns_pid: u32,
     pub comm: String,
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
-    /// hierarchy tells containers and units apart: those of kernel records ([`CgroupMode::hierarchy`], v1 beside it), `name=systemd`,
+    /// hierarchy tells containers and units apart: those of kernel records ([`CgroupMode::hierarchy`], v1 alongside it), `name=systemd`,
     /// memory, then the others.
     /// Empty where the process was gone or not readable: then only `tgid` means anything.
     pub cgroups: Vec<(CgroupId, String)>,
@@ -503,7 +628,7 @@ pub struct Observation {
 pub enum CgroupMode {
     #[default]
     V2,
-    /// v1 beside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
+    /// v1 alongside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
     Hybrid,
     /// No v2. Tasks are told apart in this hierarchy, the number in `/proc/PID/cgroup`; what sockets are whose nobody knows.
     V1(u32),
@@ -571,8 +696,8 @@ pub enum Input {
     /// A pod of this node is new, or has changed.
     Pod(std::sync::Arc<PodFact>),
     PodGone(PodGone),
-    PodHint(PodHint),
-    PodHints(PodHints),
+    PodEvent(PodEvent),
+    PodEvents(PodEventsUpdate),
     ApiClock(ApiClock),
     /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
     /// second, and after every exit before it is judged).
@@ -587,4 +712,29 @@ pub enum Input {
     Tick,
     /// No more input will come (end of a recording, shutdown): finish what can be finished now.
     End,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc3339_has_nanoseconds() {
+        assert_eq!(Wall(0).rfc3339(), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(Wall(1_795_261_450_123_456_789).rfc3339(), "2026-11-21T11:44:10.123456789Z");
+        assert_eq!(Wall(u64::MAX).rfc3339(), "2554-07-21T23:34:33.709551615Z");
+        assert_eq!(Wall(1_795_261_450_123_456_789).rfc3339_millis(), "2026-11-21T11:44:10.123Z");
+    }
+
+    #[test]
+    fn a_signal_is_in_the_sets_of_its_meaning() {
+        let of = |is: fn(Signal) -> bool| {
+            let all = (1..=64).filter_map(Signal::new).filter(|&signal| is(signal));
+            all.map(Signal::number).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Signal::is_request), [1, 2, 3, 15]);
+        assert_eq!(of(Signal::is_self_inflicted), [13, 14, 24, 25, 26, 27]);
+        assert_eq!(of(Signal::is_conventional_stop)[..4], [2, 3, 15, 34]);
+        assert_eq!(of(|signal| !signal.is_deadly()), [17, 18, 19, 20, 21, 22, 23, 28]);
+    }
 }

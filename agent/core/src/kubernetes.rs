@@ -108,7 +108,7 @@ pub struct PreStopRun {
     /// `FailedPreStopHook`, where such an Event came.
     pub failed: Option<String>,
     /// Why there may be such an Event although none came.
-    pub hintless: Option<String>,
+    pub events_unknown: Option<String>,
 }
 
 /// `state.terminated`, as a hint.
@@ -144,7 +144,7 @@ impl PodContext {
     pub fn name(&self) -> String {
         match &self.container {
             Some(name) => format!("container `{name}`"),
-            None => "a container whose name is not known".to_owned(),
+            None => "a container of unknown name".to_owned(),
         }
     }
 
@@ -239,7 +239,7 @@ mod tests {
             status: None,
             seen: false,
             failed: None,
-            hintless: None,
+            events_unknown: None,
         });
         assert_eq!(of.grace_end(Some(at(12))), None, "the begin of the hook is not known");
     }

@@ -1,9 +1,12 @@
 //! The pure core of Epitaph: facts in, reports and commands out. No clock, no file, no network, no thread: the same inputs give
 //! the same verdicts on any machine. See ARCHITECTURE.md.
 
+#![warn(unused_crate_dependencies)]
+
 pub mod attribute;
 pub mod correlate;
 pub mod decode;
+pub mod duration;
 pub mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
@@ -12,5 +15,7 @@ pub mod neighbours;
 pub mod observe;
 pub mod pod;
 pub mod render;
+pub mod stored;
 pub mod termination;
+pub mod text;
 pub mod verdict;

@@ -16,7 +16,7 @@ mod traffic;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
@@ -139,11 +139,11 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     fn wall(&self, at: Boot) -> SystemTime {
-        UNIX_EPOCH + Duration::from_nanos(self.offset.wall(at).0)
+        self.offset.wall(at).system_time()
     }
 
     fn rfc3339(&self, at: Boot) -> String {
-        humantime::format_rfc3339_nanos(self.wall(at)).to_string()
+        self.offset.wall(at).rfc3339()
     }
 
     fn span(&self, name: impl Into<Cow<'static, str>>, parent: SpanId, begin: Boot, end: Boot, mut a: Attributes) -> SpanData {

@@ -1,8 +1,9 @@
-//! Where the core's words go: each sink is asked in turn, and none can hold the loop up.
+//! Where the core's answers go: one sink after the other, and none can hold the loop up.
 
 use std::sync::Arc;
 
 use crate::cli::SysExit;
+use crate::config::Config;
 use crate::event::{Boot, Kind, Observation, ProbeState};
 use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
@@ -14,6 +15,7 @@ use crate::sink::terminal::{self, Background, Flow};
 use crate::termination::Output;
 
 use super::RuntimeError;
+use super::export::Export;
 
 /// All of them; a command takes those it needs.
 pub struct Sinks {
@@ -23,12 +25,29 @@ pub struct Sinks {
     pub traces: Option<otlp::Sink>,
     pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
-    /// Nobody reads our output any more: the end of the work.
+    /// Nobody reads the output any more: the command ends.
     pub reader_gone: bool,
 }
 
 impl Sinks {
-    /// What the core says. `path` is the cgroup's, of a subject that is not over.
+    pub fn new(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>, health: Arc<Health>) -> Sinks {
+        Sinks {
+            metrics: export.metrics.clone(),
+            health,
+            terminal,
+            traces: export.traces(),
+            events: None,
+            spans: Options {
+                service_name: config.export.service_name.clone(),
+                cluster_name: config.export.cluster_name.clone(),
+                resource_attributes: config.export.resource_attributes.clone(),
+                unclean_only: config.export.unclean_only,
+            },
+            reader_gone: false,
+        }
+    }
+
+    /// Hands on what the core answered. `path`: the cgroup of a container or unit that still runs.
     pub fn send(
         &mut self,
         now: Boot,
@@ -39,9 +58,9 @@ impl Sinks {
         if let Output::Terminated(t) = output
             && t.is_still_ending()
         {
-            // A person is shown how far it was seen; elsewhere it would be told and counted again, with other words, by the agent
-            // that sees its end.
-            tracing::debug!(subject = %t.subject, "it had not ended when the observation did");
+            // A person sees how far the termination came; every other sink would get it again, with another verdict, from the agent
+            // that observes the exit.
+            tracing::debug!(subject = %t.subject, "epitaph stopped while it was still shutting down");
             return self.show(|terminal| terminal.output(output, observation, path));
         }
         self.metrics.output(output);
@@ -55,7 +74,7 @@ impl Sinks {
         self.show(|terminal| terminal.output(output, observation, path))
     }
 
-    /// Every probe's state is known: said first, so that whoever waits for it can begin.
+    /// The state of every probe is known: sent before anything else, so that a reader who waits for it can begin.
     pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> Result<(), RuntimeError> {
         for (name, state) in probes {
             self.metrics.probe(name, state);
@@ -69,7 +88,7 @@ impl Sinks {
         self.show(|terminal| terminal.lost(kind, count))
     }
 
-    /// How the Kubernetes API stands to us.
+    /// State of the connection to the Kubernetes API.
     pub fn pods(&self, state: &PodsState) {
         self.metrics.pods(state);
         self.health.pods(state.clone());
@@ -79,12 +98,12 @@ impl Sinks {
         self.metrics.api_clock(clock);
     }
 
-    /// So many others observe this machine.
+    /// How many other epitaphs observe this machine.
     pub fn neighbours(&self, count: usize) {
         self.metrics.neighbours(count);
     }
 
-    /// False where nobody is shown it, so that it belongs into the log.
+    /// False where no terminal shows it: then it belongs into the log.
     pub fn note(&mut self, text: &str) -> Result<bool, RuntimeError> {
         let is_live = self.terminal.as_ref().is_some_and(terminal::Sink::is_live);
         if is_live {
@@ -97,7 +116,7 @@ impl Sinks {
         self.metrics.dropped(reason, count);
     }
 
-    /// The loop went round.
+    /// One iteration of the loop is done.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
         self.metrics.alive(now);
@@ -111,7 +130,7 @@ impl Sinks {
         self.show(|terminal| terminal.resize(columns))
     }
 
-    /// The last words; what was queued for the terminal is written when the sinks are dropped.
+    /// The end of the output; what is queued for the terminal is written when the sinks are dropped.
     pub fn finish(&mut self) -> Result<(), RuntimeError> {
         self.show(terminal::Sink::finish)
     }
@@ -152,8 +171,6 @@ mod tests {
 
     use super::*;
     use crate::cli::Filter;
-    use crate::config::Config;
-    use crate::runtime::export::Export;
     use crate::sink::terminal::Form;
     use crate::verdict::judge::Open;
     use epitaph_core::fixtures::terminations::{ignored, observation};
@@ -177,15 +194,8 @@ mod tests {
         let export = Export::start(&config).unwrap();
         let paper = Paper::default();
         let out = Background::whole(paper.clone()).unwrap();
-        let mut sinks = Sinks {
-            metrics: export.metrics.clone(),
-            health: Arc::default(),
-            terminal: Some(terminal::Sink::new(out, Form::Json, Filter::default())),
-            traces: export.traces(),
-            events: None,
-            spans: Options::default(),
-            reader_gone: false,
-        };
+        let terminal = terminal::Sink::new(out, Form::Json, Filter::default());
+        let mut sinks = Sinks::new(&config, &export, Some(terminal), Arc::default());
         let mut told = Vec::new();
         for (cgroup, open) in [(1, true), (2, false)] {
             let mut t = ignored(cgroup);

@@ -295,7 +295,7 @@ impl Metrics {
             .with_description(EXPORT_SPANS.about)
             .with_callback(move |observer| {
                 observer.observe(sink.stats().exported(), &[KeyValue::new("outcome", "exported")]);
-                for reason in otlp::DropReason::ALL {
+                for reason in otlp::SpanDropReason::ALL {
                     observer.observe(sink.stats().dropped(reason), &[KeyValue::new("outcome", reason.name())]);
                 }
             })

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
+use epitaph::verdict;
 use epitaph_tests::skip::skip;
 use epitaph_tests::traces::{differs, expected_spans};
 use libtest_mimic::Failed;
@@ -21,11 +22,7 @@ pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
     };
     let mut reported = terminations(&ran.report.lines)?;
     // A termination that is not of a story and was still going on when the agent stopped is the next agent's to export.
-    let goes_on = |d: &Value| {
-        d["sentence"]
-            .as_str()
-            .is_some_and(|s| s.contains("the observation ended before it did"))
-    };
+    let goes_on = |d: &Value| d["sentence"].as_str().is_some_and(|s| s.contains(verdict::OBSERVATION_ENDED));
     reported.retain(|d| !goes_on(d));
     if reported.len() < ran.report.cases.len() {
         return Err(format!("{} terminations of {} stories", reported.len(), ran.report.cases.len()).into());

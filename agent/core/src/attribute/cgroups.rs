@@ -70,6 +70,12 @@ impl Cgroups {
         self.entries.get(&cgroup)
     }
 
+    /// The cgroup of the outermost container around a cgroup, which may be itself; None where it is not known or not alive.
+    pub fn outermost_container(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        let outermost = path::outermost_container(&self.get(cgroup)?.path)?;
+        self.owners.get(&(cgroup.hierarchy, Arc::from(outermost))).copied()
+    }
+
     pub fn insert(&mut self, now: Boot, cgroup: CgroupId, path: &str) {
         self.expire(now);
         if self

@@ -2,14 +2,14 @@
 
 use crate::attribute::{Attribution, Subject};
 use crate::event::{
-    Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult, Task,
-    Tcp, si_code,
+    Armed, Boot, CgroupId, Event, ExitStatus, OomVictim, Pid, ProcessExec, ProcessFact, Signal, SignalGenerate, SignalResult,
+    Task, Tcp, si_code,
 };
 use crate::termination::{Output, Role, StopSignalIgnored, TerminationKey};
 use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};
-use super::timeline::{OomFact, RUN_GAP, SignalFact, is_request};
+use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
 use super::{Correlator, KERNEL_KILLS, TOUCH, role, task_of};
 
 impl Correlator {
@@ -26,11 +26,14 @@ impl Correlator {
                     self.drops.facts += u64::from(!self.clients.add(at, tcp, by, self.limits.connections));
                     return true;
                 }
-                (None, Some(cgroup)) => self.index.attribute_cgroup(cgroup),
+                (None, Some(cgroup)) => self.index.attribute_within(cgroup, tcp.container),
                 (None, None) => return false,
             },
-            // What agents say to each other is no fact of anybody's life.
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Hello(_) => return true,
+            // What agents announce to each other is no fact about a subject. A signal that the kernel discards when its target
+            // reads it decides nothing yet.
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
+                return true;
+            }
         };
         let (subject, own) = match place {
             Attribution::Subject(subject, own) => (subject, own),
@@ -62,25 +65,30 @@ impl Correlator {
             Event::ProcessExec(exec) => self.exec(at, own, exec),
             Event::OomVictim(oom) => self.oom(at, own, oom),
             Event::Tcp(tcp) => self.tcp(at, own, tcp),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Hello(_) => {}
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {}
         }
         true
     }
 
-    /// Takes note where the kernel begins to watch sockets by itself (the probes' `may_end` and `is_main`).
+    /// Takes note where the kernel had a reason to watch sockets by itself.
     fn armed(&mut self, own: CgroupId, home: CgroupId, event: &Event) {
         let Some(state) = self.subjects.get(&own) else { return };
         let cgroup = match event {
             Event::SignalGenerate(signal) => {
-                let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
-                (from_outside && signal.signal.number() != 18).then_some(signal.target.cgroup)
+                let arms = match signal.armed {
+                    Some(armed) => armed == Armed::ByThis,
+                    None => armed_before_version_4(signal),
+                };
+                arms.then_some(signal.target.cgroup)
             }
             Event::ProcessExit(exit) => {
                 let task = &exit.task;
-                let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
-                // The parent's cgroup is not told; the commonest parent inside is known.
-                let is_mains = state.candidates.iter().any(|parent| parent.id.tgid == task.ppid);
-                (may_be && !is_mains).then_some(task.cgroup)
+                let arms = exit.armed.map(|armed| armed == Armed::ByThis).unwrap_or_else(|| {
+                    let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
+                    // The parent's cgroup is not in the record; the commonest parent inside is known.
+                    may_be && !state.candidates.iter().any(|parent| parent.id.tgid == task.ppid)
+                });
+                arms.then_some(task.cgroup)
             }
             _ => None,
         };
@@ -107,7 +115,7 @@ impl Correlator {
         if self.know(home, subject)
             && let Some(state) = self.subjects.get_mut(&home)
         {
-            state.has_lodgers = true;
+            state.shares_cgroup = true;
         }
         home
     }
@@ -150,7 +158,7 @@ impl Correlator {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
         state.seen(target);
-        if state.is_over(target) || matches!(signal.signal.number(), 18 | 19) {
+        if state.is_over(target) || matches!(signal.signal, Signal::CONT | Signal::STOP) {
             return;
         }
         if target.is_ns_init() {
@@ -188,8 +196,8 @@ impl Correlator {
     fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<Output>) {
         let signal = &fact.signal;
         let asked = match fact.sender.role {
-            Role::Runtime => fact.is_stop() && is_deadly(signal.signal),
-            Role::Other => is_request(signal.signal),
+            Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
+            Role::Other => signal.signal.is_request(),
             Role::Itself | Role::Inside | Role::Kernel => false,
         };
         if signal.result != SignalResult::Ignored || !asked {
@@ -345,9 +353,4 @@ impl Correlator {
         }
         self.reschedule(own);
     }
-}
-
-/// Ends a process that has no handler; what is ignored by default is no loss.
-fn is_deadly(signal: Signal) -> bool {
-    !matches!(signal.number(), 17 | 18 | 19 | 20 | 21 | 22 | 23 | 28)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::attribute::Index;
-use crate::event::{Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
+use crate::event::{Armed, Boot, CgroupId, ExitStatus, Kind, Pid, Signal, SignalResult};
 use crate::termination::{Basis, Gaps, Kill, OomKill, Role, Stop, Termination, TerminationKey};
 use crate::verdict::judge::{Fatal, OOM_CHILD_REACH, Open};
 use crate::verdict::{Verdict, judge};
@@ -55,7 +55,8 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     });
     let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
     let deadline = kill_fact.map_or(end, |fact| fact.at);
-    let stop = stop(timeline, &signals, main.as_ref(), deadline, end, by_runtime);
+    let asked = asked(&signals, deadline, by_runtime);
+    let stop = asked.map(|fact| stop(fact, timeline, &signals, main.as_ref(), deadline, end));
     // What was never asked to stop is no termination until its end is seen.
     let unended = exit.is_none() && open != Open::CgroupRemoved;
     if unended && stop.is_none() && kill_fact.is_none() {
@@ -80,12 +81,11 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
     } else {
         end.plus(context.linger)
     };
-    let asked = stop.is_some();
-    let mut holes = context.sight.holes(born, begin, end, asked);
+    let mut holes = context.sight.holes(born, begin, end, asked.is_some());
     holes.over_cap = timeline.over_cap_matters;
-    let losses = context.sight.losses(context.sight.reach(born, begin, asked), until);
+    let losses = context.sight.losses(context.sight.reach(born, begin, asked.is_some()), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
-    let cgroup_v1 = own.hierarchy != 0 || state.has_lodgers;
+    let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
     let observed = context.sight.sees_sockets()
         && !sockets_lost
         // Told to end before the clients had their say.
@@ -93,7 +93,7 @@ pub(super) fn termination(context: &Context<'_>, own: CgroupId, state: &State, o
         && !holes.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
-        && (state.requested.is_some() || watched(stop.as_ref(), fatal.as_ref(), main.as_ref()));
+        && (state.requested.is_some() || watched(asked, fatal.as_ref(), main.as_ref()));
     let mut traffic = timeline.sockets.told(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
@@ -152,11 +152,13 @@ fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> boo
     open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }
 
-/// Whether the kernel watched its sockets: from the first signal of somebody outside on; without one from the end of a
-/// process that looks like a main one (see the probes' `is_main`).
-fn watched(stop: Option<&Stop>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
+/// Whether the kernel watched its sockets: from the stop signal on, without one at the exit. Records up to version 3 do not say
+/// so of an exit; then from that of a process that looks like a main one.
+fn watched(stop: Option<&SignalFact>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
+    let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
     match (stop, fatal) {
-        (Some(stop), _) => !matches!(stop.sender.role, Role::Inside | Role::Itself),
+        (Some(stop), _) => stop.armed_sockets(),
+        (None, _) if by_exit.is_some() => by_exit == Some(true),
         (None, Some(_)) => true,
         (None, None) => main.is_some_and(|main| {
             let failed = main.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
@@ -217,25 +219,14 @@ fn is_cgroup_kill(fact: &SignalFact) -> bool {
 
 /// Which signal asked it to stop: the runtime's before anybody else's, a conventional one before one that mostly means
 /// "reload", the first of the last run of them.
-fn stop(
-    timeline: &Timeline,
-    signals: &[&SignalFact],
-    main: Option<&Candidate>,
-    deadline: Boot,
-    end: Boot,
-    killed_by_runtime: bool,
-) -> Option<Stop> {
-    let asked: Vec<&SignalFact> = signals
-        .iter()
-        .filter(|fact| fact.is_stop() && fact.at <= deadline)
-        .copied()
-        .collect();
+fn asked<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool) -> Option<&'a SignalFact> {
+    let asked: Vec<&SignalFact> = stops(signals, deadline).collect();
     let reach = |fact: &SignalFact| match fact.sender.role {
         Role::Runtime if killed_by_runtime => GRACE_REACH,
         Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
         _ => RUN_GAP,
     };
-    let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&SignalFact> {
+    let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&'a SignalFact> {
         let mut first: Option<&SignalFact> = None;
         for fact in asked.iter().rev().filter(|fact| ok(fact)) {
             let near = match first {
@@ -250,23 +241,41 @@ fn stop(
         first
     };
     let by = |role: Role| move |fact: &SignalFact| fact.sender.role == role;
-    let fact = run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
+    run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
         .or_else(|| run(&by(Role::Runtime)))
         .or_else(|| run(&by(Role::Other)))
         .or_else(|| run(&by(Role::Kernel)))
-        .or_else(|| run(&by(Role::Inside)))?;
+        .or_else(|| run(&by(Role::Inside)))
+}
+
+/// Those that may have asked it to stop.
+fn stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterator<Item = &'a SignalFact> {
+    signals
+        .iter()
+        .filter(move |fact| fact.is_stop() && fact.at <= deadline)
+        .copied()
+}
+
+/// The stop signal `fact`, and what became of it.
+fn stop(
+    fact: &SignalFact,
+    timeline: &Timeline,
+    signals: &[&SignalFact],
+    main: Option<&Candidate>,
+    deadline: Boot,
+    end: Boot,
+) -> Stop {
     let entered = timeline.delivers.iter().filter(|(at, deliver)| {
         deliver.signal == fact.signal.signal
             && *at >= fact.at
             && *at <= end
             && main.is_some_and(|main| main.id.is(&deliver.task))
     });
-    let later: u32 = asked
-        .iter()
+    let later: u32 = stops(signals, deadline)
         .filter(|other| other.last >= fact.at)
         .map(|other| other.count)
         .sum();
-    Some(Stop {
+    Stop {
         at: fact.at,
         signal: fact.signal.signal,
         sender: fact.sender.clone(),
@@ -275,7 +284,7 @@ fn stop(
         state: fact.signal.state,
         handler_entered: entered.map(|(at, _)| *at).min(),
         repeated: later.saturating_sub(1),
-    })
+    }
 }
 
 fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {

@@ -9,6 +9,7 @@
 mod clients;
 mod facts;
 mod finish;
+mod limits;
 mod listeners;
 mod lives;
 mod pods;
@@ -31,55 +32,10 @@ use crate::termination::{DropReason, Output};
 
 use clients::Clients;
 pub use clients::KUBELET_UNITS;
+pub use limits::Limits;
 use pods::Pods;
 use sight::Sight;
 use subject::State;
-
-/// Bounds of memory and of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Subjects known at once.
-    pub subjects: usize,
-    /// Subjects with facts of a coming death at once.
-    pub timelines: usize,
-    /// Facts of each sort (signals, handler entries, OOM victims, exits) per timeline.
-    pub facts: usize,
-    /// Connections per timeline.
-    pub connections: usize,
-    /// Events that wait for their cgroup's name.
-    pub pending: usize,
-    /// Pods known at once, and ends of their containers that wait for the API's word.
-    pub pods: usize,
-    pub held: usize,
-    /// Living cgroups and processes in the index (each), and dead ones.
-    pub index_live: usize,
-    pub index_dead: usize,
-    /// How late an event may arrive behind a later one.
-    pub reorder: Duration,
-    /// How long after its end a death still gathers evidence. Not shorter than `reorder`.
-    pub linger: Duration,
-    /// Facts this old that came to nothing are forgotten.
-    pub idle: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            subjects: 65_536,
-            timelines: 4_096,
-            facts: 256,
-            connections: 4_096,
-            pending: 1_024,
-            pods: 4_096,
-            held: 4_096,
-            index_live: 65_536,
-            index_dead: 8_192,
-            reorder: Duration::from_millis(200),
-            linger: Duration::from_secs(2),
-            idle: Duration::from_secs(3_600),
-        }
-    }
-}
 
 /// A timeline's place in the order of idleness is renewed at most this often.
 const TOUCH: Duration = Duration::from_secs(1);
@@ -202,8 +158,8 @@ impl Correlator {
             Input::Pods(state) => self.pods_state(state),
             Input::Pod(fact) => self.pod(fact),
             Input::PodGone(gone) => self.pod_gone(gone),
-            Input::PodHint(hint) => self.pods.hint(self.now, hint),
-            Input::PodHints(hints) => self.pods.hints(self.now, hints),
+            Input::PodEvent(event) => self.pods.event(self.now, event),
+            Input::PodEvents(events) => self.pods.events(self.now, events),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Tick => self.report_drops(&mut out),
             Input::End => {
@@ -361,13 +317,14 @@ fn task_of(event: &Event) -> Option<&Task> {
         Event::ProcessExit(exit) => Some(&exit.task),
         Event::ProcessExec(exec) => Some(&exec.task),
         Event::OomVictim(oom) => oom.task.as_ref(),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::Hello(_) => None,
+        Event::SignalDiscarded(discarded) => Some(&discarded.task),
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::PeerAnnouncement(_) => None,
     }
 }
 
 fn is_of(event: &Event, cgroup: CgroupId) -> bool {
     match event {
         Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
-        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.beside == Some(cgroup)),
+        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.v1_cgroup == Some(cgroup)),
     }
 }

@@ -89,8 +89,8 @@ fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
 fn home(sender: &Task, place: &Attribution) -> CgroupId {
     match place {
         Attribution::Subject(_, own) if own.hierarchy != sender.cgroup.hierarchy => {
-            let beside = sender.beside.filter(|beside| beside.hierarchy == own.hierarchy);
-            beside.unwrap_or(*own)
+            let v1_cgroup = sender.v1_cgroup.filter(|v1_cgroup| v1_cgroup.hierarchy == own.hierarchy);
+            v1_cgroup.unwrap_or(*own)
         }
         _ => sender.cgroup,
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::attribute::Subject;
-use crate::event::{Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Signal, Task};
+use crate::event::{Armed, Boot, CgroupId, Comm, ExitStatus, Pid, ProcessExit, ProcessFact, Signal, Task};
 use crate::termination::{MainExit, MainProcess};
 
 use super::timeline::Timeline;
@@ -41,8 +41,8 @@ pub(super) struct State {
     pub warned: Option<(ProcessId, Boot)>,
     /// Its own first.
     pub cgroups: Vec<CgroupId>,
-    /// Containers that only v1 knows live in its cgroup of v2: their sockets cannot be told from its own.
-    pub has_lodgers: bool,
+    /// Containers that only v1 knows share its cgroup of v2: their sockets cannot be told from its own.
+    pub shares_cgroup: bool,
     /// When its pod's deletion was heard of: its sockets are watched from then on.
     pub requested: Option<Boot>,
     /// Its place among the timers, as far as it has one.
@@ -74,6 +74,8 @@ pub(super) struct Candidate {
     /// When it executed as one that came in, where its start does not tell: it may have been forked long before.
     pub came: Option<Boot>,
     pub exit: Option<MainExit>,
+    /// Whether the kernel recorded the sockets from that exit on, as its record says.
+    pub exit_armed: Option<Armed>,
 }
 
 impl State {
@@ -88,7 +90,7 @@ impl State {
             finished: None,
             warned: None,
             cgroups: vec![own],
-            has_lodgers: false,
+            shares_cgroup: false,
             requested: None,
             due: None,
             touched: None,
@@ -405,6 +407,7 @@ impl Candidate {
             comm_at: at,
             came: None,
             exit: None,
+            exit_armed: None,
         }
     }
 
@@ -422,6 +425,7 @@ impl Candidate {
             comm_at: fact.start,
             came: None,
             exit: None,
+            exit_armed: None,
         }
     }
 
@@ -457,6 +461,7 @@ impl Candidate {
         let end = MainExit { at, status: exit.status };
         if self.exit.is_none_or(|known| known.at > at) {
             self.exit = Some(end);
+            self.exit_armed = exit.armed;
         }
         self.named(exit.task.comm, at);
     }
@@ -481,6 +486,7 @@ impl Candidate {
             && self.exit.is_none_or(|known| known.at > exit.at)
         {
             self.exit = Some(exit);
+            self.exit_armed = other.exit_armed;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, Comm, Disposition, Pid, Signal, SignalDeliver, SignalGenerate, SignalResult};
+use crate::event::{Armed, Boot, Comm, Disposition, Pid, Signal, SignalDeliver, SignalGenerate, SignalResult, si_code};
 use crate::termination::{Actor, Role};
 
 use super::subject::ProcessId;
@@ -143,24 +143,26 @@ impl SignalFact {
     /// May be a request to stop, by its number and sender; whether it was one, the rest of the facts decide.
     pub fn is_stop(&self) -> bool {
         let signal = &self.signal;
-        let n = signal.signal.number();
-        // KILL, STOP, CONT; the terminal's stops; and what a process without a handler never notices.
-        let never = matches!(n, 9 | 18 | 19 | 20 | 21 | 22);
-        let unnoticed = matches!(n, 17 | 23 | 28) && signal.disposition != Disposition::Handler;
+        let never = signal.signal == Signal::KILL || signal.signal.is_job_control();
+        let unnoticed = signal.signal.is_ignored_by_default() && signal.disposition != Disposition::Handler;
         match self.sender.role {
             Role::Runtime => !never && !unnoticed,
-            Role::Other => is_request(signal.signal),
-            Role::Inside => is_request(signal.signal) && signal.result != SignalResult::Ignored,
-            Role::Kernel => matches!(n, 1..=3) && signal.result != SignalResult::Ignored,
+            Role::Other => signal.signal.is_request(),
+            Role::Inside => signal.signal.is_request() && signal.result != SignalResult::Ignored,
+            Role::Kernel => signal.signal.is_from_terminal() && signal.result != SignalResult::Ignored,
             Role::Itself => false,
         }
     }
 
-    /// A signal that means "stop" everywhere: TERM, INT, QUIT, the real-time ones; not HUP, USR1, USR2, WINCH, which mostly
-    /// mean "reload".
     pub fn is_conventional_stop(&self) -> bool {
-        let n = self.signal.signal.number();
-        self.is_stop() && (matches!(n, 2 | 3 | 15) || n >= 34)
+        self.is_stop() && self.signal.signal.is_conventional_stop()
+    }
+
+    /// Whether the kernel recorded the sockets from this signal on.
+    pub fn armed_sockets(&self) -> bool {
+        let is_inside = matches!(self.sender.role, Role::Inside | Role::Itself);
+        let armed = self.signal.armed.map(Armed::is_armed);
+        armed.unwrap_or_else(|| !is_inside && armed_before_version_4(&self.signal))
     }
 
     fn is_like(&self, other: &SignalFact) -> bool {
@@ -172,6 +174,7 @@ impl SignalFact {
             && a.result == b.result
             && a.disposition == b.disposition
             && a.state == b.state
+            && a.armed == b.armed
             && (a.code, a.group) == (b.code, b.group)
             && self.sender.role == other.sender.role
             && other.last.0.saturating_sub(self.last.0) <= nanos(FOLD)
@@ -179,9 +182,11 @@ impl SignalFact {
     }
 }
 
-/// TERM, INT, QUIT, HUP: what a person sends to end a process.
-pub(super) fn is_request(signal: Signal) -> bool {
-    matches!(signal.number(), 1 | 2 | 3 | 15)
+/// What the probes did whose records (up to version 3) do not say whether they armed the target's sockets.
+pub(super) fn armed_before_version_4(signal: &SignalGenerate) -> bool {
+    let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
+    let is_queued = !matches!(signal.result, SignalResult::OverflowFail | SignalResult::LoseInfo);
+    from_outside && is_queued && signal.signal != Signal::CONT
 }
 
 fn nanos(d: Duration) -> u64 {

@@ -17,7 +17,7 @@ use crate::event::{Boot, Kind};
 pub use advice::{Advice, AdviceKind};
 pub use judge::judge;
 pub use pod::pod;
-pub use sentence::{ignored, in_container, seconds};
+pub use sentence::{OBSERVATION_ENDED, ignored, in_container, seconds};
 
 /// Why it had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

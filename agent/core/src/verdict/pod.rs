@@ -5,8 +5,8 @@ use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{Asked, Reported};
 use crate::termination::Termination;
 
-/// Joins the containers of a pod that is over: the one with the highest precedence speaks for it, and the sentence names it and
-/// how many were unclean. `unseen` are those that ended by the API's word alone.
+/// Joins the containers of a finished pod: the container with the highest precedence gives the verdict, and the sentence names
+/// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
 pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
@@ -30,7 +30,7 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
     let Some((place, member)) = speaker else {
         return Verdict {
             cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
-            sentence: "no container of the pod was seen to end".to_owned(),
+            sentence: "no container of the pod was seen to exit".to_owned(),
             ..Verdict::pending()
         };
     };
@@ -67,7 +67,7 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
 struct Member {
     name: String,
     verdict: Verdict,
-    /// What the API says of one that was not seen.
+    /// What the pod's status reports of a container that was not observed.
     hearsay: Option<String>,
 }
 
@@ -81,15 +81,15 @@ impl Member {
         }
     }
 
-    /// The API's word is a hint: it proves neither a clean end nor a kill.
+    /// The pod's status is a hint: it proves neither a clean exit nor a kill.
     fn unseen(name: &str, reported: Option<&Reported>) -> Member {
         let says = match reported {
             Some(Reported {
                 exit_code,
                 reason: Some(reason),
-            }) => format!("the API says {reason}, exit code {exit_code}"),
-            Some(Reported { exit_code, reason: None }) => format!("the API says exit code {exit_code}"),
-            None => "the API does not say how it ended".to_owned(),
+            }) => format!("the pod's status reports {reason}, exit code {exit_code}"),
+            Some(Reported { exit_code, reason: None }) => format!("the pod's status reports exit code {exit_code}"),
+            None => "the pod's status reports no exit code".to_owned(),
         };
         let exit = match reported {
             Some(reported) if reported.never_started() => Exit::RuntimeFailed,
@@ -97,8 +97,8 @@ impl Member {
         };
         let row = row(exit, TrafficAxis::Unknown);
         let how = match exit {
-            Exit::RuntimeFailed => "the runtime did not start it",
-            _ => "none of its processes was seen",
+            Exit::RuntimeFailed => "the container runtime did not start the program",
+            _ => "no process of the container was observed",
         };
         Member {
             name: name.to_owned(),
@@ -122,7 +122,7 @@ impl Member {
     /// What is left to say of one that does not speak for the pod.
     fn aside(&self) -> Option<String> {
         match &self.hearsay {
-            Some(says) => Some(format!("container `{}` was not seen: {says}", self.name)),
+            Some(says) => Some(format!("container `{}` was not observed: {says}", self.name)),
             None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
             None => None,
         }

@@ -6,6 +6,7 @@ mod timelines;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};
@@ -66,7 +67,7 @@ fn a_clean_stop() {
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000007 service.name=epitaph
             container.stop clean < -: 0..250 Unset
-              epitaph.sentence=SIGTERM was handled and it exited with code 0 after 250 ms
+              epitaph.sentence=The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the process exited with code 0, 250 ms later
               epitaph.verdict=clean
               epitaph.cause=stopped
               epitaph.exit=clean
@@ -99,9 +100,9 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
         &ignored(8),
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000008 service.name=epitaph
-            container.stop ignored-stop-signal < -: 0..30002 Error { description: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
-              epitaph.sentence=SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-              epitaph.remedy=exec the server from the shell, so that it is PID 1
+            container.stop ignored-stop-signal < -: 0..30002 Error { description: "`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
+              epitaph.sentence=`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+              epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
               epitaph.verdict=ignored-stop-signal
               epitaph.cause=stopped
               epitaph.exit=ignored-stop-signal
@@ -165,8 +166,8 @@ fn an_oom_kill_of_a_unit_with_gaps() {
         &oom(9),
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=hungry.service service.name=epitaph
-            unit.stop oom-killed < -: 0..250 Error { description: "the OOM killer took the main process `sh`" }
-              epitaph.sentence=the OOM killer took the main process `sh`
+            unit.stop oom-killed < -: 0..250 Error { description: "The OOM killer killed `sh` (pid 4242) because memory ran out" }
+              epitaph.sentence=The OOM killer killed `sh` (pid 4242) because memory ran out
               epitaph.verdict=oom-killed
               epitaph.cause=oom
               epitaph.exit=oom-killed

@@ -6,6 +6,7 @@ use crate::event::{Boot, Observation, Wall};
 use crate::kubernetes::{PodContext, PodTermination};
 use crate::pod::{PodIdentity, Workload};
 use crate::termination::{Output, StopSignalIgnored, Termination, TerminationKey};
+use crate::text::head;
 
 /// Kubernetes' own limit of an Event's note, bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -178,7 +179,7 @@ impl About<'_> {
                     container: self.container.clone(),
                 },
                 at: observation.wall_offset.wall(at),
-                note: bounded(&note),
+                note: fitting(&note),
                 death: digest(&self.death),
             })
             .collect()
@@ -201,7 +202,8 @@ fn owner(workload: &Workload) -> Option<Object> {
     })
 }
 
-fn bounded(note: &str) -> String {
+/// The API server takes no longer one, whatever escaping would add.
+fn fitting(note: &str) -> String {
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut note: String = note.chars().map(clean).collect();
     if note.len() > LONGEST_NOTE {
@@ -209,12 +211,6 @@ fn bounded(note: &str) -> String {
         note.push('…');
     }
     note
-}
-
-/// As many whole characters as fit.
-pub(super) fn head(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or(0)]
 }
 
 /// Short, for many stand in one annotation.

@@ -12,6 +12,7 @@ use super::queue::{Pending, Queue};
 use super::report::{self, Report};
 use super::series::{self, Posted};
 use super::stats::{Outcome, Stats};
+use crate::error::line;
 use crate::event::{Boot, Disposition, Observation, Pid, Signal, Wall};
 use crate::kubernetes::PodTermination;
 use crate::termination::{Actor, Output, Role, StopSignalIgnored, Termination};
@@ -82,8 +83,8 @@ fn text(reports: &[Report]) -> String {
 fn on_the_pod_and_its_workload() {
     let reports = report::of(&unclean("cart-1"), &observation());
     expect![[r#"
-        UncleanTermination Deployment cart: pod `cart-1`: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later [cart.54d298b69b14e959]
-        UncleanTermination Pod cart-1: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
+        UncleanTermination Deployment cart: pod `cart-1`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart.54d298b69b14e959]
+        UncleanTermination Pod cart-1: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
     "#]]
     .assert_eq(&text(&reports));
 }
@@ -123,8 +124,8 @@ fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
     };
     let reports = report::of(&Output::Early(Box::new(early)), &observation());
     expect![[r#"
-        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it [cart.b59484298501ec2e]
-        StopSignalIgnored Pod cart-7d9c-x2x1z: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it [cart-7d9c-x2x1z.a67020e5ed52ab00]
+        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart.b59484298501ec2e]
+        StopSignalIgnored Pod cart-7d9c-x2x1z: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart-7d9c-x2x1z.a67020e5ed52ab00]
     "#]].assert_eq(&text(&reports));
 }
 
@@ -133,8 +134,8 @@ fn what_still_runs_is_told_before_its_end() {
     let stuck = || death().term(0.3).open(60.0).judged();
     let reports = report::of(&Output::Stuck(Box::new(stuck())), &observation());
     expect![[r#"
-        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` still runs 60 s after it was to end (grace 10 s) [cart.e655c80a95e98e4d]
-        TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` still runs 60 s after it was to end (grace 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
+        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart.e655c80a95e98e4d]
+        TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
     "#]].assert_eq(&text(&reports));
     // Its end is another Event.
     let ended = report::of(&Output::Terminated(Box::new(stuck())), &observation());
@@ -339,7 +340,7 @@ fn a_death_that_the_event_counts_already_is_not_counted_again() {
 fn a_403_names_the_rule() {
     let refused = kube::core::Status::failure("events is forbidden: User \"x\" cannot create", "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
-    assert!(failure.to_string().contains(RULE), "{failure}");
+    assert!(line(&failure).contains(RULE), "{failure}");
     assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
     // Others say no, too.
     for no in [

@@ -13,6 +13,7 @@ use super::queue::{Pending, Queue};
 use super::report::Key;
 use super::series;
 use super::stats::{Outcome, Stats};
+use crate::error;
 use crate::event::Boot;
 
 pub(super) struct Worker {
@@ -125,7 +126,7 @@ impl Worker {
             }
         };
         if is_news {
-            tracing::warn!(outcome = outcome.name(), namespace, "{failure}");
+            tracing::warn!(outcome = outcome.name(), namespace, "{}", error::line(failure));
         }
     }
 
@@ -136,7 +137,7 @@ impl Worker {
         let troubles = [Outcome::Unavailable, Outcome::Forbidden].map(|outcome| (namespace.to_owned(), outcome));
         let was_said = troubles.iter().filter(|trouble| self.said.remove(*trouble)).count() > 0;
         if std::mem::take(&mut self.away) || was_said {
-            tracing::info!(namespace, "the API server takes Events again");
+            tracing::info!(namespace, "the API server accepts Events again");
         }
     }
 

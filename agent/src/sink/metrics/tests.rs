@@ -7,6 +7,7 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
+use crate::config::OtlpSettings;
 use crate::verdict::{Advice, AdviceKind};
 use epitaph_core::fixtures::{pods, sample};
 
@@ -118,7 +119,7 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
     assert_eq!(series(&metrics.text().unwrap()), before);
     expect![[r#"
         epitaph_agent_neighbours 1
-        epitaph_build_info{records="3",version="0.1.0"} 1
+        epitaph_build_info{records="4",version="0.1.0"} 1
         epitaph_connections_total{outcome="accepted"} 3
         epitaph_connections_total{outcome="refused"} 14
         epitaph_dropped_total{reason="fact_cap"} 2
@@ -180,12 +181,12 @@ async fn the_table_is_what_is_exported_by_both_ways() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
     let metrics = Metrics::new(Resource::builder_empty().build(), push, 10).unwrap();
-    let config = otlp::OtlpConfig {
-        endpoint: Some("http://127.0.0.1:9".to_owned()),
-        ..otlp::OtlpConfig::default()
+    let settings = OtlpSettings {
+        endpoint: Some("http://127.0.0.1:9".parse().unwrap()),
+        ..OtlpSettings::default()
     };
-    let settings = config.settings().unwrap().unwrap();
-    let (sink, _worker) = otlp::start(settings).unwrap();
+    let to = settings.destinations().unwrap().traces.unwrap();
+    let (sink, _worker) = otlp::start(to, otlp::Delivery::with_queue(1)).unwrap();
     metrics.follow_export(sink);
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
     metrics.follow_events(Arc::default());
@@ -222,11 +223,11 @@ async fn the_table_is_what_is_exported_by_both_ways() {
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Metrics\n\n\
-         Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
-         Read at `/metrics`, and pushed by OTLP where a collector is configured. The combinations of labels in\n\
-         `epitaph_terminations_total` all stand at 0 from the start, so that the first death is an increase; those of a workload\n\
-         as soon as one of its pods runs on the node. Over OTLP a workload's labels are `k8s.namespace.name`,\n\
-         `epitaph.workload.kind` and `epitaph.workload.name`.\n\n{}",
+         Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
+         The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. All combinations of labels in\n\
+         `epitaph_terminations_total` start at 0, so that the first termination is an increase; those of a workload start as soon as\n\
+         one of its pods runs on the node. Over OTLP the labels of a workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
+         `epitaph.workload.name`.\n\n{}",
         markdown()
     );
     expect_file!["../../../../docs/metrics.md"].assert_eq(&doc);

@@ -236,7 +236,7 @@ impl Status {
 
     /// Never reaches the last column, where terminals differ on when they wrap.
     fn draw(&mut self, out: &mut Vec<u8>, columns: u16) {
-        let mut line = format!("q ends | {}", self.summary());
+        let mut line = format!("q quits | {}", self.summary());
         line.truncate(usize::from(columns).saturating_sub(1));
         self.drawn = line.len();
         out.extend_from_slice(line.as_bytes());
@@ -252,7 +252,7 @@ impl Status {
         for (count, what) in [
             (self.hidden, "not shown"),
             (self.lost, "records LOST"),
-            (self.dropped, "facts dropped"),
+            (self.dropped, "evidence items LOST"),
         ] {
             if count > 0 {
                 line += &format!(" | {count} {what}");

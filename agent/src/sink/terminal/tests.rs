@@ -171,12 +171,13 @@ fn the_live_view_scrolls_above_its_status_line() {
               inet_sk_error_report substituted by inet_sock_set_state (t
             he error with which a connection closes)
             2026-01-02T03:04:06.500Z unit nginx.service  unknown
-              it ended, and how is not known: it was running before obse
-            rvation began
-                gaps: it ran before observation began; 3 signal_generate
-             records lost; not observed: tcp_send_reset
-            1 of 3 probes | 1 not shown | 3 records LOST | 2 facts dropp
-            ed | 1 termination: 1 unknown
+              How the main process terminated is unknown: the process st
+            arted before epitaph did, so a stop signal may have been mis
+            sed
+                gaps: the process started before epitaph did; 3 signal_g
+            enerate records lost; probes not active: tcp_send_reset
+            1 of 3 probes | 1 not shown | 3 records LOST | 2 evidence it
+            ems LOST | 1 termination: 1 unknown
 
         "#]],
     );
@@ -205,7 +206,7 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
         expect![[r#"
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
              of 0 probes active
-            q ends | 0 of 0 probes | 1 not shown | 0 terminations
+            q quits | 0 of 0 probes | 1 not shown | 0 terminations
         "#]],
     );
     terminal.narrow(20);
@@ -216,7 +217,7 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
         expect![[r#"
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
              of 0 probes active
-            q ends | 0 of 0 pro
+            q quits | 0 of 0 pr
         "#]],
     );
     for columns in [1, 0] {

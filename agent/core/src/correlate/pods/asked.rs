@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::kubernetes::{Asked, Detail, Request};
-use crate::pod::{ContainerKind, Disruption, Phase, PodGone, PodHint, RestartPolicy};
+use crate::pod::{ContainerKind, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
 use crate::verdict::Cause;
 
 use crate::event::Boot;
@@ -47,10 +47,10 @@ impl Pod {
         by_disruption
             .or_else(by_reason)
             .or_else(|| {
-                self.hints
+                self.events
                     .iter()
                     .filter(|(at, _)| !self.was_called_off(*at))
-                    .find_map(|(_, hint)| by_event(hint))
+                    .find_map(|(_, event)| by_event(event))
             })
             .or_else(|| self.deletion.map(|_| asked(Cause::Deleted, "deletionTimestamp".to_owned())))
     }
@@ -59,24 +59,24 @@ impl Pod {
         let gone = self.gone.as_ref().filter(|_| !self.over_by_itself)?;
         let evidence = match (self.is_static(), gone.watched) {
             // Deleting a mirror pod stops nothing: that it went after its containers means that the manifest did.
-            (true, _) => "the mirror pod is gone and did not come back",
-            (false, true) => "deleted at once, with grace 0",
-            (false, false) => "gone at a relist",
+            (true, _) => "the mirror pod was deleted and not created again",
+            (false, true) => "deleted with a grace period of 0",
+            (false, false) => "missing from a new list of the pods",
         };
         Some(asked(Cause::Deleted, evidence.to_owned()))
     }
 
     /// Why one container had to end.
     pub fn asked_of(&self, name: Option<&str>, request: Option<&Request>, death: &Death) -> Option<Asked> {
-        let hint = self.hints.iter().rev().find(|(at, hint)| {
-            let is_its = name.is_some() && hint.container.as_deref() == name;
+        let event = self.events.iter().rev().find(|(at, event)| {
+            let is_its = name.is_some() && event.container.as_deref() == name;
             let before_request = request.is_none_or(|request| *at <= request.latest);
-            is_its && death.can_be_why(*at, hint) && before_request && killing(hint).is_some()
+            is_its && death.can_be_why(*at, event) && before_request && killing(event).is_some()
         });
-        if let Some((hint, (cause, detail))) = hint.and_then(|(_, hint)| Some((hint, killing(hint)?))) {
+        if let Some((event, (cause, detail))) = event.and_then(|(_, event)| Some((event, killing(event)?))) {
             return Some(Asked {
                 detail,
-                ..asked(cause, format!("Event Killing: {}", hint.message))
+                ..asked(cause, format!("Event Killing: {}", event.message))
             });
         }
         if self.was_succeeded(&death.id) {
@@ -112,7 +112,7 @@ impl Pod {
     ) -> Option<Duration> {
         let spec = self.fact.as_ref().and_then(|fact| fact.spec.grace);
         let probes = name.and_then(|name| self.spec(name));
-        let of = |probe: Option<&crate::pod::Probe>| probe.and_then(|probe| probe.grace);
+        let of = |probe: Option<&crate::pod::KubeletProbe>| probe.and_then(|probe| probe.grace);
         match asked.map(|asked| asked.cause) {
             Some(Cause::Liveness) => of(probes.and_then(|spec| spec.liveness.as_ref())).or(spec),
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
@@ -143,7 +143,7 @@ impl Pod {
 
     /// The taint went before the pod had to.
     fn was_called_off(&self, marked: Boot) -> bool {
-        self.hints.iter().any(|(at, hint)| is_calling_off(hint) && *at >= marked)
+        self.events.iter().any(|(at, event)| is_calling_off(event) && *at >= marked)
     }
 
     /// The API forgot it while this still ran: nobody but a delete with grace 0 does that.
@@ -173,31 +173,31 @@ fn by_reason(reason: &str) -> Option<Cause> {
 }
 
 /// Events that name why the pod as a whole has to go.
-fn by_event(hint: &PodHint) -> Option<Asked> {
-    let cause = match hint.reason.as_str() {
+fn by_event(event: &PodEvent) -> Option<Asked> {
+    let cause = match event.reason.as_str() {
         "Evicted" => Cause::EvictedNodePressure,
         "Preempting" | "Preempted" => Cause::EvictedPreempted,
-        "TaintManagerEviction" if hint.message.starts_with("Marking") => Cause::EvictedTaint,
+        "TaintManagerEviction" if event.message.starts_with("Marking") => Cause::EvictedTaint,
         _ => return None,
     };
-    Some(asked(cause, format!("Event {}: {}", hint.reason, hint.message)))
+    Some(asked(cause, format!("Event {}: {}", event.reason, event.message)))
 }
 
 /// What is worth keeping of a pod's Events.
-pub(super) fn explains(hint: &PodHint) -> bool {
-    hint.reason == "FailedPreStopHook" || killing(hint).is_some() || by_event(hint).is_some() || is_calling_off(hint)
+pub(super) fn explains(event: &PodEvent) -> bool {
+    event.reason == "FailedPreStopHook" || killing(event).is_some() || by_event(event).is_some() || is_calling_off(event)
 }
 
-fn is_calling_off(hint: &PodHint) -> bool {
-    hint.reason == "TaintManagerEviction" && hint.message.starts_with("Cancelling")
+fn is_calling_off(event: &PodEvent) -> bool {
+    event.reason == "TaintManagerEviction" && event.message.starts_with("Cancelling")
 }
 
 /// Events of the kubelet's that name why one container has to. By words that no container's name can hold: it is in the message, too.
-pub(super) fn killing(hint: &PodHint) -> Option<(Cause, Option<Detail>)> {
-    if hint.reason != "Killing" {
+pub(super) fn killing(event: &PodEvent) -> Option<(Cause, Option<Detail>)> {
+    if event.reason != "Killing" {
         return None;
     }
-    let says = |text: &str| hint.message.contains(text);
+    let says = |text: &str| event.message.contains(text);
     if says("failed liveness probe") {
         Some((Cause::Liveness, None))
     } else if says("failed startup probe") {

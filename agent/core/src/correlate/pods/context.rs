@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, Wall, WallOffset};
 use crate::kubernetes::{PodContext, Request};
-use crate::pod::{ApiClock, ContainerKind, Deletion, HintsState, PodHint};
+use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::termination::{Role, Termination};
 use crate::verdict;
 
@@ -68,8 +68,8 @@ impl Api {
         let is_now = self.away_since.is_some_and(|since| since <= to);
         let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
         (is_now || was).then(|| match &self.reason {
-            Some(reason) => format!("the Kubernetes API did not answer meanwhile: {reason}"),
-            None => "the Kubernetes API did not answer meanwhile".to_owned(),
+            Some(reason) => format!("the Kubernetes API did not answer during the termination: {reason}"),
+            None => "the Kubernetes API did not answer during the termination".to_owned(),
         })
     }
 }
@@ -92,9 +92,9 @@ impl Death {
     }
 
     /// Whether an Event can be about this life of the container: the one before it had the same name, and they are told late.
-    pub fn can_be_why(&self, at: Boot, hint: &PodHint) -> bool {
+    pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
         // One without a time came before it reached us; the others' are converted from a clock that is corrected now and then.
-        let slack = if hint.at.is_some() { EVENT_SLACK } else { super::HOLD };
+        let slack = if event.at.is_some() { EVENT_SLACK } else { super::HOLD };
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 
@@ -133,17 +133,17 @@ impl Pod {
         let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
         doubts.extend(api.was_away(asked_at, now));
         doubts.extend(apart);
-        let hintless = self.hintless(death);
-        doubts.extend(hintless.map(|why| format!("its Kubernetes Events are not known: {why}")));
+        let events_unknown = self.events_unknown(death);
+        doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
         if name.is_none() {
-            doubts.push("no status of the pod named this container".to_owned());
+            doubts.push("the pod's status did not name this container".to_owned());
         }
         let path_uid = container.and_then(|of| of.path_uid.as_ref());
         if let Some(path_uid) = path_uid.filter(|uid| **uid != self.key) {
-            doubts.push(format!("its cgroup names another pod, {}", path_uid.0));
+            doubts.push(format!("the cgroup path names another pod, {}", path_uid.0));
         }
         if self.gone.as_ref().is_some_and(|gone| !gone.watched) {
-            doubts.push("a relist hid when the pod was deleted".to_owned());
+            doubts.push("the watch of the pods was interrupted, so the time of the deletion is unknown".to_owned());
         }
         Some(Arc::new(PodContext {
             pod: fact.pod.clone(),
@@ -164,12 +164,12 @@ impl Pod {
     }
 
     /// Why Events that would explain this death may not have been told.
-    pub fn hintless(&self, death: &Death) -> Option<String> {
-        let (seen, state) = self.hints_state.as_ref()?;
+    pub fn events_unknown(&self, death: &Death) -> Option<String> {
+        let (seen, state) = self.events_state.as_ref()?;
         let is_its = death.end.is_some_and(|end| *seen >= end);
         match state {
-            HintsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
-            HintsState::Unknown { why } if is_its => Some(why.clone()),
+            PodEventsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
+            PodEventsState::Unknown { why } if is_its => Some(why.clone()),
             _ => None,
         }
     }
@@ -198,12 +198,12 @@ impl Pod {
         let told = if earliest > seen {
             let apart = verdict::seconds(earliest.since(seen));
             Some(format!(
-                "the API server's clock is at least {apart} ahead of what was believed"
+                "the API server's clock is at least {apart} further ahead than measured"
             ))
         } else if earliest > bound {
             let apart = verdict::seconds(earliest.since(bound));
             Some(format!(
-                "by clocks that nobody compared the request came {apart} after the stop signal"
+                "the API server's clock was not compared, and by that clock the deletion request came {apart} after the stop signal"
             ))
         } else {
             None
@@ -223,8 +223,9 @@ impl Pod {
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why = |hint: &PodHint| name.is_some() && hint.container.as_deref() == name && asked::killing(hint).is_some();
-            self.hints.iter().any(|(at, hint)| *at <= before && is_why(hint))
+            let is_why =
+                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && asked::killing(event).is_some();
+            self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));
         stops.filter_map(|of| of.stopped).min()

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::attribute::{ContainerId, Map, PodUid, Subject};
 use crate::event::{Boot, CgroupId, ProcessExec, ProcessExit, WallOffset};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState, Workload};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState, Workload};
 use crate::termination::{DropReason, Output, StopSignalIgnored, Termination};
 
 use super::Limits;
@@ -173,27 +173,27 @@ impl Pods {
         if was_requested { Vec::new() } else { self.living(&key) }
     }
 
-    pub fn hint(&mut self, now: Boot, hint: PodHint) {
+    pub fn event(&mut self, now: Boot, event: PodEvent) {
         // The kubelet names a static pod by its hash.
-        let key = self.uids.get(&hint.uid).unwrap_or(&hint.uid).clone();
+        let key = self.uids.get(&event.uid).unwrap_or(&event.uid).clone();
         if let Some(pod) = self.pods.get_mut(&key) {
             pod.touched = now;
-            let at = hint.at.map_or(hint.seen, |at| self.api.offset.boot(at).min(hint.seen));
-            pod.hint(at, hint);
+            let at = event.at.map_or(event.seen, |at| self.api.offset.boot(at).min(event.seen));
+            pod.event(at, event);
             self.schedule(&key, now);
         }
     }
 
     /// How far the Events of a pod are known.
-    pub fn hints(&mut self, now: Boot, hints: PodHints) {
-        let key = self.uids.get(&hints.uid).unwrap_or(&hints.uid).clone();
+    pub fn events(&mut self, now: Boot, events: PodEventsUpdate) {
+        let key = self.uids.get(&events.uid).unwrap_or(&events.uid).clone();
         let Some(pod) = self.pods.get_mut(&key) else { return };
         // An answer that a newer question overtook says nothing of what that one is about.
-        if pod.hints_state.as_ref().is_some_and(|(seen, _)| *seen > hints.seen) {
+        if pod.events_state.as_ref().is_some_and(|(seen, _)| *seen > events.seen) {
             return;
         }
         pod.touched = now;
-        pod.hints_state = Some((hints.seen, hints.state));
+        pod.events_state = Some((events.seen, events.state));
         self.schedule(&key, now);
     }
 
@@ -362,7 +362,7 @@ impl Pods {
             self.release(
                 &oldest,
                 0,
-                Some("too many ends waited for the API at once".to_owned()),
+                Some("too many terminations waited for the Kubernetes API at the same time".to_owned()),
                 now,
                 out,
             );
@@ -484,7 +484,7 @@ impl Pods {
                 }
             }
             while self.pods.get(&key).is_some_and(|pod| !pod.held.is_empty()) {
-                let missing = "the observation ended before more was known of its pod".to_owned();
+                let missing = "epitaph stopped before the state of the pod was known".to_owned();
                 self.release(&key, 0, Some(missing), now, out);
             }
         }
@@ -553,7 +553,7 @@ impl Pods {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        let of = |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.hints.len() + pod.told_ids.len();
+        let of = |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.events.len() + pod.told_ids.len();
         let lists = self.uids.len() + self.ids.len() + self.homes.len() + self.workloads.len() + self.due.len();
         self.pods.values().map(of).sum::<usize>() + lists
     }

@@ -8,8 +8,8 @@ use crate::attribute::{ContainerId, PodUid};
 use crate::event::{Boot, CgroupId};
 use crate::kubernetes::Reported;
 use crate::pod::{
-    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, HintsState, PodFact, PodGone,
-    PodHint,
+    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
+    PodFact, PodGone,
 };
 use crate::termination::Termination;
 
@@ -22,7 +22,7 @@ const NAMES: usize = 64;
 /// Containers of one pod that the kernel shows, the dead ones that place the others included.
 pub(super) const CONTAINERS: usize = 64;
 /// Hints and shortenings kept: the newest and the first say most.
-const HINTS: usize = 16;
+const EVENTS: usize = 16;
 const SHORTENED: usize = 8;
 
 #[derive(Debug)]
@@ -37,9 +37,9 @@ pub(super) struct Pod {
     pub disruption: Option<Disruption>,
     pub reason: Option<String>,
     /// Those that explain an end, with when it happened at the latest by what they say of it.
-    pub hints: VecDeque<(Boot, PodHint)>,
+    pub events: VecDeque<(Boot, PodEvent)>,
     /// How far all of them are known, and for ends before when that holds.
-    pub hints_state: Option<(Boot, HintsState)>,
+    pub events_state: Option<(Boot, PodEventsState)>,
     pub gone: Option<PodGone>,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
@@ -110,8 +110,8 @@ impl Pod {
             shortened: Vec::new(),
             disruption: None,
             reason: None,
-            hints: VecDeque::new(),
-            hints_state: None,
+            events: VecDeque::new(),
+            events_state: None,
             gone: None,
             names: HashMap::new(),
             containers: Vec::new(),
@@ -134,7 +134,7 @@ impl Pod {
             self.deletion = None;
             self.shortened.clear();
             // What was said of the pod as a whole was said of the life before.
-            self.hints.retain(|(_, hint)| hint.container.is_some());
+            self.events.retain(|(_, event)| event.container.is_some());
             self.disruption = None;
             self.reason = None;
             self.over_by_itself = false;
@@ -183,14 +183,14 @@ impl Pod {
     }
 
     /// Keeps what explains an end: probes that fail each second would push it out.
-    pub fn hint(&mut self, at: Boot, hint: PodHint) {
-        if !asked::explains(&hint) {
+    pub fn event(&mut self, at: Boot, event: PodEvent) {
+        if !asked::explains(&event) {
             return;
         }
-        if self.hints.len() >= HINTS {
-            self.hints.pop_front();
+        if self.events.len() >= EVENTS {
+            self.events.pop_front();
         }
-        self.hints.push_back((at, hint));
+        self.events.push_back((at, event));
     }
 
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::event::{Boot, Comm, ExitStatus, ProcessExec, ProcessExit};
 use crate::kubernetes::{PreStopRun, Request};
-use crate::pod::{ContainerSpec, PreStop, Probe, ProbeKind};
+use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
 
 use super::context::Death;
 use super::pod::Pod;
@@ -101,15 +101,15 @@ impl Pod {
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a request (a liveness kill) the whole life is looked at: a hook runs once.
         let run = comm.and_then(|comm| runs.only(&comm, death.start, from, until));
-        let failed = self.hints.iter().rev().find(|(at, hint)| {
-            let is_its = hint.container.as_deref().is_none_or(|of| of == name);
+        let failed = self.events.iter().rev().find(|(at, event)| {
+            let is_its = event.container.as_deref().is_none_or(|of| of == name);
             // The kubelet may say so only after the kill.
             let in_time = *at >= death.start && death.end.is_none_or(|end| *at <= end.plus(super::HOLD));
-            hint.reason == "FailedPreStopHook" && is_its && in_time
+            event.reason == "FailedPreStopHook" && is_its && in_time
         });
-        let failed = failed.map(|(_, hint)| hint.message.clone());
-        let hintless = self
-            .hintless(death)
+        let failed = failed.map(|(_, event)| event.message.clone());
+        let events_unknown = self
+            .events_unknown(death)
             .or_else(|| self.unasked(death, missing))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), death.stop);
@@ -121,7 +121,7 @@ impl Pod {
                 status: run.end.map(|(_, status)| status),
                 seen: true,
                 failed,
-                hintless,
+                events_unknown,
             },
             None => PreStopRun {
                 hook,
@@ -130,7 +130,7 @@ impl Pod {
                 status: None,
                 seen: false,
                 failed,
-                hintless,
+                events_unknown,
             },
         })
     }
@@ -138,16 +138,16 @@ impl Pod {
     /// Why nobody asked for its Events: a status that tells of the end is what they are asked for at.
     fn unasked(&self, death: &Death, missing: Option<&str>) -> Option<String> {
         let was_told = self.names.get(&death.id).is_some_and(|named| named.reported.is_some());
-        let was_asked = |end: Boot| self.hints_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
+        let was_asked = |end: Boot| self.events_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
         if was_told || death.end.is_some_and(was_asked) {
             return None;
         }
         let why = match (&self.gone, missing) {
-            (Some(_), _) => "its pod was gone before a status told of its end",
+            (Some(_), _) => "the pod was gone before its status reported the exit",
             (None, Some(missing)) => missing,
             (None, None) => return None,
         };
-        Some(format!("{why}, so nobody asked for its Events"))
+        Some(format!("{why}, so the Events of the pod were not requested"))
     }
 }
 
@@ -161,10 +161,13 @@ fn exec_hook(spec: &ContainerSpec) -> Option<Comm> {
 /// A probe runs a program of the same name: nothing tells one from the other.
 fn is_probed_by(spec: &ContainerSpec, comm: &Comm) -> bool {
     let probes = [&spec.liveness, &spec.startup, &spec.readiness];
-    let programs = probes.into_iter().flatten().filter_map(|Probe { kind, .. }| match kind {
-        ProbeKind::Exec { program } => Some(comm_of(program)),
-        ProbeKind::Network { .. } => None,
-    });
+    let programs = probes
+        .into_iter()
+        .flatten()
+        .filter_map(|KubeletProbe { kind, .. }| match kind {
+            KubeletProbeKind::Exec { program } => Some(comm_of(program)),
+            KubeletProbeKind::Network { .. } => None,
+        });
     programs.into_iter().any(|of| of == *comm)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::attribute::ContainerId;
 use crate::event::{Boot, CgroupId, ExitStatus};
 use crate::kubernetes::{PodTermination, Reported, Request};
-use crate::pod::{ContainerKind, ContainerState, HintsState};
+use crate::pod::{ContainerKind, ContainerState, PodEventsState};
 use crate::termination::{Actor, Output, Role, Termination};
 use crate::verdict::{self, judge};
 
@@ -107,8 +107,8 @@ impl Pod {
 
     /// As late as the question for its Events allows, while that is open: they name what nothing else does.
     fn answered(&self, until: Boot) -> Boot {
-        match &self.hints_state {
-            Some((asked, HintsState::Asked)) => until.max(asked.plus(HOLD)),
+        match &self.events_state {
+            Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
         }
     }
@@ -141,7 +141,7 @@ impl Pod {
             // What is never restarted ends with its pod, mostly: told alone it would lack the pod's side for good.
             let never = self.restarts_after(1) == Some(false);
             let hold = if never { HOLD_AWAY } else { hold };
-            let missing = format!("the API had not told of its end {} s after it", hold.as_secs());
+            let missing = format!("the pod's status did not report the exit within {} s", hold.as_secs());
             return (held.since.plus(hold), Some(missing));
         };
         let told = named.reported_at.map_or(held.since, |at| at.max(held.since));
@@ -218,7 +218,7 @@ impl Pod {
         self.told = Some(now);
         let fact = self.fact.clone()?;
         let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
-        let missing = missing.then(|| "the API had not said that the pod is over".to_owned());
+        let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
         let unseen = self.unseen();
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|held| (held.termination.end, held.termination.key.cgroup));
@@ -268,7 +268,8 @@ impl Pod {
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let mut termination = held.termination;
         let is_still_ending = termination.is_still_ending();
-        let missing = missing.or_else(|| is_still_ending.then(|| "the observation ended before it did".to_owned()));
+        let missing = missing
+            .or_else(|| is_still_ending.then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED)));
         let death = Death::of(&termination, &held.id);
         let mut context = self.context(api, &death, missing, now);
         if let Some(context) = &mut context
@@ -335,13 +336,13 @@ fn unseen_since(request: &Request, death: &Death, since: Boot, api: &Api) -> Opt
     // A restart of ours in the middle: what the stop signal met is not known either.
     if request.earliest < api.since && death.start < api.since {
         let begun = verdict::seconds(api.since.since(request.earliest));
-        return Some(format!("the observation began {begun} after the deletion was asked for"));
+        return Some(format!("epitaph started {begun} after the deletion request"));
     }
     // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
     let asked = request.latest.max(death.start);
     (asked.plus(HEARD) < since).then(|| {
         let late = verdict::seconds(since.since(asked));
-        format!("its clients were watched only from {late} after the deletion was asked for")
+        format!("connections were observed only from {late} after the deletion request")
     })
 }
 

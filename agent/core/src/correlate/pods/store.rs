@@ -72,7 +72,13 @@ impl Pods {
             return;
         };
         while self.pods.get(&least).is_some_and(|pod| !pod.held.is_empty()) {
-            self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
+            self.release(
+                &least,
+                0,
+                Some("the node has more pods than epitaph keeps".to_owned()),
+                now,
+                out,
+            );
         }
         self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
         self.forget(&least, out);

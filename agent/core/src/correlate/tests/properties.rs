@@ -144,6 +144,8 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         1 => format!("/user.slice/{}", n % 24),
         _ => format!("/system.slice/docker-{:0>64x}.scope", n % 24),
     };
+    let container = |n: u8| n.is_multiple_of(3).then(|| cgroup(n.wrapping_mul(5)));
+    let armed = |n: u8| [None, Some(Armed::No), Some(Armed::Already), Some(Armed::ByThis)][usize::from(n % 4)];
     let task = |n: u8, group: u8| Task {
         tgid: Pid(u32::from(n % 16)),
         tid: Pid(u32::from(n % 16)),
@@ -152,10 +154,11 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         ns_pid: u32::from(n % 2) + 1,
         pidns: 7,
         cgroup: cgroup(group),
-        beside: n.is_multiple_of(4).then_some(CgroupId {
+        v1_cgroup: n.is_multiple_of(4).then_some(CgroupId {
             hierarchy: 4,
             ..cgroup(group.wrapping_add(1))
         }),
+        container: container(n),
         start: Boot(ZERO.0.saturating_add(u64::from(n / 16) * 400_000_000)),
         comm: Comm([n; 16]),
     };
@@ -164,6 +167,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         0 | 1 => Event::CgroupMkdir(CgroupMkdir {
             cgroup: cgroup(a),
             parent: cgroup(b),
+            container: container(c),
             path: (c > 10).then(|| path(a)),
         }),
         2 => Event::CgroupRmdir(CgroupRmdir { cgroup: cgroup(a) }),
@@ -179,12 +183,24 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             },
             code: [0, -6, 1, 128][usize::from(g % 4)],
             group: g > 100,
-            result: [SignalResult::Delivered, SignalResult::Ignored, SignalResult::AlreadyPending][usize::from(h % 3)],
+            result: [
+                SignalResult::Delivered,
+                SignalResult::Ignored,
+                SignalResult::AlreadyPending,
+                SignalResult::OverflowFail,
+                SignalResult::LoseInfo,
+            ][usize::from(h % 5)],
             disposition: [Disposition::Default, Disposition::Ignore, Disposition::Handler][usize::from(h / 3 % 3)],
             state: TargetState {
                 blocked: h > 200,
                 ..TargetState::default()
             },
+            pending: None,
+            armed: armed(i),
+        }),
+        6 if g > 200 => Event::SignalDiscarded(SignalDiscarded {
+            task: task(a, b),
+            signal: signal(f),
         }),
         6 => Event::SignalDeliver(SignalDeliver {
             task: task(a, b),
@@ -200,17 +216,20 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                     core_dumped: e % 2 == 0,
                 }
             },
+            armed: armed(i),
         }),
         8 | 9 => Event::ProcessExec(ProcessExec {
             task: task(a, b),
             parent_cgroup: cgroup(c),
-            parent_beside: None,
+            parent_v1_cgroup: None,
+            parent_container: container(d),
             parent_comm: Comm::default(),
         }),
         10 => Event::OomVictim(OomVictim {
             victim: task(a, b).tgid,
             task: (c % 2 == 0).then(|| task(a, b)),
             trigger: Pid(1),
+            armed: armed(i),
         }),
         11 | 12 => Event::Tcp(Tcp {
             op: match c % 5 {
@@ -230,6 +249,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 _ => TcpOp::ResetReceived,
             },
             cgroup: (a % 8 != 0).then(|| cgroup(b)),
+            container: container(i),
             netns: 1,
             local: ([10, 0, 0, 1], u16::from(d)).into(),
             remote: ([10, 0, 0, 2], u16::from(e)).into(),
@@ -246,6 +266,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             sk_err: 111,
             tgid: Pid(1),
             counts: None,
+            progress: None,
         }),
         13 => {
             return Input::Process(ProcessFact {

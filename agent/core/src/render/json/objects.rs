@@ -1,4 +1,4 @@
-//! The objects: order of fields is the order in the line. `docs/json.md` says what each means.
+//! The objects: order of fields is the order in the line. `docs/json.md` describes each.
 
 use std::net::SocketAddr;
 
@@ -115,7 +115,7 @@ pub(super) enum SubjectObject {
     },
 }
 
-/// Where a process lives.
+/// Where a process runs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum PlaceObject {

@@ -1,4 +1,4 @@
-//! What Kubernetes adds to the objects, and a whole pod's.
+//! What Kubernetes adds to the objects, and the object of a whole pod.
 
 use serde::Serialize;
 
@@ -56,7 +56,7 @@ struct WorkloadObject {
     uid: Option<String>,
 }
 
-/// The pod's side of one container's death.
+/// The Kubernetes context of one container's termination.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ContextObject {
     pod: PodObject,

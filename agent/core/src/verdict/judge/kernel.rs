@@ -169,7 +169,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             ),
         },
         // Nobody sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
-        None if signal.is_fault() || is_own(signal) => finding(
+        None if signal.is_fault() || signal.is_self_inflicted() => finding(
             Exit::Crashed,
             cause(case, Cause::Crash),
             Why::Crashed(how_crashed(signal)),
@@ -279,14 +279,9 @@ fn cause(case: &Case<'_>, unasked: Cause) -> Cause {
 fn how_crashed(signal: Signal) -> Crash {
     if signal.is_fault() {
         Crash::Fault
-    } else if matches!(signal.number(), 24 | 25) {
+    } else if signal.is_resource_limit() {
         Crash::Limit
     } else {
         Crash::Itself
     }
-}
-
-/// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
-fn is_own(signal: Signal) -> bool {
-    matches!(signal.number(), 13 | 14 | 24 | 25 | 26 | 27)
 }

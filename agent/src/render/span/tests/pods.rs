@@ -22,10 +22,10 @@ fn a_pod_whose_main_container_ended_badly() {
     let text = text_of(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
     expect![[r#"
         resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
-        pod.termination ignored-stop-signal < -: 0..32360 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+        pod.termination ignored-stop-signal < -: 0..32360 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
           @2200 grace.shortened epitaph.grace=20
           @32360 container.unseen k8s.container.name=init epitaph.reported.exit_code=0 k8s.container.status.reason=Completed
-        container.stop ignored-stop-signal < pod.termination ignored-stop-signal: 100..32102 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+        container.stop ignored-stop-signal < pod.termination ignored-stop-signal: 100..32102 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
           @2100 stop-signal-ignored 
           @2140 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp
           @32100 SIGKILL 
@@ -55,8 +55,8 @@ fn what_the_api_said_of_pod_container_and_hook() {
     }
     expect![[r#"
         pod.termination ignored-stop-signal
-          epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.verdict=ignored-stop-signal
           epitaph.cause=deleted
           epitaph.exit=ignored-stop-signal
@@ -86,10 +86,10 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.kubelet.refused=3
           epitaph.gone.at=2023-11-14T23:37:12.000000000Z
           epitaph.gone.watched=true
-          epitaph.incomplete=["the API was away for 4.0 s"]
+          epitaph.incomplete=["the Kubernetes API did not answer for 4.0 s"]
         container.stop ignored-stop-signal
-          epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.verdict=ignored-stop-signal
           epitaph.cause=deleted
           epitaph.exit=ignored-stop-signal

@@ -2,7 +2,7 @@
 
 mod bad_days;
 mod deletions;
-mod hints;
+mod events;
 mod hooks;
 mod overlaps;
 mod places;

@@ -10,6 +10,7 @@ use crate::attribute::{ContainerId, PodUid};
 use crate::correlate::{Correlator, Limits};
 use crate::event::{Boot, Input, Wall};
 use crate::fixtures::cast::Cast;
+use crate::fixtures::recorded::Recorded;
 use crate::fixtures::script::{self, ZERO, feed, tick};
 use crate::pod::*;
 use crate::termination::{DropReason, Output};
@@ -22,7 +23,7 @@ fn ends() -> Vec<String> {
         "+1.05 pod web deleted=+1:8\n+1.4 TERM runc -> main ignored default\n+9.4 KILL runc -> main\n+9.41 exit main KILL\n+11 gone web",
         "+1.1 gone web\n+2 TERM runc -> main ignored default\n+4.2 KILL runc -> main\n+4.21 exit main KILL\n+4.4 KILL runc -> pause
         +4.41 exit pause KILL",
-        "+1 hint web app Killing Container app failed liveness probe, will be restarted\n+1.1 TERM runc -> main handler
+        "+1 event web app Killing Container app failed liveness probe, will be restarted\n+1.1 TERM runc -> main handler
         +1.2 enter main TERM\n+1.4 exit main 0\n+2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running",
         "+1 SEGV main -> main fault\n+1.001 exit main SEGV core\n+2.5 pod web app=waiting app.last=web:app:139:Error app.restarts=1",
         "pod web app app.prestop=exec:/bin/hook\n-58 pod web app=running
@@ -54,7 +55,7 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
     };
     let mut inputs: Vec<_> = script::parse(script).inputs.into_iter().enumerate().map(delayed).collect();
     inputs.sort_by_key(|(arrival, _)| *arrival);
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let (mut out, mut now) = (Vec::new(), Boot(0));
     for (arrival, input) in inputs {
         if now > Boot(0) {
@@ -101,7 +102,7 @@ proptest! {
             let (pods, held) = correlator.pods.sizes();
             prop_assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
         }
-        // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.
+        // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
         prop_assert!(correlator.pods.kept() <= limits.pods * (64 * 5 + 16 + 5));
         correlator.handle(now, Input::End);
         prop_assert_eq!(correlator.pods.sizes().1, 0);
@@ -129,7 +130,7 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
             seen: now,
             watched: b % 2 == 0,
         }),
-        2 => Input::PodHint(PodHint {
+        2 => Input::PodEvent(PodEvent {
             uid,
             seen: now,
             at: (b % 2 == 0).then_some(Wall(now.0)),
@@ -137,13 +138,13 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
             reason: "Killing".to_owned(),
             message: "failed liveness probe".to_owned(),
         }),
-        4 => Input::PodHints(PodHints {
+        4 => Input::PodEvents(PodEventsUpdate {
             uid,
             seen: Boot(now.0.saturating_sub(u64::from(c) << 30)),
             state: match b % 3 {
-                0 => HintsState::Asked,
-                1 => HintsState::Known,
-                _ => HintsState::Unknown { why: String::new() },
+                0 => PodEventsState::Asked,
+                1 => PodEventsState::Known,
+                _ => PodEventsState::Unknown { why: String::new() },
             },
         }),
         3 => Input::ApiClock(ApiClock {
@@ -289,7 +290,7 @@ fn ten_thousand_pods_are_kept_within_the_bounds() {
     };
     let dropped = correlator.handle(now, Input::Tick).iter().any(is_cap);
     assert!(dropped, "more pods than are kept, and none was counted");
-    // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.
+    // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
     let kept = correlator.pods.kept();
     assert!(kept <= limits.pods * (64 * 5 + 5), "{kept} kept");
 }
