@@ -650,7 +650,7 @@ fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
             &container(&format!("+1 RTMIN+3 runc -> main handler {result}\n+2 exit main 0")),
             expect![[r#"
                 clean-exit: Stopped/Clean/Unknown
-                  SIGRTMIN+3 reached PID 1 `app`, and it exited with code 0, 1.0 s later; its sockets were not observed
+                  The container runtime sent SIGRTMIN+3 to PID 1 `app`, and the process exited with code 0, 1.0 s later; the sockets of the container were not observed
             "#]],
         );
     }
