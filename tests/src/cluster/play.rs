@@ -14,6 +14,7 @@ use crate::cluster::told::{differs, differs_in_events, differs_in_place, has_spa
 use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
+use crate::traces::kind_of;
 
 /// An emulated machine that starts many pods at once is slow.
 const READY: Duration = Duration::from_secs(240);
@@ -205,7 +206,7 @@ impl Stage {
                 vec![format!("{} traces and {events} Events of a pod that opted out", traces.len())]
             });
         }
-        let root = |trace: &Value| roots(trace).iter().any(|root| root["operationName"] == expected.root);
+        let root = |trace: &Value| roots(trace).iter().any(|root| kind_of(root) == expected.root);
         // The observer's spans come later than the agent's: a replacement must be ready first.
         let whole = |trace: &Value| root(trace) && expected.spans.iter().all(|name| has_span(trace, name));
         let come = || Ok(self.traces(pod)?.iter().any(whole).then_some(()));

@@ -91,6 +91,7 @@ pub enum Act {
 /// What the trace must say.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
+    /// Without the verdict, which the name ends with.
     pub root: &'static str,
     /// Of the root. `a|b`: either, where it depends on how slow the machine is.
     pub verdict: &'static str,
