@@ -99,6 +99,14 @@ impl Jaeger {
         Ok(body["data"].as_array().context("no data")?.clone())
     }
 
+    /// Names of a service's spans: the list *Operation* of the search page.
+    pub fn operations(&self, service: &str) -> anyhow::Result<Vec<String>> {
+        let (status, body) = self.get(&format!("/api/services/{service}/operations"))?;
+        ensure!(status == 200, "Jaeger answered {status}: {body}");
+        let names = body["data"].as_array().context("no data")?.iter();
+        Ok(names.filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
     /// All traces with a span, or a resource, that has this attribute.
     pub fn traces_with(&self, key: &str, value: &str) -> anyhow::Result<Vec<Value>> {
         let (status, body) = self.get("/api/services")?;

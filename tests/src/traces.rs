@@ -1,7 +1,33 @@
-//! What Jaeger shows of a death, held against the agent's JSON of it.
+//! What Jaeger shows of a termination, compared with the agent's JSON of the same termination.
+
+use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+
+/// A span's name without the verdict that the names of roots and stops end with: `container.stop` for `container.stop clean`.
+pub fn kind(name: &str) -> &str {
+    match name.split_once(' ') {
+        Some((kind @ ("pod.termination" | "container.stop" | "unit.stop"), _)) => kind,
+        _ => name,
+    }
+}
+
+/// [`kind`] of one of Jaeger's spans.
+pub fn kind_of(span: &Value) -> &str {
+    kind(span["operationName"].as_str().unwrap_or_default())
+}
+
+/// The name of a root or a stop must end with the verdict of its own attribute. None where it does, or where the span is another.
+pub(crate) fn misnamed(span: &Value) -> Option<String> {
+    let verdict = tag(span, "epitaph.verdict");
+    let name = span["operationName"].as_str().unwrap_or_default();
+    let is_named = match verdict.as_str() {
+        Some(verdict) => name == format!("{} {verdict}", kind(name)) && name != kind(name),
+        None => name == kind(name) && !matches!(name, "pod.termination" | "container.stop" | "unit.stop"),
+    };
+    (!is_named).then(|| format!("{name} has the verdict {verdict}"))
+}
 
 /// Spans that the trace of a termination must have.
 pub fn expected_spans(termination: &Value) -> Vec<String> {
@@ -9,16 +35,41 @@ pub fn expected_spans(termination: &Value) -> Vec<String> {
         Some("unit") => "unit.stop",
         _ => "container.stop",
     };
-    let mut names = vec![root.to_owned()];
+    let verdict = termination["verdict"].as_str().unwrap_or_default();
+    let mut names = vec![format!("{root} {verdict}")];
     if let Some(signal) = termination["stop"]["signal"].as_str() {
         names.push(format!("{signal} → exit"));
     }
+    names.extend((0..closed_ports(termination)).map(|_| "listener closed → exit".to_owned()));
     for what in ["refused", "reset", "cut", "rejected"] {
         if termination["connections"][what].as_u64().unwrap_or(0) > 0 {
             names.push(format!("{what} connections"));
         }
     }
     names
+}
+
+/// Ports that stopped accepting between the begin and the exit, and not by the kill.
+fn closed_ports(termination: &Value) -> usize {
+    let nanos = |of: &Value| of["boot_ns"].as_u64();
+    let Some(exit) = nanos(&termination["status"]) else { return 0 };
+    let begin = termination["begin_boot_ns"].as_u64().unwrap_or(0);
+    let kill = nanos(&termination["kill"]).unwrap_or(u64::MAX);
+    let mut ports: BTreeMap<&str, Vec<(u64, bool)>> = BTreeMap::new();
+    for listener in termination["connections"]["listeners_closed"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let port = listener["local"].as_str().and_then(|local| local.rsplit(':').next());
+        let closed = (nanos(listener).unwrap_or(0), listener["by_exit"] == true);
+        ports.entry(port.unwrap_or_default()).or_default().push(closed);
+    }
+    let is_closed = |closes: &&Vec<(u64, bool)>| {
+        let before = |(at, by_exit): &(u64, bool)| *at < exit && !(*by_exit && *at >= kill);
+        closes.iter().all(before) && closes.iter().map(|(at, _)| *at).max() >= Some(begin)
+    };
+    ports.values().filter(is_closed).count().min(8)
 }
 
 /// Each thing in which the trace (Jaeger's `data[n]`) is not the termination's, in a line.
@@ -61,10 +112,8 @@ pub fn differs(termination: &Value, trace: &Value) -> anyhow::Result<Vec<String>
             .push(format!("the root ends at {} µs, what is in it at {last} µs", end(root)));
     }
     differs.start(root, &termination["begin"])?;
-    if let Some(signal) = spans
-        .iter()
-        .find(|s| s["operationName"].as_str().is_some_and(|n| n.ends_with("→ exit")))
-    {
+    let signal = format!("{} → exit", termination["stop"]["signal"].as_str().unwrap_or_default());
+    if let Some(signal) = spans.iter().find(|s| s["operationName"] == signal) {
         let end = termination.pointer("/status/time").unwrap_or(&termination["end"]);
         differs.times(signal, &termination["stop"]["time"], end)?;
     }
@@ -73,10 +122,13 @@ pub fn differs(termination: &Value, trace: &Value) -> anyhow::Result<Vec<String>
         differs.times(refused, &connections["refused_first"], &connections["refused_last"])?;
     }
 
-    for axis in ["verdict", "cause", "exit", "traffic", "unclean", "severity", "sentence"] {
+    for axis in ["verdict", "cause", "exit", "traffic", "severity", "sentence"] {
         differs.same(axis, &tag(root, &format!("epitaph.{axis}")), &termination[axis]);
     }
     let unclean = termination["unclean"] == true;
+    // A flag that is false is left out.
+    let flag = if unclean { json!(true) } else { Value::Null };
+    differs.same("unclean", &tag(root, "epitaph.unclean"), &flag);
     let status = if unclean {
         [json!("ERROR"), termination["sentence"].clone(), json!(true)]
     } else {

@@ -1,18 +1,21 @@
-//! A real Jaeger receives deaths through the real sink, and is asked what it has.
+//! A real Jaeger receives terminations through the real sink, and returns them.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use epitaph::config::OtlpSettings;
+use epitaph::event::Kind;
 use epitaph::render::id;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
 use epitaph::report::PodTermination;
 use epitaph::report::Termination;
 use epitaph::sink::otlp::{self, Delivery, Protocol, SpanDropReason};
 use epitaph::time::Boot;
+use epitaph::verdict::{Evidence, Source};
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
+use epitaph_tests::traces::{kind, kind_of};
 use serde_json::{Value, json};
 
 use epitaph_core::fixtures::pods;
@@ -28,31 +31,51 @@ async fn jaeger_shows_each_termination_as_one_trace() -> anyhow::Result<()> {
         (Protocol::Grpc, jaeger.ports().otlp_grpc, 100),
         (Protocol::HttpProtobuf, jaeger.ports().otlp_http, 200),
     ] {
-        let deaths = [clean(base + 1), ignored(base + 2), oom(base + 3)];
-        let traces = deaths.clone().map(|death| trace(&death, &observation(), &Options::default()));
+        let mut killed = ignored(base + 2);
+        killed.verdict.evidence.push(Evidence {
+            at: ms(29_000),
+            source: Source::Probe(Kind::SignalGenerate),
+            text: "SIGHUP from containerd-shim".into(),
+        });
+        let terminations = [clean(base + 1), killed, oom(base + 3)];
+        let traces = terminations
+            .each_ref()
+            .map(|of| trace(of, &observation(), &Options::default()));
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
         until_saved(&jaeger, "epitaph", saved).await?;
-        for death in &deaths {
-            let found = found(&jaeger, id::of(death))?;
+        for termination in &terminations {
+            let found = found(&jaeger, id::of(termination))?;
             no_warnings(&found);
-            check(death, &found);
+            check(termination, &found);
         }
         // What a restart that lost track of what it had sent would do.
         send(protocol, port, &traces).await?;
         saved += spans(&traces);
         until_saved(&jaeger, "epitaph", saved).await?;
-        for death in &deaths {
-            check(death, &folded(found(&jaeger, id::of(death))?));
+        for termination in &terminations {
+            check(termination, &folded(found(&jaeger, id::of(termination))?));
         }
     }
 
     let all = jaeger.traces_of("epitaph")?;
-    assert_eq!(all.len(), 6, "one trace per death");
+    assert_eq!(all.len(), 6, "one trace per termination");
+    let of_judged = |name: &String| kind(name) != name;
+    let mut operations: Vec<String> = jaeger.operations("epitaph")?.into_iter().filter(of_judged).collect();
+    operations.sort_unstable();
+    assert_eq!(
+        operations,
+        [
+            "container.stop clean",
+            "container.stop ignored-stop-signal",
+            "unit.stop oom-killed"
+        ],
+        "a search by operation is a search by verdict"
+    );
     Ok(())
 }
 
-/// A rollout's pod, one of its containers unclean, and a container of another that was restarted: told twice, as an agent does
+/// A rollout's pod, one of its containers unclean, and a container of another that was restarted: exported twice, as by an agent
 /// that lost track in between.
 #[tokio::test]
 async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
@@ -83,7 +106,7 @@ async fn jaeger_shows_a_pod_as_one_trace() -> anyhow::Result<()> {
         check_pod(&pod, &whole);
         let roots: Vec<_> = spans_of(&own).iter().filter(|s| s["references"] == json!([])).collect();
         assert_eq!(roots.len(), 1, "{own:#}");
-        assert_eq!(roots[0]["operationName"], "container.stop");
+        assert_eq!(roots[0]["operationName"], "container.stop ignored-stop-signal");
         assert_eq!(tag(roots[0], "k8s.container.restart_count"), json!(2));
         let process = &own["processes"][roots[0]["processID"].as_str().expect("a process")];
         assert_eq!(tag(process, "service.instance.id"), json!("shop.cart-7d9f8b6c5-x2x4z.app"));
@@ -103,10 +126,11 @@ fn check_pod(pod: &PodTermination, found: &Value) {
     let expected = [
         "SIGTERM → exit",
         "SIGTERM → exit",
-        "container.stop",
-        "container.stop",
+        "container.stop clean",
+        "container.stop ignored-stop-signal",
         "cut connections",
-        "pod.termination",
+        "listener closed → exit",
+        "pod.termination ignored-stop-signal",
         "preStop",
         "refused connections",
         "rejected connections",
@@ -127,11 +151,11 @@ fn check_pod(pod: &PodTermination, found: &Value) {
         let (from, to) = interval(span);
         let (begin, end) = interval(parent);
         assert!(begin <= from && to <= end, "{} outside of its parent", span["operationName"]);
-        let under = match span["operationName"].as_str().expect("a name") {
+        let under = match kind_of(span) {
             "container.stop" => "pod.termination",
             _ => "container.stop",
         };
-        assert_eq!(parent["operationName"], under, "above {}", span["operationName"]);
+        assert_eq!(kind_of(parent), under, "above {}", span["operationName"]);
     }
     assert_eq!((roots.len(), orphans.len()), (1, 0), "one root, no orphan: {orphans:?}");
     let root = roots[0];
@@ -147,7 +171,7 @@ fn check_pod(pod: &PodTermination, found: &Value) {
     let moments = [("grace.shortened", ms(100)), ("container.unseen", pod.end)];
     assert_eq!(events(root), moments.map(|(name, at)| (name.to_string(), micros(at))));
 
-    let stops = spans.iter().filter(|s| s["operationName"] == "container.stop");
+    let stops = spans.iter().filter(|s| kind_of(s) == "container.stop");
     let mut ends: Vec<_> = stops
         .map(|s| (tag(s, "k8s.container.name"), tag(s, "otel.status_code")))
         .collect();
@@ -170,7 +194,7 @@ fn check_pod(pod: &PodTermination, found: &Value) {
     }
 }
 
-/// None where there is none to ask, which is said.
+/// None where no Jaeger is configured: the test is reported as skipped.
 fn jaeger(test: &str) -> anyhow::Result<Option<(Jaeger, tempfile::TempDir)>> {
     #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
     let Some(binary) = std::env::var_os("EPITAPH_JAEGER") else {
@@ -185,12 +209,12 @@ fn jaeger(test: &str) -> anyhow::Result<Option<(Jaeger, tempfile::TempDir)>> {
     Ok(Some((jaeger, directory)))
 }
 
-/// Jaeger says what it thinks of a trace: a skewed clock, a parent it does not know.
+/// Jaeger warns about a trace: a skewed clock, an unknown parent.
 fn no_warnings(found: &Value) {
     assert!(spans_of(found).iter().all(|s| s["warnings"].is_null()), "{found:#}");
 }
 
-/// Sends them as an agent does that starts, sees these deaths, and ends.
+/// Exports them as an agent does that starts, observes these terminations, and exits.
 async fn send(protocol: Protocol, port: u16, traces: &[Trace]) -> anyhow::Result<()> {
     let settings = OtlpSettings {
         endpoint: Some(format!("http://127.0.0.1:{port}").parse().expect("an endpoint")),
@@ -251,8 +275,8 @@ fn spans_of(trace: &Value) -> &[Value] {
     trace["spans"].as_array().expect("spans")
 }
 
-fn check(death: &Termination, found: &Value) {
-    let expected = trace(death, &observation(), &Options::default()).spans;
+fn check(termination: &Termination, found: &Value) {
+    let expected = trace(termination, &observation(), &Options::default()).spans;
     let spans = spans_of(found);
     let mut names: Vec<_> = spans.iter().map(|s| s["operationName"].as_str().expect("a name")).collect();
     let mut expected_names: Vec<_> = expected.iter().map(|s| s.name.as_ref()).collect();
@@ -268,17 +292,17 @@ fn check(death: &Termination, found: &Value) {
     };
     let root = span(&expected[0].name);
     assert_eq!(root["references"], json!([]), "a root");
-    times(root, death.begin, death.end);
+    times(root, termination.begin, termination.end);
     for child in spans.iter().filter(|s| s["spanID"] != root["spanID"]) {
         let parent = json!([{"refType": "CHILD_OF", "traceID": root["traceID"], "spanID": root["spanID"]}]);
         assert_eq!(child["references"], parent, "{}", child["operationName"]);
     }
-    assert_eq!(tag(root, "epitaph.verdict"), json!(death.verdict.headline));
-    assert_eq!(tag(root, "epitaph.sentence"), json!(death.verdict.sentence));
+    assert_eq!(tag(root, "epitaph.verdict"), json!(termination.verdict.headline));
+    assert_eq!(tag(root, "epitaph.sentence"), json!(termination.verdict.sentence));
     assert_eq!(tag(root, "process.pid"), json!(4242));
-    if death.verdict.unclean {
+    if termination.verdict.unclean {
         assert_eq!(tag(root, "otel.status_code"), json!("ERROR"));
-        assert_eq!(tag(root, "otel.status_description"), json!(death.verdict.sentence));
+        assert_eq!(tag(root, "otel.status_description"), json!(termination.verdict.sentence));
         assert_eq!(tag(root, "error"), json!(true));
     } else {
         assert_eq!(tag(root, "otel.status_code"), Value::Null);
@@ -287,9 +311,9 @@ fn check(death: &Termination, found: &Value) {
     let process = &found["processes"][root["processID"].as_str().expect("a process")];
     assert_eq!(process["serviceName"], "epitaph");
     assert_eq!(tag(process, "host.name"), json!("node-7"));
-    assert_eq!(tag(process, "epitaph.boot_id"), json!(death.key.boot_id));
+    assert_eq!(tag(process, "epitaph.boot_id"), json!(termination.key.boot_id));
 
-    match death.verdict.headline {
+    match termination.verdict.headline {
         "clean" => {
             assert_eq!(tag(root, "process.exit.code"), json!(0));
             times(span("SIGTERM → exit"), ms(0), ms(250));
@@ -306,7 +330,13 @@ fn check(death: &Termination, found: &Value) {
             assert_eq!(tag(root, "epitaph.stop.result"), json!("ignored"));
             let evidence: Vec<String> = serde_json::from_str(tag(root, "epitaph.evidence").as_str().expect("text"))
                 .expect("Jaeger has arrays as JSON text");
-            assert_eq!(evidence[1], "+30000.000 ms signal_generate: SIGKILL from containerd-shim");
+            assert_eq!(
+                evidence,
+                ["+29000.000 ms signal_generate: SIGHUP from containerd-shim"],
+                "what attributes show is not repeated"
+            );
+            times(span("listener closed → exit"), ms(40), ms(30_002));
+            assert_eq!(tag(span("listener closed → exit"), "server.port"), json!(8080));
             let expected = [
                 ("stop-signal-ignored", ms(0)),
                 ("listener.closed", ms(40)),
@@ -315,7 +345,7 @@ fn check(death: &Termination, found: &Value) {
             assert_eq!(events(root), expected.map(|(name, at)| (name.to_string(), micros(at))));
         }
         "oom-killed" => {
-            assert_eq!(root["operationName"], "unit.stop");
+            assert_eq!(root["operationName"], "unit.stop oom-killed");
             assert_eq!(tag(root, "epitaph.unit.name"), json!("hungry.service"));
             assert_eq!(tag(root, "epitaph.late_start"), json!(true));
             assert_eq!(events(root), [("oom".into(), micros(ms(0)))]);

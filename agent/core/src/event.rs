@@ -143,6 +143,16 @@ pub enum ExitStatus {
     Signaled { signal: Signal, core_dumped: bool },
 }
 
+impl ExitStatus {
+    /// The exit code that a runtime reports for it: 128 + n for a signal.
+    pub fn reported_code(self) -> i32 {
+        match self {
+            ExitStatus::Exited(code) => code.into(),
+            ExitStatus::Signaled { signal, .. } => 128 + i32::from(signal.number()),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExit {
     pub task: Task,

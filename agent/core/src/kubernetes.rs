@@ -79,6 +79,9 @@ pub struct Request {
 /// How long after the grace a busy kubelet and runtime may still be about to kill.
 const SLOW_KILL: Duration = Duration::from_secs(10);
 
+/// Least time between a stop signal and the SIGKILL, whatever is left of the grace.
+const LEAST_WAIT: Duration = Duration::from_secs(2);
+
 impl Request {
     /// The last of the later ones, where it can have counted for what ended then: kubelets were seen to wait for the first grace
     /// all the same.
@@ -140,6 +143,23 @@ impl PodContext {
             None => "a container of unknown name".to_owned(),
         }
     }
+
+    /// When the runtime may send SIGKILL at the earliest. `stop` is the runtime's stop signal. None where the grace is not known, or
+    /// when the kubelet began to count it.
+    pub fn grace_end(&self, stop: Option<Boot>) -> Option<Boot> {
+        let grace = self.grace?;
+        // A request after the stop signal is not why it was sent.
+        let request = self.request.as_ref();
+        let request = request.filter(|request| stop.is_none_or(|stop| request.earliest <= stop));
+        let begin = match request {
+            Some(request) if grace < request.grace => request.shortened.last().map_or(request.latest, |(seen, _)| *seen),
+            Some(request) => request.latest,
+            // The kubelet runs the hook first, at a time that nothing shows.
+            None => stop.filter(|_| self.pre_stop.is_none())?,
+        };
+        let least = stop.map(|stop| stop.plus(LEAST_WAIT));
+        Some(begin.plus(grace)).max(least)
+    }
 }
 
 impl Reported {
@@ -155,5 +175,68 @@ impl Reported {
             "PreStartHookError",
         ];
         self.reason.as_deref().is_some_and(|reason| REASONS.contains(&reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::pods::context;
+
+    fn at(seconds: u64) -> Boot {
+        Boot(seconds * 1_000_000_000)
+    }
+
+    /// Requested between 9 and 10 s, with a grace of 30 s.
+    fn requested() -> PodContext {
+        PodContext {
+            request: Some(Request {
+                earliest: at(9),
+                latest: at(10),
+                grace: Duration::from_secs(30),
+                shortened: vec![],
+                skew: None,
+            }),
+            ..context("app", ContainerKind::Main)
+        }
+    }
+
+    #[test]
+    fn the_grace_begins_with_the_request_and_leaves_two_seconds_after_the_stop_signal() {
+        assert_eq!(requested().grace_end(Some(at(12))), Some(at(40)));
+        assert_eq!(requested().grace_end(None), Some(at(40)));
+        assert_eq!(requested().grace_end(Some(at(39))), Some(at(41)), "a slow preStop hook");
+        let mut unknown = requested();
+        unknown.grace = None;
+        assert_eq!(unknown.grace_end(Some(at(12))), None);
+    }
+
+    #[test]
+    fn a_shortened_grace_begins_with_the_later_request() {
+        let mut of = requested();
+        let request = of.request.as_mut().expect("a request");
+        request.shortened = vec![(at(20), Duration::from_secs(5))];
+        assert_eq!(of.grace_end(Some(at(12))), Some(at(40)), "the kubelet kept to the first");
+        of.grace = Some(Duration::from_secs(5));
+        assert_eq!(of.grace_end(Some(at(12))), Some(at(25)));
+    }
+
+    #[test]
+    fn without_a_request_the_grace_begins_with_the_stop_signal() {
+        let mut of = requested();
+        assert_eq!(of.grace_end(Some(at(8))), Some(at(38)), "the request came later");
+        of.request = None;
+        assert_eq!(of.grace_end(Some(at(12))), Some(at(42)));
+        assert_eq!(of.grace_end(None), None);
+        of.pre_stop = Some(PreStopRun {
+            hook: PreStop::Sleep { seconds: 1 },
+            begin: None,
+            end: None,
+            status: None,
+            seen: false,
+            failed: None,
+            events_unknown: None,
+        });
+        assert_eq!(of.grace_end(Some(at(12))), None, "the begin of the hook is not known");
     }
 }

@@ -1,9 +1,9 @@
-//! Every attribute that a span, a span event or a resource of ours carries: one table, from which `docs/attributes.md` is
-//! made and against which every span of the tests is checked.
+//! Every attribute of the spans, span events and resources: one table. `docs/attributes.md` is generated from it, and every span of
+//! the tests is checked against it.
 
 use std::fmt::Write as _;
 
-/// Where an attribute stands.
+/// What has the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
     Resource,
@@ -11,7 +11,7 @@ pub enum On {
     Span,
 }
 
-/// A value's type, in OpenTelemetry's words.
+/// A value's type, as OpenTelemetry names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     String,
@@ -95,7 +95,7 @@ table! {
     K8S_CONTAINER_NAME "k8s.container.name" Span String "" "The container's name in the pod's spec."
     K8S_CONTAINER_RESTART_COUNT "k8s.container.restart_count" Span Int "" "Restarts before this termination."
     K8S_CONTAINER_STATUS_REASON "k8s.container.status.reason" Span String "" "`state.terminated.reason` in the pod's status: a hint, because the API keeps an earlier `OOMKilled`."
-    REPORTED_EXIT_CODE "epitaph.reported.exit_code" Span Int "" "`state.terminated.exitCode` in the pod's status: a hint, because 137 can be synthetic. `process.exit.code` is from the kernel."
+    REPORTED_EXIT_CODE "epitaph.reported.exit_code" Span Int "" "`state.terminated.exitCode` in the pod's status: a hint, because 137 can be synthetic; absent if the exit observed by the kernel gives the same code (128 + n for a signal)."
     CONTAINER_KIND "epitaph.container.kind" Span String "" "`init`, `sidecar` (an init container that restarts), `main`, `ephemeral`."
     MAINS_ENDED_AT "epitaph.mains_ended_at" Span String "" "For a sidecar: when the last main container of the pod exited, RFC 3339; sidecars are stopped after that."
     SHARES_PID_NAMESPACE "epitaph.shares_pid_namespace" Span Bool "" "hostPID or shareProcessNamespace: the main process is not PID 1."
@@ -116,27 +116,28 @@ table! {
     SENTENCE "epitaph.sentence" Span String "" "What happened, in one sentence with the measured times."
     REMEDY "epitaph.remedy" Span String "" "What to change, with the measured number if one exists."
     ADVICE "epitaph.advice" Span Strings "" "Settings that measurements show to be wrong or tight, also after a clean termination: `<kind> <value> s: <text>`, with the value if one exists."
-    EVIDENCE "epitaph.evidence" Span Strings "" "The evidence for the verdict, in order of time: `+<ms after begin> ms <source>: <text>`."
+    EVIDENCE "epitaph.evidence" Span Strings "" "Evidence that no attribute, event or span of the trace shows, in order of time: `+<ms after begin> ms <source>: <text>`. `--output json` lists all evidence."
 
-    ASKED_CAUSE "epitaph.asked.cause" Span String "" "Why Kubernetes requested the termination, if known."
-    ASKED_EVIDENCE "epitaph.asked.evidence" Span String "" "The source of that cause: `deletionTimestamp`, a `DisruptionTarget` reason, `status.reason`, an Event."
+    ASKED_CAUSE "epitaph.asked.cause" Span String "" "The cause according to the Kubernetes API; absent if equal to `epitaph.cause`."
+    ASKED_EVIDENCE "epitaph.asked.evidence" Span String "" "The source of the cause in the Kubernetes API: `deletionTimestamp`, a `DisruptionTarget` reason, `status.reason`, an Event; on the span of a container only if the root does not have the attribute."
     REQUEST_EARLIEST "epitaph.request.earliest" Span String "" "Earliest time of the pod's deletion request, RFC 3339, on this node's clock: the API reports whole seconds on its own clock."
     REQUEST_LATEST "epitaph.request.latest" Span String "" "Latest time of the deletion request."
     REQUEST_GRACE "epitaph.request.grace" Span Double "s" "`deletionGracePeriodSeconds` of the first deletion request; later requests are events `grace.shortened`."
     API_CLOCK_AHEAD_LEAST "epitaph.api_clock.ahead.least" Span Double "s" "The API server's clock minus the clock of the node that exported the span, lower bound; absent if not measured."
     API_CLOCK_AHEAD_MOST "epitaph.api_clock.ahead.most" Span Double "s" "Upper bound of the same difference."
     GRACE "epitaph.grace" Span Double "s" "The grace period that applied to this termination; on `grace.shortened`: the new grace period."
+    GRACE_LEFT "epitaph.grace_left" Span Double "s" "The grace period that was left at the exit of the main process, 0 if the grace period was used up; absent if the grace period or its begin is not known."
     CONTAINERS "epitaph.containers" Span Int "{container}" "Containers that terminated with the pod, each with a span."
     CONTAINERS_UNSEEN "epitaph.containers_unseen" Span Int "{container}" "Containers whose exit only the pod's status reports, each an event `container.unseen` at the end of the pod: the time of the exit was not observed."
     POD_STATIC "epitaph.pod.static" Span Bool "" "A static pod, created by the kubelet from a file."
     GONE_AT "epitaph.gone.at" Span String "" "When the API server reported the pod as deleted, RFC 3339."
-    GONE_WATCHED "epitaph.gone.watched" Span Bool "" "False: the deletion itself was not seen; a new list of pods lacked the pod, so the deletion happened some time before."
+    GONE_WATCHED "epitaph.gone.watched" Span Bool "" "The watch reported the deletion; absent with `epitaph.gone.at`: the deletion itself was not seen; a new list of pods lacked the pod, so the deletion happened some time before."
     INCOMPLETE "epitaph.incomplete" Span Strings "" "Why the Kubernetes context may be incomplete; absent if complete."
-    PRESTOP_HOOK "epitaph.prestop.hook" Span String "" "`exec`, `httpGet`, `tcpSocket` or `sleep`."
+    PRESTOP_HOOK "epitaph.prestop.hook" Span String "" "`exec`, `httpGet`, `tcpSocket` or `sleep`; on the span of the container only if the hook has no span."
     PRESTOP_PROGRAM "epitaph.prestop.program" Span String "" "First word of the command of an `exec` hook; the rest is not kept."
     PRESTOP_PORT "epitaph.prestop.port" Span Int "" "Port of an `httpGet` or `tcpSocket` hook."
     PRESTOP_SLEEP "epitaph.prestop.sleep" Span Int "s" "Duration of a `sleep` hook."
-    PRESTOP_SEEN "epitaph.prestop.seen" Span Bool "" "The process of the hook was observed; otherwise the times are those of the kubelet's wait for the hook."
+    PRESTOP_SEEN "epitaph.prestop.seen" Span Bool "" "The process of the hook was observed; absent: the times are those of the kubelet's wait for the hook."
     PRESTOP_FAILED "epitaph.prestop.failed" Span String "" "Message of the Event `FailedPreStopHook`, if there was one."
 
     STOP_SIGNAL "epitaph.stop.signal" Span String "" "The first stop signal, by name."
@@ -146,16 +147,16 @@ table! {
     STOP_REPEATED "epitaph.stop.repeated" Span Int "{signal}" "Later stop signals to the main process."
     STOP_SENDER_PID "epitaph.stop.sender.pid" Span Int "" "The sender of the stop signal; 0 is the kernel."
     STOP_SENDER_COMM "epitaph.stop.sender.comm" Span String "" "Name of the sender (`comm`), escaped."
-    STOP_SENDER_PARENT_PID "epitaph.stop.sender.parent.pid" Span Int "" "Parent of the sender."
-    STOP_SENDER_PARENT_COMM "epitaph.stop.sender.parent.comm" Span String "" "Name of the parent, escaped."
+    STOP_SENDER_PARENT_PID "epitaph.stop.sender.parent.pid" Span Int "" "Parent of the sender; absent if the role of the sender is `runtime`."
+    STOP_SENDER_PARENT_COMM "epitaph.stop.sender.parent.comm" Span String "" "Name of the parent, escaped; absent if the role of the sender is `runtime`."
     STOP_SENDER_ROLE "epitaph.stop.sender.role" Span String "" "`runtime`, `itself`, `inside`, `other` or `kernel`."
-    STOP_SENDER_PLACE "epitaph.stop.sender.place" Span String "" "Where the sender ran: a container, a unit, `host`, or `unknown`."
+    STOP_SENDER_PLACE "epitaph.stop.sender.place" Span String "" "Where the sender ran: a container, a unit, `host`, or `unknown`; absent if the role of the sender is `runtime`."
     STOP_SENDER_POD "epitaph.stop.sender.pod" Span String "" "The pod of that container: `<namespace>/<name>`; absent if no pod status of this node names the container."
     STOP_SENDER_CONTAINER "epitaph.stop.sender.container" Span String "" "Name of the container in the spec of that pod."
     KILL_SENDER_PID "epitaph.kill.sender.pid" Span Int "" "The sender of SIGKILL; 0 is the kernel."
     KILL_SENDER_COMM "epitaph.kill.sender.comm" Span String "" "Name of the sender (`comm`), escaped."
-    KILL_SENDER_PARENT_PID "epitaph.kill.sender.parent.pid" Span Int "" "Parent of the sender."
-    KILL_SENDER_PARENT_COMM "epitaph.kill.sender.parent.comm" Span String "" "Name of the parent, escaped."
+    KILL_SENDER_PARENT_PID "epitaph.kill.sender.parent.pid" Span Int "" "Parent of the sender; absent if the role of the sender is `runtime`."
+    KILL_SENDER_PARENT_COMM "epitaph.kill.sender.parent.comm" Span String "" "Name of the parent, escaped; absent if the role of the sender is `runtime`."
     KILL_SENDER_ROLE "epitaph.kill.sender.role" Span String "" "As for the stop signal's sender."
     KILL_SENDER_PLACE "epitaph.kill.sender.place" Span String "" "As for the stop signal's sender."
     KILL_SENDER_POD "epitaph.kill.sender.pod" Span String "" "As for the stop signal's sender."
@@ -167,10 +168,10 @@ table! {
     OOM_MAIN "epitaph.oom.main" Span Bool "" "On `oom`: the victim was the main process."
     OTHER_EXITS "epitaph.other_exits" Span Int "{process}" "Other processes of the container or unit that exited between begin and end."
 
-    CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "The sockets were observed from begin to end; otherwise none of the counts below is present."
+    CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "The sockets were observed from begin to end: a count below that is absent is 0. Absent: these counts are not known."
     CONNECTIONS_ACCEPTED "epitaph.connections.accepted" Span Int "{connection}" "New connections accepted since the pod's deletion request, or since the stop signal if there was no request."
     CONNECTIONS_REFUSED "epitaph.connections.refused" Span Int "{connection}" "Connections refused because the listener had closed."
-    CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "When these counts begin, RFC 3339."
+    CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "When these counts begin, RFC 3339; absent if that is `epitaph.request.latest`, or the stop signal if there was no request."
     ACCEPTED_FIRST_AT "epitaph.accepted.first_at" Span String "" "The first accepted connection, RFC 3339."
     ACCEPTED_LAST_AT "epitaph.accepted.last_at" Span String "" "The last accepted connection, RFC 3339: until then clients still connected."
     CONNECTIONS_REFUSED_SOURCE "epitaph.connections.refused_source" Span String "" "How the refused connections were observed: `server-reset`, or `client-error` on kernels before 6.12."
@@ -180,12 +181,12 @@ table! {
     CONNECTIONS_CUT_UNANSWERED "epitaph.connections.cut_unanswered" Span Int "{connection}" "How many of the dropped connections had an unanswered request."
     CONNECTIONS_IDLE_CLOSED "epitaph.connections.idle_closed" Span Int "{connection}" "Idle connections closed at exit: the server had sent the last bytes."
     CONNECTIONS_REJECTED "epitaph.connections.rejected" Span Int "{connection}" "Connects from this node to the address that ended with an ICMP error: a REJECT rule of a proxy or a policy, or no route. Connects from other nodes are not observed here."
-    KUBELET_KNOWN "epitaph.kubelet.known" Span Bool "" "True: the kubelet's own probes and hooks are counted separately; false: they are included in the counts of clients."
+    KUBELET_KNOWN "epitaph.kubelet.known" Span Bool "" "The kubelet's own probes and hooks are counted separately: a count below that is absent is 0. Absent: they are included in the counts of clients."
     KUBELET_ACCEPTED "epitaph.kubelet.accepted" Span Int "{connection}" "Connections of the kubelet: accepted."
     KUBELET_REFUSED "epitaph.kubelet.refused" Span Int "{connection}" "Connections of the kubelet: refused."
     KUBELET_BROKEN "epitaph.kubelet.broken" Span Int "{connection}" "Connections of the kubelet: reset or dropped at exit."
     SERVER_ADDRESS "server.address" Span String "" "On `listener.closed`: the address of the listener."
-    SERVER_PORT "server.port" Span Int "" "On `listener.closed`: the port of the listener."
+    SERVER_PORT "server.port" Span Int "" "On `listener.closed` and `listener closed → exit`: the port of the listener."
     NETWORK_TRANSPORT "network.transport" Span String "" "`tcp`."
     LISTENER_BY_EXIT "epitaph.listener.by_exit" Span Bool "" "The exit of the process closed the listener, not close(2)."
 
@@ -198,7 +199,7 @@ table! {
     REPLACEMENT_POD_UID "epitaph.replacement.pod.uid" Span String "" "The UID of the replacement pod."
     REPLACEMENT_NODE_NAME "epitaph.replacement.node.name" Span String "" "The node of the replacement pod, if it was scheduled."
     REPLACEMENT_RULE "epitaph.replacement.rule" Span String "" "How the replacement was identified: `next-of-replica-set`, `name-in-stateful-set`, `node-of-daemon-set`, `index-in-job`, `next-of-job`."
-    REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "True: the replacement pod became ready; false: the span ends when the replacement pod ends, or ten minutes after its creation."
+    REPLACEMENT_READY "epitaph.replacement.ready" Span Bool "" "The replacement pod became ready; absent: the span ends when the replacement pod ends, or ten minutes after its creation."
     WATCH_GAP "epitaph.watch.gap" Span Double "s" "The watch was interrupted: begin or end of the span may be later than the real time by up to this long (on an event: the time of the event); absent without an interruption."
 
     ENDED_BEFORE_BEGIN "epitaph.ended_before_begin" Span Double "s" "The reported end is earlier than the reported begin by this long, and the span has no length: one of the two times is known to a second only, or is from another clock; absent if the times agree."
@@ -212,9 +213,10 @@ table! {
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Attributes\n\n\
-         Generated from the table in `agent/src/render/attributes.rs`; a test compares both (`UPDATE_EXPECT=1 cargo test -p epitaph attributes` \
-         writes this file). Keys outside `epitaph.*` are from OpenTelemetry's semantic conventions. An attribute that was not measured is \
-         absent, never 0 or empty.\n",
+        Generated from the table in `agent/src/render/attributes.rs`; a test compares both (`UPDATE_EXPECT=1 cargo test -p epitaph attributes` \
+        writes this file). Keys outside `epitaph.*` are from OpenTelemetry's semantic conventions.\n\n\
+        A flag that is false is absent, and a count that is 0. An attribute that was not measured is absent, too: if the difference \
+        matters, the row of the count names the flag that proves a 0.\n",
     );
     for (on, title) in [(On::Resource, "Resource"), (On::Span, "Spans and their events")] {
         let _ = write!(text, "\n## {title}\n\n| key | type | unit | meaning |\n|---|---|---|---|\n");
@@ -235,7 +237,7 @@ mod tests {
         expect_test::expect_file!["../../../docs/attributes.md"].assert_eq(&markdown());
     }
 
-    /// A key that is also the namespace of another cannot be stored as both by backends that nest.
+    /// A backend that nests keys cannot store a key that is also the namespace of another.
     #[test]
     fn no_key_is_another_ones_namespace() {
         for a in ATTRIBUTES {

@@ -1,4 +1,4 @@
-//! Terminations to what leaves the process: spans here, ids, JSON and text in the core.
+//! Terminations to exported data: spans here; ids, JSON and text in the core.
 
 pub mod attributes;
 pub mod span;

@@ -2,12 +2,17 @@
 //!
 //! *Architecture invariant*: pure. A trace depends on the termination, the machine's observation (host, boot, wall clock)
 //! and the options, on nothing else: rendering again gives the same spans, and a retry the same bytes.
+//!
+//! A count that is 0, a flag that is false, and what another attribute, event or span of the trace shows in detail are left out;
+//! `render::attributes` defines what the absence of each means.
 
 mod attributes;
+mod evidence;
 mod observer;
 mod pod;
 mod resource;
 mod stop;
+mod traffic;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,23 +28,29 @@ use crate::ids::ContainerId;
 use crate::input::Observation;
 use crate::render::attributes::key;
 use crate::render::id;
-use crate::report::PodTermination;
-use crate::report::Termination;
+use crate::render::text::escape;
+use crate::report::{PodTermination, Termination};
 use crate::time::{Boot, WallOffset};
 use crate::verdict::Verdict;
 
 use attributes::Attributes;
 pub use observer::{removal, replacement};
 
+/// What a span is about, and the first word of its name. The name of these three ends with the verdict (`container.stop clean`), so
+/// that a list of search results, or of operations, reads as a list of verdicts. The span's id is hashed from the kind alone.
+const POD_TERMINATION: &str = "pod.termination";
+const CONTAINER_STOP: &str = "container.stop";
+const UNIT_STOP: &str = "unit.stop";
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// One service for all terminations. None: a pod's are its application's, the others `epitaph`'s.
+    /// One service for all terminations. None: a pod's service is the application's, the service of all others `epitaph`.
     pub service_name: Option<String>,
-    /// `k8s.cluster.name`: no API tells it.
+    /// `k8s.cluster.name`, which no API has.
     pub cluster_name: Option<String>,
-    /// Of the resource, under those that this room knows better.
+    /// For the resource. An attribute of the same key that this room sets replaces them.
     pub resource_attributes: BTreeMap<String, String>,
-    /// Only unclean deaths become traces: ask [`Options::wants`].
+    /// Only unclean terminations become traces: see [`Options::wants`].
     pub unclean_only: bool,
 }
 
@@ -57,8 +68,8 @@ pub struct Trace {
     pub spans: Vec<SpanData>,
 }
 
-/// All spans of a death that is told by itself: `container.stop` (or `unit.stop`) and, below it, the preStop hook, the
-/// stop signal's way to the exit and what clients saw. It is the root, unless whoever observes next tells the pod's.
+/// All spans of a termination that is reported by itself: `container.stop` (or `unit.stop`) and its children. `container.stop`
+/// is the root, unless the next agent reports the end of the pod.
 pub fn trace(termination: &Termination, observation: &Observation, options: &Options) -> Trace {
     let trace = id::of(termination);
     let (container, parent) = match termination.of_ending_pod {
@@ -69,6 +80,7 @@ pub fn trace(termination: &Termination, observation: &Observation, options: &Opt
         trace,
         offset: observation.wall_offset,
         container,
+        pod: None,
     };
     Trace {
         resource: resource::of(termination, observation, options),
@@ -76,12 +88,13 @@ pub fn trace(termination: &Termination, observation: &Observation, options: &Opt
     }
 }
 
-/// All spans of a pod's end that are this node's to tell: `pod.termination` and, below it, each container's.
+/// All spans of a pod's end that the agent of its node exports: `pod.termination` and its children.
 pub fn pod_trace(termination: &PodTermination, observation: &Observation, options: &Options) -> Trace {
     let mut at = Frame {
         trace: id::of_pod(&termination.pod, &termination.boot_id),
         offset: observation.wall_offset,
         container: None,
+        pod: Some(termination),
     };
     let root = pod::span(termination, &at);
     let parent = root.span_context.span_id();
@@ -104,7 +117,7 @@ fn container(termination: &Termination) -> Option<&ContainerId> {
     }
 }
 
-/// The first span holds all others: a parent that its children overlap would be taken for a skewed clock.
+/// The first span covers all others: Jaeger takes a child outside of its parent for a skewed clock.
 fn enclose(spans: &mut [SpanData]) {
     let begin = spans.iter().map(|span| span.start_time).min();
     let end = spans.iter().map(|span| span.end_time).max();
@@ -114,12 +127,15 @@ fn enclose(spans: &mut [SpanData]) {
     }
 }
 
-/// The trace that spans belong to, the clock that their times are on, and the container that they are about where the trace
-/// has several.
+/// What all spans of one trace share.
 struct Frame<'a> {
     trace: TraceId,
+    /// The clock of the spans' times.
     offset: WallOffset,
+    /// The container that the spans are about, where the trace has several.
     container: Option<&'a ContainerId>,
+    /// The pod whose root is rendered with the same call: what the root shows is not repeated below it.
+    pod: Option<&'a PodTermination>,
 }
 
 impl Frame<'_> {
@@ -132,24 +148,14 @@ impl Frame<'_> {
     }
 
     fn span(&self, name: impl Into<Cow<'static, str>>, parent: SpanId, begin: Boot, end: Boot, mut a: Attributes) -> SpanData {
-        // The request that a preStop's wait begins with is known within an interval, the stop signal that ends it exactly.
+        // The request, with which the wait for a preStop hook begins, is known within an interval; the stop signal, which ends
+        // the wait, exactly.
         if end < begin {
             a.seconds(key::ENDED_BEFORE_BEGIN, begin.since(end));
         }
         let name = name.into();
-        let id = match self.container {
-            Some(container) => id::container_span_id(self.trace, &name, container),
-            None => id::span_id(self.trace, &name, 0),
-        };
         SpanData {
-            span_context: SpanContext::new(
-                self.trace,
-                id,
-                // Without this flag the SDK drops the span and says nothing.
-                TraceFlags::SAMPLED,
-                false,
-                TraceState::NONE,
-            ),
+            span_context: self.context(self.span_id(&name)),
             parent_span_id: parent,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
@@ -165,6 +171,35 @@ impl Frame<'_> {
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
         }
+    }
+
+    /// A root or a stop: its name carries the verdict, its status whether the verdict is unclean.
+    fn judged(
+        &self,
+        kind: &'static str,
+        parent: SpanId,
+        (begin, end): (Boot, Boot),
+        verdict: &Verdict,
+        a: Attributes,
+    ) -> SpanData {
+        let mut span = self.span(kind, parent, begin, end, a);
+        span.name = format!("{kind} {}", verdict.headline).into();
+        if verdict.unclean {
+            span.status = Status::error(escape(&verdict.sentence));
+        }
+        span
+    }
+
+    fn span_id(&self, name: &str) -> SpanId {
+        match self.container {
+            Some(container) => id::container_span_id(self.trace, name, container),
+            None => id::span_id(self.trace, name, 0),
+        }
+    }
+
+    fn context(&self, id: SpanId) -> SpanContext {
+        // Without the flag the SDK drops the span silently.
+        SpanContext::new(self.trace, id, TraceFlags::SAMPLED, false, TraceState::NONE)
     }
 }
 

@@ -11,9 +11,9 @@ pub mod lifecycle;
 pub mod node;
 pub mod play;
 pub mod process;
+mod reported;
 pub mod rollouts;
 pub mod stories;
-mod told;
 
 use std::fs;
 use std::io;

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
+use crate::cluster::reported::{differs, differs_in_events, differs_in_place, has_span, outline, reported_twice, roots};
 use crate::cluster::stories::{Act, From, NAMESPACE, Story};
-use crate::cluster::told::{differs, differs_in_events, differs_in_place, has_span, outline, roots, told_twice};
 use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
+use crate::traces::kind_of;
 
 /// An emulated machine that starts many pods at once is slow.
 const READY: Duration = Duration::from_secs(240);
@@ -205,7 +206,7 @@ impl Stage {
                 vec![format!("{} traces and {events} Events of a pod that opted out", traces.len())]
             });
         }
-        let root = |trace: &Value| roots(trace).iter().any(|root| root["operationName"] == expected.root);
+        let root = |trace: &Value| roots(trace).iter().any(|root| kind_of(root) == expected.root);
         // The observer's spans come later than the agent's: a replacement must be ready first.
         let whole = |trace: &Value| root(trace) && expected.spans.iter().all(|name| has_span(trace, name));
         let come = || Ok(self.traces(pod)?.iter().any(whole).then_some(()));
@@ -227,7 +228,7 @@ impl Stage {
             if traces.len() != 1 {
                 problems.push(format!("{} traces with a root {}", traces.len(), expected.root));
             }
-            problems.extend(told_twice(expected, &others));
+            problems.extend(reported_twice(expected, &others));
         }
         let first = traces.iter().min_by_key(|trace| trace["spans"][0]["startTime"].as_u64());
         let trace = first.context("the trace is gone again")?;

@@ -14,7 +14,7 @@ use super::node_name;
 use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
 use super::stories::manifest::{container, merge, pod};
-use crate::traces::tag;
+use crate::traces::{kind_of, tag};
 use crate::victim::load::Totals;
 
 /// Tolerated difference of the agent's count: this, or 2 % of the clients' own.
@@ -305,16 +305,14 @@ impl Stage {
                 .iter()
                 .flat_map(|trace| trace["spans"].as_array().into_iter().flatten());
             let spans: Vec<Value> = spans.cloned().collect();
-            let told = spans.iter().any(|span| span["operationName"] == "pod.termination");
-            Ok(told.then_some(spans))
+            let exported = spans.iter().any(|span| kind_of(span) == "pod.termination");
+            Ok(exported.then_some(spans))
         })?;
-        for span in stops.iter().filter(|span| span["operationName"] == "container.stop") {
+        for span in stops.iter().filter(|span| kind_of(span) == "container.stop") {
             row.verdicts.push(text(&tag(span, "epitaph.verdict")));
             row.lost += lost(span)?;
-            ensure!(
-                tag(span, "epitaph.connections.observed") == true || row.lost > 0,
-                "the sockets were not observed: {span}"
-            );
+            let is_observed = tag(span, "epitaph.connections.observed") == true;
+            ensure!(is_observed || row.lost > 0, "the sockets were not observed: {span}");
             for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
                 let key = format!("epitaph.connections.{what}");
                 // If a record was lost the count is not a total, and is compared only with what was seen.
@@ -324,7 +322,9 @@ impl Stage {
                         .find(|span| span["operationName"] == format!("{what} connections"));
                     of_it.and_then(|span| tag(span, &key).as_u64())
                 };
-                *sum += tag(span, &key).as_u64().or_else(seen).unwrap_or(0);
+                // A count of 0 is left out.
+                let none = is_observed.then_some(0);
+                *sum += tag(span, &key).as_u64().or(none).or_else(seen).unwrap_or(0);
             }
             // Jaeger gives a list of strings as the JSON of it.
             let advice = text(&tag(span, "epitaph.advice"));

@@ -35,7 +35,10 @@ fn main() {
     type Test = fn(&Shared) -> Result<(), Failed>;
     let over_all: [(&str, Test); 5] = [
         ("verdict::the-agent-behaves", Shared::agent),
-        ("traces::jaeger-has-each-termination-once", traces::jaeger_has_each_death_once),
+        (
+            "traces::jaeger-has-each-termination-once",
+            traces::jaeger_has_each_termination_once,
+        ),
         ("replay::any-user-gets-the-same-lines", replays::any_user_gets_the_same_lines),
         ("replay::truncated-it-loses-its-tail", replays::truncated_it_loses_its_tail),
         ("replay::corrupted-it-claims-nothing", replays::corrupted_it_claims_nothing),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
+use epitaph::verdict;
 use epitaph_tests::skip::skip;
 use epitaph_tests::traces::{differs, expected_spans};
 use libtest_mimic::Failed;
@@ -11,26 +12,22 @@ use serde_json::Value;
 
 use crate::Shared;
 
-/// Every death that the agent told of has one trace, and Jaeger has no other: no orphan, nothing twice.
-pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
+/// Every termination that the agent reported has one trace, and Jaeger has no other: no orphan, nothing twice.
+pub fn jaeger_has_each_termination_once(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
     let Some(jaeger) = &ran.jaeger else {
         let reason = "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one";
         skip("jaeger-has-each-termination-once", reason);
         return Ok(());
     };
-    let mut deaths = terminations(&ran.report.lines)?;
-    // A stranger's that went on when the agent ended is shown, and is the next one's to tell.
-    let goes_on = |d: &Value| {
-        d["sentence"]
-            .as_str()
-            .is_some_and(|s| s.contains("epitaph stopped while this container was still shutting down"))
-    };
-    deaths.retain(|d| !goes_on(d));
-    if deaths.len() < ran.report.cases.len() {
-        return Err(format!("{} deaths of {} stories", deaths.len(), ran.report.cases.len()).into());
+    let mut reported = terminations(&ran.report.lines)?;
+    // A termination that is not of a story and was still going on when the agent stopped is the next agent's to export.
+    let goes_on = |d: &Value| d["sentence"].as_str().is_some_and(|s| s.contains(verdict::OBSERVATION_ENDED));
+    reported.retain(|d| !goes_on(d));
+    if reported.len() < ran.report.cases.len() {
+        return Err(format!("{} terminations of {} stories", reported.len(), ran.report.cases.len()).into());
     }
-    let spans: u64 = deaths.iter().map(|d| expected_spans(d).len() as u64).sum();
+    let spans: u64 = reported.iter().map(|d| expected_spans(d).len() as u64).sum();
     // Jaeger takes a request before it has stored it.
     for _ in 0..200 {
         if jaeger.spans_saved("epitaph").map_err(text)? >= spans {
@@ -41,24 +38,24 @@ pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
     let saved = jaeger.spans_saved("epitaph").map_err(text)?;
     let mut problems = Vec::new();
     if saved != spans {
-        problems.push(format!("Jaeger stored {saved} spans, the deaths have {spans}"));
+        problems.push(format!("Jaeger stored {saved} spans, the terminations have {spans}"));
     }
     let mut traces: BTreeMap<String, Value> = BTreeMap::new();
     for trace in jaeger.traces_of("epitaph").map_err(text)? {
         traces.insert(trace["traceID"].as_str().unwrap_or_default().to_owned(), trace);
     }
-    for death in &deaths {
-        let id = death["trace_id"].as_str().unwrap_or_default();
+    for of in &reported {
+        let id = of["trace_id"].as_str().unwrap_or_default();
         let found = match traces.remove(id) {
-            Some(trace) => differs(death, &trace).map_err(text)?,
-            None => vec!["Jaeger has no trace of it, or one for two deaths".into()],
+            Some(trace) => differs(of, &trace).map_err(text)?,
+            None => vec!["Jaeger has no trace of it, or one for two terminations".into()],
         };
-        problems.extend(found.iter().map(|line| format!("{} {id}: {line}", death["subject"])));
+        problems.extend(found.iter().map(|line| format!("{} {id}: {line}", of["subject"])));
     }
     problems.extend(
         traces
             .keys()
-            .map(|id| format!("trace {id} is of no death that the agent told of")),
+            .map(|id| format!("trace {id} is not of a termination that the agent reported")),
     );
     if problems.is_empty() {
         return Ok(());
@@ -66,7 +63,7 @@ pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
     Err(problems.join("\n").into())
 }
 
-/// Those of the stories, and of whatever else died meanwhile on this machine.
+/// Those of the stories, and of whatever else terminated on this machine.
 pub fn terminations(lines: &[String]) -> Result<Vec<Value>, Failed> {
     let values = lines.iter().map(|l| serde_json::from_str::<Value>(l));
     let values: Vec<Value> = values.collect::<Result<_, _>>()?;

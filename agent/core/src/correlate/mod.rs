@@ -1,6 +1,6 @@
 //! The core: attribution, subjects and pods, three small machines, wired here in the order of the data:
 //!
-//! input → [`attribution`] → evidence → [`subjects`] → what becomes of them → [`pods`] → reports; and commands for the kernel.
+//! input → `attribution` → evidence → `subjects` → what becomes of them → `pods` → reports; and commands for the kernel.
 //!
 //! Each machine answers by value, and none knows the ones after it. What goes back, goes through here: a deletion request has a
 //! subject's sockets watched, and a container that runs long over its grace is asked for its facts so far.

@@ -16,6 +16,9 @@ use crate::kubernetes::PodContext;
 use crate::termination::{Actor, MainProcess, OomKill, Open, RefusedSource, Role};
 use crate::time::Boot;
 
+/// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
+pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
+
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);
     let mut text = match case.kubernetes {
@@ -303,7 +306,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         Missing::NoExit(open) => {
             let open = match open {
                 Open::CgroupRemoved => "the cgroup was removed, and no exit of the main process was seen".to_owned(),
-                Open::ObservationEnded => format!("epitaph stopped while this {} was still shutting down", subject(case)),
+                Open::ObservationEnded => format!("{OBSERVATION_ENDED} {} was still shutting down", subject(case)),
                 Open::TimelineCap => {
                     "more terminations were in progress than epitaph keeps, and this one had been idle the longest".to_owned()
                 }

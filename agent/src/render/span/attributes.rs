@@ -1,4 +1,4 @@
-//! Attributes of spans and resources, and the words in them.
+//! Attributes of spans and resources, and the values that they have.
 
 use std::time::Duration;
 
@@ -24,13 +24,23 @@ impl Attributes {
             self.text(key, value);
         }
     }
-    /// Text that others chose: bounded, and nothing in it that a terminal would obey.
+    /// Text that others chose: bounded, and without control characters.
     pub(super) fn data(&mut self, key: &'static str, value: &str) {
         self.text(key, data(value));
     }
-    pub(super) fn bool(&mut self, key: &'static str, value: bool) {
-        self.0.push(KeyValue::new(key, value));
+    /// Left out where it is false.
+    pub(super) fn flag(&mut self, key: &'static str, value: bool) {
+        if value {
+            self.0.push(KeyValue::new(key, value));
+        }
     }
+    /// Left out where there are none.
+    pub(super) fn some(&mut self, key: &'static str, value: u64) {
+        if value > 0 {
+            self.count(key, value);
+        }
+    }
+    /// Also 0.
     pub(super) fn count(&mut self, key: &'static str, value: u64) {
         self.0.push(KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX)));
     }

@@ -1,7 +1,7 @@
-//! The observer's spans: below the root of the trace that the agent of the pod's node tells. Their times are those at which
-//! the API server's word arrived, on the observer's clock; each says how far that is from the API server's.
+//! The observer's spans, children of the root that the agent of the pod's node exports. Their times are the arrivals of the API
+//! server's updates, on the observer's clock; an attribute has the distance to the API server's clock.
 
-use opentelemetry::trace::{Event, SpanContext, TraceFlags, TraceState};
+use opentelemetry::trace::Event;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::Attributes;
@@ -19,13 +19,11 @@ pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Tr
     a.data(key::K8S_SERVICE_NAME, &r.service);
     a.texts(key::SERVICE_PORTS, r.ports.iter().cloned());
     a.texts(key::ENDPOINT_ADDRESS_TYPES, r.address_types.iter().map(|t| t.to_string()));
-    if r.publish_not_ready {
-        a.bool(key::ENDPOINT_PUBLISH_NOT_READY, true);
-    }
-    a.bool(key::ENDPOINT_ALL_TERMINATING, r.all_terminating.is_some());
+    a.flag(key::ENDPOINT_PUBLISH_NOT_READY, r.publish_not_ready);
+    a.flag(key::ENDPOINT_ALL_TERMINATING, r.all_terminating.is_some());
     clock(r.api_clock, &mut a);
-    let span = below_the_root(&at, "endpoint.removal", r.begin, r.end, a);
-    let mut span = with_id(span, id::service_span_id(at.trace, "endpoint.removal", &r.service));
+    let mut span = below_the_root(&at, "endpoint.removal", r.begin, r.end, a);
+    span.span_context = at.context(id::service_span_id(at.trace, "endpoint.removal", &r.service));
     span.events.events = events(
         &at,
         [
@@ -53,7 +51,7 @@ pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Tr
         a.text(key::REPLACEMENT_NODE_NAME, r.by.node.clone());
     }
     a.text(key::REPLACEMENT_RULE, r.rule.name());
-    a.bool(key::REPLACEMENT_READY, r.ready.is_some());
+    a.flag(key::REPLACEMENT_READY, r.ready.is_some());
     clock(r.api_clock, &mut a);
     let mut span = below_the_root(&at, "replacement", r.created, r.end, a);
     span.events.events = events(
@@ -82,6 +80,7 @@ fn frame(pod: &PodIdentity, offset: WallOffset) -> Frame<'static> {
         trace: id::pod_trace_id(&pod.uid, None),
         offset,
         container: None,
+        pod: None,
     }
 }
 
@@ -92,13 +91,7 @@ fn below_the_root(at: &Frame, name: &'static str, begin: Moment, end: Moment, mu
     at.span(name, id::pod_root(at.trace), begin.at, end.at, a)
 }
 
-fn with_id(mut span: SpanData, id: opentelemetry::trace::SpanId) -> SpanData {
-    let trace = span.span_context.trace_id();
-    span.span_context = SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::NONE);
-    span
-}
-
-/// Those within the span, in order of time; those of one moment in the order in which one leads to the next.
+/// Those within the span, in order of time; of the same time in causal order.
 fn events<const N: usize>(at: &Frame, all: [(&'static str, Option<Moment>); N], (begin, end): (Moment, Moment)) -> Vec<Event> {
     let mut events: Vec<(&'static str, Moment)> = all
         .into_iter()

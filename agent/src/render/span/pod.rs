@@ -1,38 +1,34 @@
-//! What Kubernetes adds: the pod's own span, the hook's, and what a container's says of its pod.
+//! What Kubernetes adds: the span of the pod, the span of the preStop hook, and attributes of the container.
 
 use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, data};
-use super::{Frame, stop};
+use super::{Frame, POD_TERMINATION, stop, traffic};
 use crate::event::ExitStatus;
 use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
 use crate::pod::{ContainerKind, PreStop};
 use crate::render::attributes::key;
-use crate::render::text::escape;
-use crate::report::PodTermination;
-use crate::report::Termination;
+use crate::report::{PodTermination, Termination};
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::verdict::table;
+use crate::verdict::{Verdict, table};
 
-/// `pod.termination`, without children.
+/// `pod.termination`, without children. The evidence is on the containers' spans.
 pub(super) fn span(p: &PodTermination, at: &Frame) -> SpanData {
     let mut a = Attributes::default();
-    stop::verdict(&p.verdict, p.begin, &mut a);
-    a.bool(key::POD_STATIC, p.pod.is_static);
-    asked(p.asked.as_ref(), &mut a);
+    stop::verdict(&p.verdict, &mut a);
+    a.flag(key::POD_STATIC, p.pod.is_static);
+    asked(p.asked.as_ref(), &p.verdict, &mut a);
     request(p.request.as_ref(), at, &mut a);
-    a.count(key::CONTAINERS, p.containers.len() as u64);
-    if !p.unseen.is_empty() {
-        a.count(key::CONTAINERS_UNSEEN, p.unseen.len() as u64);
-    }
+    a.some(key::CONTAINERS, p.containers.len() as u64);
+    a.some(key::CONTAINERS_UNSEEN, p.unseen.len() as u64);
     if !p.containers.is_empty() {
-        stop::connections(p.containers.iter().map(|t| &t.traffic), &mut a);
+        traffic::counts(p.containers.iter().map(|t| &t.traffic), &mut a);
     }
     if let Some((gone, watched)) = p.gone {
         a.text(key::GONE_AT, at.rfc3339(gone));
-        a.bool(key::GONE_WATCHED, watched);
+        a.flag(key::GONE_WATCHED, watched);
     }
     let mut why: Vec<String> = Vec::new();
     for reason in p
@@ -47,11 +43,8 @@ pub(super) fn span(p: &PodTermination, at: &Frame) -> SpanData {
     }
     a.texts(key::INCOMPLETE, why);
 
-    let mut span = at.span("pod.termination", SpanId::INVALID, p.begin, p.end, a);
+    let mut span = at.judged(POD_TERMINATION, SpanId::INVALID, (p.begin, p.end), &p.verdict, a);
     span.events.events = events(p, at);
-    if p.verdict.unclean {
-        span.status = Status::error(escape(&p.verdict.sentence));
-    }
     span
 }
 
@@ -64,7 +57,7 @@ fn events(p: &PodTermination, at: &Frame) -> Vec<Event> {
             (*seen, "grace.shortened", a)
         })
         .collect();
-    // Nobody saw when: the end of the rest is where a reader looks for them.
+    // The time is not known: a reader looks for them at the end of the others.
     events.extend(p.unseen.iter().map(|(name, end)| {
         let mut a = Attributes::default();
         a.data(key::K8S_CONTAINER_NAME, name);
@@ -78,34 +71,54 @@ fn events(p: &PodTermination, at: &Frame) -> Vec<Event> {
         .collect()
 }
 
-/// What the API says of a container, and wanted of it.
-pub(super) fn container(context: &PodContext, at: &Frame, a: &mut Attributes) {
+/// What the API reports of a container, and requested of it.
+pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &mut Attributes) {
     if let Some(name) = &context.container {
         a.data(key::K8S_CONTAINER_NAME, name);
     }
-    a.count(key::K8S_CONTAINER_RESTART_COUNT, context.restarts.into());
+    a.some(key::K8S_CONTAINER_RESTART_COUNT, context.restarts.into());
     a.maybe(key::CONTAINER_KIND, context.kind.map(kind_name));
     image(context.image.as_deref().unwrap_or_default(), a);
-    asked(context.asked.as_ref(), a);
-    if let Some(grace) = context.grace {
-        a.seconds(key::GRACE, grace);
+    // What the root shows is not repeated.
+    if at.pod.is_none_or(|pod| pod.asked != context.asked) {
+        asked(context.asked.as_ref(), &t.verdict, a);
     }
-    if let Some(run) = &context.pre_stop {
+    if at.pod.is_none() {
+        request(context.request.as_ref(), at, a);
+    }
+    grace(context, t, a);
+    // Without a begin the hook has no span.
+    if let Some(run) = context.pre_stop.as_ref().filter(|run| run.begin.is_none()) {
         a.text(key::PRESTOP_HOOK, hook_name(&run.hook));
     }
     a.maybe(key::MAINS_ENDED_AT, context.mains_ended.map(|ended| at.rfc3339(ended)));
-    if context.shares_pid_namespace {
-        a.bool(key::SHARES_PID_NAMESPACE, true);
+    a.flag(key::SHARES_PID_NAMESPACE, context.shares_pid_namespace);
+    if let Some(reported) = &context.reported {
+        // A hint, and of interest only where the kernel saw something else.
+        let is_same = t.exit.is_some_and(|exit| exit.status.reported_code() == reported.exit_code);
+        if !is_same {
+            a.signed(key::REPORTED_EXIT_CODE, reported.exit_code.into());
+        }
+        reason(reported, a);
     }
-    reported(context.reported.as_ref(), a);
     a.texts(key::INCOMPLETE, context.incomplete.as_deref().map(data));
 }
 
-/// None where nobody knows when the hook began.
+fn grace(context: &PodContext, t: &Termination, a: &mut Attributes) {
+    let Some(grace) = context.grace else { return };
+    a.seconds(key::GRACE, grace);
+    let stop = t.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+    let end = context.grace_end(stop.map(|stop| stop.at));
+    if let (Some(end), Some(exit)) = (end, t.exit) {
+        a.seconds(key::GRACE_LEFT, end.since(exit.at));
+    }
+}
+
+/// None where the begin of the hook is not known.
 pub(super) fn pre_stop_span(context: &PodContext, t: &Termination, at: &Frame, parent: SpanId) -> Option<SpanData> {
     let run = context.pre_stop.as_ref()?;
     let begin = run.begin?;
-    // Anybody else's stop signal may have come before the hook.
+    // A stop signal of another sender may have come before the hook.
     let stop = t.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
     let end = run.end.or(stop.map(|stop| stop.at)).unwrap_or(t.end);
     let mut a = Attributes::default();
@@ -128,7 +141,7 @@ fn hook(run: &PreStopRun, a: &mut Attributes) {
         }
         PreStop::Sleep { seconds } => a.count(key::PRESTOP_SLEEP, *seconds),
     }
-    a.bool(key::PRESTOP_SEEN, run.seen);
+    a.flag(key::PRESTOP_SEEN, run.seen);
     stop::status(run.status, a);
     if let Some(failed) = &run.failed {
         a.data(key::PRESTOP_FAILED, failed);
@@ -143,14 +156,16 @@ fn failure(run: &PreStopRun) -> Option<String> {
     }
 }
 
-fn asked(asked: Option<&Asked>, a: &mut Attributes) {
+fn asked(asked: Option<&Asked>, verdict: &Verdict, a: &mut Attributes) {
     if let Some(asked) = asked {
-        a.text(key::ASKED_CAUSE, table::name(asked.cause));
+        if asked.cause != verdict.cause {
+            a.text(key::ASKED_CAUSE, table::name(asked.cause));
+        }
         a.data(key::ASKED_EVIDENCE, &asked.evidence);
     }
 }
 
-pub(super) fn request(request: Option<&Request>, at: &Frame, a: &mut Attributes) {
+fn request(request: Option<&Request>, at: &Frame, a: &mut Attributes) {
     let Some(request) = request else { return };
     a.text(key::REQUEST_EARLIEST, at.rfc3339(request.earliest));
     a.text(key::REQUEST_LATEST, at.rfc3339(request.latest));
@@ -163,9 +178,13 @@ pub(super) fn request(request: Option<&Request>, at: &Frame, a: &mut Attributes)
 fn reported(reported: Option<&Reported>, a: &mut Attributes) {
     if let Some(reported) = reported {
         a.signed(key::REPORTED_EXIT_CODE, reported.exit_code.into());
-        if let Some(reason) = &reported.reason {
-            a.data(key::K8S_CONTAINER_STATUS_REASON, reason);
-        }
+        reason(reported, a);
+    }
+}
+
+fn reason(reported: &Reported, a: &mut Attributes) {
+    if let Some(reason) = &reported.reason {
+        a.data(key::K8S_CONTAINER_STATUS_REASON, reason);
     }
 }
 

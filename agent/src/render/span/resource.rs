@@ -1,4 +1,4 @@
-//! Whose spans they are.
+//! The resource of a trace: the application, or the machine.
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
@@ -13,10 +13,10 @@ use crate::render::attributes::key;
 use crate::report::PodTermination;
 use crate::report::Termination;
 
-/// The semantic conventions that our keys follow.
+/// The semantic conventions that the keys follow.
 pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
 
-/// Of a death that has a trace of its own.
+/// Of a termination that is reported by itself.
 pub(super) fn of(termination: &Termination, observation: &Observation, options: &Options) -> Resource {
     let mut a = Attributes::default();
     match termination.kubernetes.as_deref() {
@@ -33,7 +33,7 @@ pub(super) fn of(termination: &Termination, observation: &Observation, options: 
                     Subject::Unit { name } => name.to_string(),
                 },
             );
-            // Not beside a pod: the host name that an agent in a pod sees is its own pod's.
+            // Not for a pod: an agent in a pod sees the host name of its own pod.
             a.text(key::HOST_NAME, observation.host.clone());
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn of_pod(termination: &PodTermination, options: &Options) -> Resourc
     build(a, Some(&termination.boot_id), options)
 }
 
-/// Of a pod on any node, whose boot nobody asked for.
+/// Of a pod on any node: the observer does not know the boot.
 pub(super) fn of_far_pod(identity: &PodIdentity, options: &Options) -> Resource {
     let mut a = Attributes::default();
     pod(identity, None, options, &mut a);
@@ -95,7 +95,7 @@ fn pod(pod: &PodIdentity, container: Option<&str>, options: &Options, a: &mut At
     a.text(key::WORKLOAD_NAME, w.name.clone());
 }
 
-/// Kinds that the conventions have a name for.
+/// The kinds for which the conventions have keys.
 fn owner(kind: &str, name: &str, uid: Option<&str>, a: &mut Attributes) {
     let (name_key, uid_key) = match kind {
         "Deployment" => (key::K8S_DEPLOYMENT_NAME, key::K8S_DEPLOYMENT_UID),

@@ -1,8 +1,11 @@
+mod evidence;
+mod listeners;
 mod observer;
 mod pods;
 mod timelines;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::{Expect, expect};
@@ -10,18 +13,22 @@ use opentelemetry::{Array, Value};
 
 use super::resource::SCHEMA_URL;
 use super::*;
+use crate::event::ExitStatus;
+use crate::ids::Signal;
 use crate::pod::PreStop;
 use crate::render::attributes::{ATTRIBUTES, On, Type, key};
+use crate::termination::Count;
+use crate::verdict::Cause;
 use epitaph_core::fixtures::pods as fixtures;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 /// The whole trace as text: times in ms after the begin.
 fn check(termination: &Termination, expected: Expect) {
     let trace = trace(termination, &observation(), &Options::default());
-    expected.assert_eq(&told(&trace, termination.begin, true));
+    expected.assert_eq(&text_of(&trace, termination.begin, true));
 }
 
-fn told(trace: &Trace, begin: Boot, attributes: bool) -> String {
+fn text_of(trace: &Trace, begin: Boot, attributes: bool) -> String {
     let zero = UNIX_EPOCH + Duration::from_nanos(observation().wall_offset.wall(begin).0);
     let after = |at: SystemTime| match at.duration_since(zero) {
         Ok(later) => format!("{}", later.as_millis()),
@@ -60,7 +67,13 @@ fn a_clean_stop() {
         &clean(7),
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000007 service.name=epitaph
-            container.stop < -: 0..250 Unset
+            container.stop clean < -: 0..250 Unset
+              epitaph.sentence=The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the process exited with code 0, 250 ms later
+              epitaph.verdict=clean
+              epitaph.cause=stopped
+              epitaph.exit=clean
+              epitaph.traffic=quiet
+              epitaph.severity=info
               container.id=0000000000000000000000000000000000000000000000000000000000000007
               container.runtime.name=containerd
               epitaph.cgroup.path=/system.slice/cg-7
@@ -69,45 +82,15 @@ fn a_clean_stop() {
               process.executable.name=sh
               process.creation.time=2023-11-14T23:20:00.000000000Z
               process.exit.code=0
-              epitaph.verdict=clean
-              epitaph.cause=stopped
-              epitaph.exit=clean
-              epitaph.traffic=quiet
-              epitaph.unclean=false
-              epitaph.severity=info
-              epitaph.sentence=The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the process exited with code 0, 250 ms later
               epitaph.stop.signal=SIGTERM
               epitaph.stop.result=delivered
               epitaph.stop.disposition=handler
               epitaph.stop.sender.pid=900
               epitaph.stop.sender.comm=containerd-shim
-              epitaph.stop.sender.parent.pid=1
-              epitaph.stop.sender.parent.comm=systemd
               epitaph.stop.sender.role=runtime
-              epitaph.stop.sender.place=host
-              epitaph.other_exits=0
               epitaph.connections.observed=true
-              epitaph.connections.accepted=0
-              epitaph.connections.refused=0
-              epitaph.connections.reset=0
-              epitaph.connections.reset_queued=0
-              epitaph.connections.cut=0
-              epitaph.connections.cut_unanswered=0
-              epitaph.connections.idle_closed=0
-              epitaph.connections.rejected=0
-              epitaph.kubelet.known=false
-              epitaph.late_start=false
-              @1 handler.entered epitaph.stop.signal=SIGTERM
-            SIGTERM → exit < container.stop: 0..250 Unset
-              epitaph.stop.signal=SIGTERM
-              epitaph.stop.result=delivered
-              epitaph.stop.disposition=handler
-              epitaph.stop.sender.pid=900
-              epitaph.stop.sender.comm=containerd-shim
-              epitaph.stop.sender.parent.pid=1
-              epitaph.stop.sender.parent.comm=systemd
-              epitaph.stop.sender.role=runtime
-              epitaph.stop.sender.place=host
+              @1 handler.entered 
+            SIGTERM → exit < container.stop clean: 0..250 Unset
         "#]],
     );
 }
@@ -118,7 +101,15 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
         &ignored(8),
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000008 service.name=epitaph
-            container.stop < -: 0..30002 Error { description: "`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
+            container.stop ignored-stop-signal < -: 0..30002 Error { description: "`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
+              epitaph.sentence=`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+              epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
+              epitaph.verdict=ignored-stop-signal
+              epitaph.cause=stopped
+              epitaph.exit=ignored-stop-signal
+              epitaph.traffic=cut
+              epitaph.unclean=true
+              epitaph.severity=critical
               container.id=0000000000000000000000000000000000000000000000000000000000000008
               container.runtime.name=containerd
               epitaph.cgroup.path=/system.slice/cg-8
@@ -127,73 +118,44 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
               process.executable.name=sh
               process.creation.time=2023-11-14T23:20:00.000000000Z
               epitaph.status.signal=SIGKILL
-              epitaph.status.core_dumped=false
-              epitaph.verdict=ignored-stop-signal
-              epitaph.cause=stopped
-              epitaph.exit=ignored-stop-signal
-              epitaph.traffic=cut
-              epitaph.unclean=true
-              epitaph.severity=critical
-              epitaph.sentence=`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-              epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
-              epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+30000.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
               epitaph.stop.signal=SIGTERM
               epitaph.stop.result=ignored
               epitaph.stop.disposition=default
               epitaph.stop.repeated=1
               epitaph.stop.sender.pid=900
               epitaph.stop.sender.comm=containerd-shim
-              epitaph.stop.sender.parent.pid=1
-              epitaph.stop.sender.parent.comm=systemd
               epitaph.stop.sender.role=runtime
-              epitaph.stop.sender.place=host
               epitaph.kill.sender.pid=900
               epitaph.kill.sender.comm=containerd-shim
-              epitaph.kill.sender.parent.pid=1
-              epitaph.kill.sender.parent.comm=systemd
               epitaph.kill.sender.role=runtime
-              epitaph.kill.sender.place=host
-              epitaph.kill.by_cgroup=false
               epitaph.other_exits=1
               epitaph.connections.observed=true
               epitaph.connections.accepted=2
               epitaph.connections.refused=14
               epitaph.connections.refused_source=server-reset
               epitaph.connections.reset=1
-              epitaph.connections.reset_queued=0
               epitaph.connections.cut=3
               epitaph.connections.cut_unanswered=2
               epitaph.connections.idle_closed=5
-              epitaph.connections.rejected=0
-              epitaph.kubelet.known=false
               epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
               epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
-              epitaph.late_start=false
-              @0 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
-              @40 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
-              @30000 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
-            SIGTERM → exit < container.stop: 0..30002 Unset
-              epitaph.stop.signal=SIGTERM
-              epitaph.stop.result=ignored
-              epitaph.stop.disposition=default
-              epitaph.stop.repeated=1
-              epitaph.stop.sender.pid=900
-              epitaph.stop.sender.comm=containerd-shim
-              epitaph.stop.sender.parent.pid=1
-              epitaph.stop.sender.parent.comm=systemd
-              epitaph.stop.sender.role=runtime
-              epitaph.stop.sender.place=host
-            refused connections < container.stop: 41..3241 Unset
+              @0 stop-signal-ignored 
+              @40 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp
+              @30000 SIGKILL 
+            SIGTERM → exit < container.stop ignored-stop-signal: 0..30002 Unset
+            refused connections < container.stop ignored-stop-signal: 41..3241 Unset
               epitaph.connections.refused=14
               epitaph.connections.refused_source=server-reset
               network.transport=tcp
-            reset connections < container.stop: 30001..30001 Unset
+            reset connections < container.stop ignored-stop-signal: 30001..30001 Unset
               epitaph.connections.reset=1
-              epitaph.connections.reset_queued=0
               network.transport=tcp
-            cut connections < container.stop: 30001..30002 Unset
+            cut connections < container.stop ignored-stop-signal: 30001..30002 Unset
               epitaph.connections.cut=3
               epitaph.connections.cut_unanswered=2
+              network.transport=tcp
+            listener closed → exit < container.stop ignored-stop-signal: 40..30002 Unset
+              server.port=8080
               network.transport=tcp
         "#]],
     );
@@ -205,7 +167,14 @@ fn an_oom_kill_of_a_unit_with_gaps() {
         &oom(9),
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=hungry.service service.name=epitaph
-            unit.stop < -: 0..250 Error { description: "The OOM killer killed `sh` (pid 4242) because memory ran out" }
+            unit.stop oom-killed < -: 0..250 Error { description: "The OOM killer killed `sh` (pid 4242) because memory ran out" }
+              epitaph.sentence=The OOM killer killed `sh` (pid 4242) because memory ran out
+              epitaph.verdict=oom-killed
+              epitaph.cause=oom
+              epitaph.exit=oom-killed
+              epitaph.traffic=unknown
+              epitaph.unclean=true
+              epitaph.severity=critical
               epitaph.unit.name=hungry.service
               epitaph.cgroup.path=/system.slice/cg-9
               process.pid=4242
@@ -213,17 +182,7 @@ fn an_oom_kill_of_a_unit_with_gaps() {
               process.executable.name=sh
               process.creation.time=2023-11-14T23:20:00.000000000Z
               epitaph.status.signal=SIGKILL
-              epitaph.status.core_dumped=false
-              epitaph.verdict=oom-killed
-              epitaph.cause=oom
-              epitaph.exit=oom-killed
-              epitaph.traffic=unknown
-              epitaph.unclean=true
-              epitaph.severity=critical
-              epitaph.sentence=The OOM killer killed `sh` (pid 4242) because memory ran out
               epitaph.oom.killed=1
-              epitaph.other_exits=0
-              epitaph.connections.observed=false
               epitaph.lost=["tcp=3"]
               epitaph.late_start=true
               epitaph.inactive_probes=["tcp_send_reset"]
@@ -249,6 +208,8 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
     let mut frozen = clean(4);
     frozen.facts.stop.as_mut().expect("a stop").state.frozen = true;
     frozen.facts.gaps.over_cap = 1;
+    let mut pod_with_rare_facts = fixtures::pod(8);
+    pod_with_rare_facts.containers[0] = with_rare_facts(pod_with_rare_facts.containers.remove(0));
     let mut backwards = clean(5);
     backwards.facts.end = backwards.begin.minus(Duration::from_millis(5));
     let cluster = Options {
@@ -267,6 +228,7 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
     let mut traces: Vec<Trace> = own.iter().map(|t| trace(t, &observation(), &cluster)).collect();
     let mut whole = vec![
         fixtures::pod(5),
+        pod_with_rare_facts,
         fixtures::evicted(6, PreStop::Sleep { seconds: 5 }),
         fixtures::evicted(7, PreStop::HttpGet { port: Some(8080) }),
     ];
@@ -298,16 +260,76 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
             seen.insert(key);
         }
     }
-    // And the table promises nothing that no death carries.
+    // And the table has nothing that no termination carries.
     let idle: Vec<_> = ATTRIBUTES.iter().map(|a| a.key).filter(|k| !seen.contains(*k)).collect();
-    assert_eq!(idle, Vec::<&str>::new(), "rows that these deaths do not reach");
+    assert_eq!(idle, Vec::<&str>::new(), "rows that these terminations do not reach");
+}
+
+/// What is 0 or false in the other fixtures.
+fn with_rare_facts(mut t: Termination) -> Termination {
+    let one = Count {
+        count: 1,
+        first: ms(20),
+        last: ms(20),
+    };
+    t.facts.traffic.kubelet.accepted = one;
+    t.facts.traffic.kubelet.broken = one;
+    t.facts.traffic.since = ms(10);
+    t.facts.traffic.listeners[0].by_exit = true;
+    t.facts.kill.as_mut().expect("a kill").cgroup_kill = true;
+    t.facts.exit.as_mut().expect("an exit").status = ExitStatus::Signaled {
+        signal: Signal::ABRT,
+        core_dumped: true,
+    };
+    t.verdict.cause = Cause::Crash;
+    t.verdict.evidence = vec![evidence::fault(ms(29_000))];
+    let context = Arc::make_mut(t.kubernetes.as_mut().expect("a pod's"));
+    context.asked.as_mut().expect("a cause").evidence = "Event Killing".into();
+    // A hook whose begin is not known.
+    context.pre_stop.as_mut().expect("a hook").begin = None;
+    t
+}
+
+/// What is counted is 0 only where somebody counted.
+#[test]
+fn an_unobserved_count_differs_from_a_count_of_0() {
+    let counts = |t: &Termination| -> Vec<String> {
+        let spans = trace(t, &observation(), &Options::default()).spans;
+        let keys = spans[0].attributes.iter().map(|a| a.key.to_string());
+        keys.filter(|key| key.starts_with("epitaph.connections.")).collect()
+    };
+    let mut t = clean(7);
+    assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED]);
+    t.facts.traffic.since = ms(0);
+    assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED], "from the stop signal on");
+    t.facts.traffic.since = ms(5);
+    assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED, key::CONNECTIONS_SINCE]);
+    t.facts.traffic.observed = false;
+    assert_eq!(counts(&t), [""; 0]);
 }
 
 #[test]
-fn spans_are_sampled_distinct_and_in_the_deaths_own_trace() {
+fn the_verdict_in_a_name_changes_no_id() {
+    let pod = fixtures::pod(8);
+    let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
+    let trace = spans[0].span_context.trace_id();
+    let root = (spans[0].name.as_ref(), spans[0].span_context.span_id());
+    assert_eq!(root, ("pod.termination ignored-stop-signal", id::pod_root(trace)));
+    let app = container(&pod.containers[0]).expect("a container's");
+    let app = id::container_span_id(trace, "container.stop", app);
+    let stop = (spans[1].name.as_ref(), spans[1].span_context.span_id());
+    assert_eq!(stop, ("container.stop ignored-stop-signal", app));
+    let alone = super::trace(&oom(9), &observation(), &Options::default()).spans;
+    let of_unit = id::span_id(id::of(&oom(9)), "unit.stop", 0);
+    let unit = (alone[0].name.as_ref(), alone[0].span_context.span_id());
+    assert_eq!(unit, ("unit.stop oom-killed", of_unit));
+}
+
+#[test]
+fn spans_are_sampled_distinct_and_in_the_terminations_own_trace() {
     let t = ignored(8);
     let spans = trace(&t, &observation(), &Options::default()).spans;
-    assert_eq!(spans.len(), 5);
+    assert_eq!(spans.len(), 6);
     let ids: std::collections::HashSet<_> = spans.iter().map(|s| s.span_context.span_id()).collect();
     assert_eq!(ids.len(), spans.len());
     assert!(
@@ -324,7 +346,7 @@ fn rendering_again_gives_the_same() {
 }
 
 #[test]
-fn configured_attributes_stand_under_ours() {
+fn configured_attributes_do_not_replace_ours() {
     let configured = [
         ("deployment.environment.name", "prod"),
         ("service.name", "shop"),
@@ -357,7 +379,7 @@ fn a_span_never_ends_before_it_begins() {
 }
 
 #[test]
-fn options_name_the_service_and_leave_clean_deaths_out() {
+fn options_name_the_service_and_leave_clean_terminations_out() {
     let options = Options {
         service_name: Some("graveyard".into()),
         unclean_only: true,
@@ -377,6 +399,8 @@ fn the_root_holds_what_ended_after_the_process_did() {
     t.facts.traffic.cut.last = ms(30_250);
     let trace = trace(&t, &observation(), &Options::default());
     let end = |name: &str| trace.spans.iter().find(|s| s.name == name).map(|s| s.end_time);
-    assert_eq!(end("container.stop"), end("cut connections"));
-    assert!(end("SIGTERM → exit") < end("container.stop"));
+    let stop = "container.stop ignored-stop-signal";
+    assert!(end(stop).is_some());
+    assert_eq!(end(stop), end("cut connections"));
+    assert!(end("SIGTERM → exit") < end(stop));
 }

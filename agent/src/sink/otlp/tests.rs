@@ -35,6 +35,9 @@ fn quick() -> Delivery {
     }
 }
 
+/// Spans of a [`death`].
+const SPANS: u64 = 6;
+
 fn death(n: u64) -> Trace {
     trace(&ignored(n), &observation(), &Options::default())
 }
@@ -76,15 +79,15 @@ async fn a_collector_that_comes_late_gets_everything_once() {
         }
         until("attempts at a closed port", || sink.stats().retries() >= 3).await;
         let collector = Collector::start_at(port, |_, _| Reply::Take).await;
-        until("everything exported", || sink.stats().exported() == 1000).await;
+        until("everything exported", || sink.stats().exported() == 200 * SPANS).await;
         let came = ids(&collector.received());
-        assert_eq!(came.len(), 1000, "once each");
+        assert_eq!(came.len() as u64, 200 * SPANS, "once each");
         assert_eq!(came.into_iter().collect::<HashSet<_>>(), expected(&deaths));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(SpanDropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3]);
         // A full queue and a closed one are told apart.
         assert_eq!(sink.offer(death(1)), Offer::Closed);
-        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), SPANS);
     }
 }
 
@@ -94,7 +97,7 @@ async fn a_retry_is_the_same_byte_by_byte() {
         let collector = Collector::start(|_, n| if n < 3 { Reply::Busy } else { Reply::Take }).await;
         let (sink, _worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(death(1));
-        until("exported", || sink.stats().exported() == 5).await;
+        until("exported", || sink.stats().exported() == SPANS).await;
         let bodies: Vec<_> = collector.received().into_iter().map(|r| r.body).collect();
         assert_eq!(bodies.len(), 4);
         assert!(bodies.iter().all(|b| *b == bodies[0]));
@@ -162,14 +165,14 @@ async fn a_silent_collector_fills_the_queue_and_no_more() {
             assert_eq!(sink.offer(death(n)), Offer::Queued);
         }
         for n in 11..=25 {
-            assert_eq!(sink.offer(death(n)), Offer::OldestDropped { spans: 5 });
+            assert_eq!(sink.offer(death(n)), Offer::OldestDropped { spans: SPANS });
         }
         assert_eq!(sink.queued(), 10);
-        assert_eq!(sink.stats().dropped(SpanDropReason::QueueFull), 15 * 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::QueueFull), 15 * SPANS);
         until("timeouts", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::from_millis(50)).await;
         // The one in flight and those that waited.
-        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 11 * 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 11 * SPANS);
         assert_eq!(sink.stats().exported(), 0);
     }
 }
@@ -188,7 +191,7 @@ async fn unavailable_is_tried_again() {
         let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(death(1));
         worker.shutdown(Duration::from_secs(60)).await;
-        assert_eq!((sink.stats().exported(), sink.stats().retries()), (5, 1));
+        assert_eq!((sink.stats().exported(), sink.stats().retries()), (SPANS, 1));
     }
 }
 
@@ -205,7 +208,7 @@ async fn an_invalid_request_is_counted_and_not_tried_again() {
         assert_eq!(collector.received().len(), 1);
         assert_eq!(
             (sink.stats().retries(), sink.stats().dropped(SpanDropReason::Rejected)),
-            (0, 5)
+            (0, SPANS)
         );
         assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 0);
     }
@@ -233,8 +236,8 @@ async fn one_bad_trace_does_not_take_the_others_with_it() {
         })
         .await;
         worker.shutdown(Duration::from_secs(60)).await;
-        assert_eq!(sink.stats().exported(), 20 * 5);
-        assert_eq!(sink.stats().dropped(SpanDropReason::Rejected), 5);
+        assert_eq!(sink.stats().exported(), 20 * SPANS);
+        assert_eq!(sink.stats().dropped(SpanDropReason::Rejected), SPANS);
         assert_eq!(
             collector.received().len(),
             1 + 1 + 20,
@@ -252,7 +255,7 @@ async fn partial_success_counts_what_was_refused() {
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(
             (sink.stats().exported(), sink.stats().dropped(SpanDropReason::Rejected)),
-            (3, 2)
+            (SPANS - 2, 2)
         );
         assert_eq!(collector.received().len(), 1, "partial success is not tried again");
     }
@@ -348,8 +351,8 @@ async fn tls_with_an_authority_of_its_own_and_a_client_certificate() {
         let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
         sink.offer(death(1));
         worker.shutdown(Duration::from_secs(60)).await;
-        assert_eq!((sink.stats().exported(), sink.stats().retries()), (5, 0));
-        assert_eq!(ids(&collector.received()).len(), 5);
+        assert_eq!((sink.stats().exported(), sink.stats().retries()), (SPANS, 0));
+        assert_eq!(ids(&collector.received()).len() as u64, SPANS);
     }
 }
 
@@ -364,7 +367,7 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
         worker.shutdown(Duration::ZERO).await;
         assert_eq!(
             (collector.received().len(), sink.stats().dropped(SpanDropReason::Shutdown)),
-            (0, 5)
+            (0, SPANS)
         );
     }
 }

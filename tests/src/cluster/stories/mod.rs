@@ -91,6 +91,7 @@ pub enum Act {
 /// What the trace must show.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
+    /// Without the verdict, which the name ends with.
     pub root: &'static str,
     /// The root's verdict. `a|b`: either, depending on the speed of the machine.
     pub verdict: &'static str,

@@ -1,7 +1,5 @@
 //! What the kernel shows of pods' containers: that they run, what the runtime does to them, and their ends, which wait.
 
-use std::time::Duration;
-
 use crate::attribute::Subject;
 use crate::event::{ProcessExec, ProcessExit};
 use crate::ids::CgroupId;
@@ -11,7 +9,7 @@ use crate::time::Boot;
 
 use super::context::Life;
 use super::pod::{CONTAINERS, Container, Held, Pod};
-use super::{FromPods, LEAST_WAIT, Pods, prestop};
+use super::{FromPods, Pods, prestop};
 use crate::correlate::subjects::SubjectEvent;
 
 impl Pods {
@@ -218,13 +216,7 @@ impl Pods {
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);
         if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {
-            // Without a request it is not known when the kubelet's clock began, unless no hook ran before.
-            let began = match &context.request {
-                Some(request) => Some(request.latest),
-                None => context.pre_stop.is_none().then_some(early.at),
-            };
-            let left = |(grace, began): (Duration, Boot)| grace.saturating_sub(early.at.since(began)).max(LEAST_WAIT);
-            early.grace_left = context.grace.zip(began).map(left);
+            early.grace_left = context.grace_end(Some(early.at)).map(|end| end.since(early.at));
         }
         Some(early)
     }

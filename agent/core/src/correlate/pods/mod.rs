@@ -37,8 +37,6 @@ use settle::Step;
 /// How long an end waits for the pod's status to show it. Statuses come within 2 to 4 s of an end, deletions of a whole pod too; a busy
 /// API server or kubelet needs longer.
 pub(super) const HOLD: Duration = Duration::from_secs(30);
-/// Least time between a stop signal and the SIGKILL, whatever is left of the grace.
-const LEAST_WAIT: Duration = Duration::from_secs(2);
 /// Ids kept of one pod's containers whose end was reported.
 const REPORTED_IDS: usize = 64;
 

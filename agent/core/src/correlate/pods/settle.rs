@@ -273,7 +273,7 @@ impl Pod {
         let missing = missing.or_else(|| {
             facts
                 .is_still_ending()
-                .then(|| "epitaph stopped while this container was still shutting down".to_owned())
+                .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         let life = Life::of(&facts, &held.id);
         let mut context = self.context(api, &life, missing, now);

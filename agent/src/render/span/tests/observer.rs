@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 
-use super::told;
+use super::text_of;
 use crate::observe::{EndpointRemoval, Moment, Replacement, Rule};
 use crate::pod::ApiClock;
 use crate::render::id;
@@ -94,12 +94,11 @@ fn a_removal_is_below_the_root_of_the_agents_trace() {
           k8s.service.name=cart
           epitaph.service.ports=["http/TCP:8080"]
           epitaph.endpoint.address_types=["IPv4","IPv6"]
-          epitaph.endpoint.all_terminating=false
           @0 endpoint.terminating 
           @0 endpoint.not_ready 
           @1900 endpoint.not_serving 
           @2400 endpoint.gone 
-    "#]].assert_eq(&told(&trace, BEGIN, true));
+    "#]].assert_eq(&text_of(&trace, BEGIN, true));
     let span = &trace.spans[0];
     let expected = id::of_pod(&fixtures::identity(), "whatever boot");
     assert_eq!(span.span_context.trace_id(), expected);
@@ -125,7 +124,7 @@ fn a_gap_is_said_and_what_was_before_the_begin_is_no_event() {
           @100 service.all_terminating 
           @1900 endpoint.not_serving 
           @2400 endpoint.gone epitaph.watch.gap=5
-    "#]].assert_eq(&told(&trace, BEGIN, true));
+    "#]].assert_eq(&text_of(&trace, BEGIN, true));
 }
 
 #[test]
@@ -144,7 +143,7 @@ fn a_replacement_names_the_pod_and_the_rule() {
           @50 pod.created 
           @70 pod.scheduled 
           @4000 pod.ready 
-    "#]].assert_eq(&told(&trace, BEGIN, true));
+    "#]].assert_eq(&text_of(&trace, BEGIN, true));
 }
 
 #[test]

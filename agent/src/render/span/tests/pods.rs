@@ -6,38 +6,40 @@ use expect_test::expect;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
-use super::told;
+use super::text_of;
+use crate::event::ExitStatus;
 use crate::pod::PreStop;
 use crate::render::attributes::key;
 use crate::render::span::{Options, pod_trace, trace};
 use crate::render::{id, json};
-use crate::termination::Role;
+use crate::termination::{MainExit, Role};
 use epitaph_core::fixtures::pods;
 use epitaph_core::fixtures::terminations::{clean, ms, observation};
 
 #[test]
 fn a_pod_whose_main_container_ended_badly() {
     let pod = pods::pod(8);
-    let told = told(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
+    let text = text_of(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
     expect![[r#"
         resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
-        pod.termination < -: 0..32360 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
+        pod.termination ignored-stop-signal < -: 0..32360 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
           @2200 grace.shortened epitaph.grace=20
           @32360 container.unseen k8s.container.name=init epitaph.reported.exit_code=0 k8s.container.status.reason=Completed
-        container.stop < pod.termination: 100..32102 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
-          @2100 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
-          @2140 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
-          @32100 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
-        preStop < container.stop: 100..2090 Error { description: "the hook exited with code 7" }
-        SIGTERM → exit < container.stop: 2100..32102 Unset
-        refused connections < container.stop: 2141..5341 Unset
-        reset connections < container.stop: 32101..32101 Unset
-        cut connections < container.stop: 32101..32102 Unset
-        rejected connections < container.stop: 2600..3000 Unset
-        container.stop < pod.termination: 32110..32360 Unset
-          @32111 handler.entered epitaph.stop.signal=SIGTERM
-        SIGTERM → exit < container.stop: 32110..32360 Unset
-    "#]].assert_eq(&told);
+        container.stop ignored-stop-signal < pod.termination ignored-stop-signal: 100..32102 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
+          @2100 stop-signal-ignored 
+          @2140 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp
+          @32100 SIGKILL 
+        preStop < container.stop ignored-stop-signal: 100..2090 Error { description: "the hook exited with code 7" }
+        SIGTERM → exit < container.stop ignored-stop-signal: 2100..32102 Unset
+        refused connections < container.stop ignored-stop-signal: 2141..5341 Unset
+        reset connections < container.stop ignored-stop-signal: 32101..32101 Unset
+        cut connections < container.stop ignored-stop-signal: 32101..32102 Unset
+        rejected connections < container.stop ignored-stop-signal: 2600..3000 Unset
+        listener closed → exit < container.stop ignored-stop-signal: 2140..32102 Unset
+        container.stop clean < pod.termination ignored-stop-signal: 32110..32360 Unset
+          @32111 handler.entered 
+        SIGTERM → exit < container.stop clean: 32110..32360 Unset
+    "#]].assert_eq(&text);
 }
 
 #[test]
@@ -52,19 +54,16 @@ fn what_the_api_said_of_pod_container_and_hook() {
         }
     }
     expect![[r#"
-        pod.termination
+        pod.termination ignored-stop-signal
+          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.verdict=ignored-stop-signal
           epitaph.cause=deleted
           epitaph.exit=ignored-stop-signal
           epitaph.traffic=cut
           epitaph.unclean=true
           epitaph.severity=critical
-          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
-          epitaph.evidence=["+2100.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+32100.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
-          epitaph.pod.static=false
-          epitaph.asked.cause=deleted
           epitaph.asked.evidence=deletionTimestamp
           epitaph.request.earliest=2023-11-14T23:36:37.600000000Z
           epitaph.request.latest=2023-11-14T23:36:37.900000000Z
@@ -84,50 +83,38 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.connections.idle_closed=5
           epitaph.connections.rejected=2
           epitaph.kubelet.known=true
-          epitaph.kubelet.accepted=0
           epitaph.kubelet.refused=3
-          epitaph.kubelet.broken=0
           epitaph.gone.at=2023-11-14T23:37:12.000000000Z
           epitaph.gone.watched=true
           epitaph.incomplete=["the Kubernetes API did not answer for 4.0 s"]
-        container.stop
-          container.id=0000000000000000000000000000000000000000000000000000000000000008
-          container.runtime.name=containerd
-          epitaph.cgroup.path=/system.slice/cg-8
-          k8s.container.name=app
-          k8s.container.restart_count=0
-          epitaph.container.kind=main
-          container.image.name=registry.example:5000/shop/app
-          container.image.tags=["1.4.2"]
-          epitaph.asked.cause=deleted
-          epitaph.asked.evidence=deletionTimestamp
-          epitaph.grace=30
-          epitaph.prestop.hook=exec
-          epitaph.reported.exit_code=137
-          k8s.container.status.reason=Error
-          process.pid=4242
-          process.vpid=1
-          process.executable.name=sh
-          process.creation.time=2023-11-14T23:20:00.000000000Z
-          epitaph.status.signal=SIGKILL
-          epitaph.status.core_dumped=false
+        container.stop ignored-stop-signal
+          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.verdict=ignored-stop-signal
           epitaph.cause=deleted
           epitaph.exit=ignored-stop-signal
           epitaph.traffic=cut
           epitaph.unclean=true
           epitaph.severity=critical
-          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
-          epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+30000.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
+          container.id=0000000000000000000000000000000000000000000000000000000000000008
+          container.runtime.name=containerd
+          epitaph.cgroup.path=/system.slice/cg-8
+          k8s.container.name=app
+          epitaph.container.kind=main
+          container.image.name=registry.example:5000/shop/app
+          container.image.tags=["1.4.2"]
+          epitaph.grace=30
+          epitaph.grace_left=0
+          k8s.container.status.reason=Error
+          process.pid=4242
+          process.vpid=1
+          process.executable.name=sh
+          process.creation.time=2023-11-14T23:20:00.000000000Z
+          epitaph.status.signal=SIGKILL
           epitaph.kill.sender.pid=900
           epitaph.kill.sender.comm=containerd-shim
-          epitaph.kill.sender.parent.pid=1
-          epitaph.kill.sender.parent.comm=systemd
           epitaph.kill.sender.role=runtime
-          epitaph.kill.sender.place=host
-          epitaph.kill.by_cgroup=false
           epitaph.other_exits=1
           epitaph.connections.observed=true
           epitaph.connections.accepted=2
@@ -140,13 +127,9 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.connections.idle_closed=5
           epitaph.connections.rejected=2
           epitaph.kubelet.known=true
-          epitaph.kubelet.accepted=0
           epitaph.kubelet.refused=3
-          epitaph.kubelet.broken=0
-          epitaph.connections.since=2023-11-14T23:36:37.900000000Z
           epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
           epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
-          epitaph.late_start=false
         preStop
           epitaph.prestop.hook=exec
           epitaph.prestop.program=/bin/drain
@@ -189,7 +172,7 @@ fn others_find_the_root_by_the_pods_uid() {
     assert_eq!(root.span_context.trace_id(), trace, "a static pod's boot counts");
 }
 
-/// Told with the API's answer or without it, before a restart of the agent and after.
+/// With the API's answer or without it, before a restart of the agent and after.
 #[test]
 fn a_restart_has_one_trace_whatever_the_api_said() {
     let known = pods::restarted(8);
@@ -197,15 +180,15 @@ fn a_restart_has_one_trace_whatever_the_api_said() {
     unknown.kubernetes = None;
     assert_eq!(id::of(&known), id::of(&unknown));
     let trace = trace(&known, &observation(), &Options::default());
-    assert_eq!(trace.spans[0].name, "container.stop");
+    assert_eq!(trace.spans[0].name, "container.stop ignored-stop-signal");
     assert_eq!(trace.spans[0].parent_span_id, SpanId::INVALID);
     let instance = trace.resource.get(&key::SERVICE_INSTANCE_ID.into());
     assert_eq!(instance, Some("shop.cart-7d9f8b6c5-x2x4z.app".into()));
 }
 
-/// As the one that sees the pod to its end would have told it.
+/// As an agent that sees the end of the pod would have exported it.
 #[test]
-fn a_container_told_before_its_pods_end_is_in_the_pods_trace() {
+fn a_container_reported_before_its_pods_end_is_in_the_pods_trace() {
     let pod = pods::pod(8);
     let ids = |spans: &[SpanData]| -> Vec<_> {
         let ids = spans.iter().map(|span| (span.span_context.clone(), span.parent_span_id));
@@ -214,10 +197,10 @@ fn a_container_told_before_its_pods_end_is_in_the_pods_trace() {
     let whole = pod_trace(&pod, &observation(), &Options::default()).spans;
     let mut left = pod.containers[0].clone();
     left.of_ending_pod = true;
-    let told = trace(&left, &observation(), &Options::default()).spans;
-    assert_eq!(ids(&told), ids(&whole[1..=told.len()]));
+    let alone = trace(&left, &observation(), &Options::default()).spans;
+    assert_eq!(ids(&alone), ids(&whole[1..=alone.len()]));
     // Its pod's span may never come.
-    assert!(told[0].attributes.iter().any(|a| a.key.as_str() == key::REQUEST_EARLIEST));
+    assert!(alone[0].attributes.iter().any(|a| a.key.as_str() == key::REQUEST_EARLIEST));
     let line = serde_json::to_value(json::termination(&left, &observation())).expect("an object");
     assert_eq!(line["trace_id"], whole[0].span_context.trace_id().to_string());
 }
@@ -237,7 +220,7 @@ fn one_service_for_all_where_it_is_configured() {
 
 #[test]
 fn images_as_specs_name_them() {
-    let told = |image: &str| {
+    let rendered = |image: &str| {
         let mut context = pods::context("app", crate::pod::ContainerKind::Main);
         context.image = Some(image.into());
         let trace = trace(&pods::in_pod(clean(1), context), &observation(), &Options::default());
@@ -255,7 +238,7 @@ fn images_as_specs_name_them() {
     "#]]
     .assert_eq(
         &["app", "app:1", "r:5000/app", "r:5000/a/app:1@sha256:00", ""]
-            .map(told)
+            .map(rendered)
             .join("\n"),
     );
 }
@@ -277,11 +260,55 @@ fn texts_of_others_are_bounded_and_harmless() {
     assert!(incomplete.len() < 600 && !incomplete.contains('\u{1b}'), "{incomplete}");
 }
 
+/// What the root shows of the request is not on the containers' spans; a code that differs from the kernel's is.
+#[test]
+fn a_container_repeats_nothing_of_its_pod() {
+    let mut pod = pods::pod(8);
+    let context = Arc::make_mut(pod.containers[0].kubernetes.as_mut().expect("a pod's"));
+    context.reported.as_mut().expect("a status").exit_code = 1;
+    let of = |spans: &[SpanData], place: usize| {
+        let keys = [
+            key::ASKED_EVIDENCE,
+            key::REQUEST_GRACE,
+            key::REPORTED_EXIT_CODE,
+            key::PRESTOP_HOOK,
+        ];
+        let attributes = &spans[place].attributes;
+        keys.map(|key| attributes.iter().any(|a| a.key.as_str() == key))
+    };
+    let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
+    assert_eq!(of(&spans, 0), [true, true, false, false]);
+    assert_eq!(of(&spans, 1), [false, false, true, false]);
+    pod.facts.asked.as_mut().expect("a cause").evidence = "status.reason".into();
+    let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
+    assert_eq!(of(&spans, 1), [true, false, true, false], "another cause than its pod's");
+}
+
+#[test]
+fn the_grace_that_was_left_at_the_exit() {
+    let left = |exit: Option<u64>, grace: Option<u64>| {
+        let mut t = pods::pod(8).containers.remove(0);
+        t.facts.exit = exit.map(|millis| MainExit {
+            at: ms(millis),
+            status: ExitStatus::Exited(0),
+        });
+        Arc::make_mut(t.kubernetes.as_mut().expect("a pod's")).grace = grace.map(Duration::from_secs);
+        let spans = trace(&t, &observation(), &Options::default()).spans;
+        let found = spans[0].attributes.iter().find(|a| a.key.as_str() == key::GRACE_LEFT);
+        found.map(|a| a.value.to_string())
+    };
+    // The request came 2.1 s before the stop signal.
+    assert_eq!(left(Some(10_000), Some(30)).as_deref(), Some("17.9"));
+    assert_eq!(left(Some(30_002), Some(30)).as_deref(), Some("0"), "all used");
+    assert_eq!(left(Some(10_000), None), None);
+    assert_eq!(left(None, Some(30)), None, "the exit was not seen");
+}
+
 #[test]
 fn the_pod_of_a_killer_is_named() {
-    let told = trace(&pods::killed_by_a_pod(8), &observation(), &Options::default());
+    let killed = trace(&pods::killed_by_a_pod(8), &observation(), &Options::default());
     let of = |key: &str| {
-        let found = told.spans[0].attributes.iter().find(|a| a.key.as_str() == key);
+        let found = killed.spans[0].attributes.iter().find(|a| a.key.as_str() == key);
         found.map(|a| a.value.to_string()).unwrap_or_default()
     };
     for [pod, container] in [

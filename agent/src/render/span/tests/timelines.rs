@@ -37,7 +37,10 @@ fn a_container_that_ends_alone_has_a_trace_of_its_own() {
     });
     let spans = trace(&ended.expect("a termination"), &observation(), &Options::default()).spans;
     let (root, rest) = spans.split_first().expect("a root");
-    assert_eq!((root.name.as_ref(), root.parent_span_id), ("container.stop", SpanId::INVALID));
+    assert_eq!(
+        (root.name.as_ref(), root.parent_span_id),
+        ("container.stop oom-killed", SpanId::INVALID)
+    );
     assert!(rest.iter().all(|span| span.parent_span_id == root.span_context.span_id()));
 }
 

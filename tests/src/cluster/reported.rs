@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use super::play::{Pod, text};
 use super::stories::{Expected, NAMESPACE};
-use crate::traces::{end, tag};
+use crate::traces::{end, kind_of, misnamed, tag};
 
 /// Traces of a terminated pod, besides its own: a line for each that reports more than a container that had exited before.
-pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
+pub(super) fn reported_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
     let mut earlier = expected.earlier.to_vec();
     let mut problems = Vec::new();
     for other in others {
         let place = match roots(other)[..] {
-            [root] if root["operationName"] == "container.stop" => {
+            [root] if kind_of(root) == "container.stop" => {
                 let name = tag(root, "k8s.container.name");
                 earlier.iter().position(|earlier| name == *earlier)
             }
@@ -51,10 +51,7 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
     };
     same("verdict", &tag(root, "epitaph.verdict"), expected.verdict);
     same("cause", &tag(root, "epitaph.cause"), expected.cause);
-    let stops: Vec<&&Value> = spans
-        .iter()
-        .filter(|span| span["operationName"] == "container.stop")
-        .collect();
+    let stops: Vec<&&Value> = spans.iter().filter(|span| kind_of(span) == "container.stop").collect();
     for stop in &stops {
         same(
             &format!("cause of {}", name(stop)),
@@ -109,7 +106,8 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
 fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (place, span) in spans.iter().enumerate() {
-        let name = name(span);
+        let name = kind_of(span);
+        problems.extend(misnamed(span));
         // Jaeger takes a span that ends after its parent for a skewed clock; the observer's spans may do so.
         let is_late = matches!(name, "endpoint.removal" | "replacement");
         let warnings = span["warnings"].as_array().into_iter().flatten();
@@ -119,9 +117,9 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
         if spans[..place].iter().any(|other| other["spanID"] == span["spanID"]) {
             problems.push(format!("{name} twice"));
         }
-        let is_told = |unclean: &Value| if *unclean == true { json!(true) } else { Value::Null };
+        // Both are left out where they are false.
         let unclean = tag(span, "epitaph.unclean");
-        if !unclean.is_null() && tag(span, "error") != is_told(&unclean) {
+        if !tag(span, "epitaph.verdict").is_null() && tag(span, "error") != unclean {
             problems.push(format!("{name}: unclean {unclean}, error {}", tag(span, "error")));
         }
         // Only the kubelet connects to the victims, unless a story asks for clients.
@@ -144,8 +142,8 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
             "container.stop" => ("pod.termination", true),
             _ => ("container.stop", true),
         };
-        if self::name(parent) != wanted {
-            problems.push(format!("{name} is below {}, not {wanted}", self::name(parent)));
+        if kind_of(parent) != wanted {
+            problems.push(format!("{name} is below {}, not {wanted}", kind_of(parent)));
         }
         // Jaeger rounds start and duration down to microseconds, each.
         let is_within = span["startTime"].as_u64() >= parent["startTime"].as_u64() && end(span) <= end(parent) + 1;
@@ -172,7 +170,7 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     let mut problems = Vec::new();
     let find = |wanted: &str| {
         let mut spans = trace["spans"].as_array().into_iter().flatten();
-        spans.find(|span| name(span) == wanted).unwrap_or(&Value::Null)
+        spans.find(|span| kind_of(span) == wanted).unwrap_or(&Value::Null)
     };
     let (root, replacement, removal) = (find("pod.termination"), find("replacement"), find("endpoint.removal"));
     let mut same = |what: &str, found: Value, wanted: Value| {
@@ -244,10 +242,10 @@ pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<
         let [unclean, early] = wanted.map(|(reason, _)| of(kind, name, reason));
         let sentence = text(&tag(root, "epitaph.sentence"));
         // A container that crashes again and again has the text of its last crash.
-        let is_told = |event: &Value| text(&event["note"]).contains(&sentence);
+        let is_reported = |event: &Value| text(&event["note"]).contains(&sentence);
         if let Some(event) = unclean
-            && self::name(root) == "pod.termination"
-            && !is_told(event)
+            && kind_of(root) == "pod.termination"
+            && !is_reported(event)
         {
             problems.push(format!("Event of {kind} {name}: {}, not {sentence}", event["note"]));
         }
@@ -302,7 +300,7 @@ mod tests {
 
     fn stop(container: &str, references: Value) -> Value {
         let tags = json!([{"key": "k8s.container.name", "value": container}]);
-        json!({"spans": [{"operationName": "container.stop", "references": references, "tags": tags}]})
+        json!({"spans": [{"operationName": "container.stop clean", "references": references, "tags": tags}]})
     }
 
     fn span(name: &str, id: &str, parent: Option<&str>, [start, end]: [u64; 2], tags: Value) -> Value {
@@ -325,31 +323,38 @@ mod tests {
 
     #[test]
     fn each_span_has_its_place() {
-        let root = || span("pod.termination", "1", None, [10, 90], json!({}));
-        let stop = |parent, times, tags| span("container.stop", "2", Some(parent), times, tags);
+        let clean = || json!({"epitaph.verdict": "clean"});
+        let root = || span("pod.termination clean", "1", None, [10, 90], clean());
+        let stop = |parent, times, tags| span("container.stop clean", "2", Some(parent), times, tags);
         let wrong = |spans: &[Value]| misplaced(&CLEAN, &spans.iter().collect::<Vec<_>>());
+        assert_eq!(wrong(&[root(), stop("1", [20, 90], clean())]), [""; 0]);
         assert_eq!(
-            wrong(&[root(), stop("1", [20, 90], json!({"epitaph.unclean": false}))]),
-            [""; 0]
-        );
-        assert_eq!(
-            wrong(&[root(), stop("3", [20, 90], json!({}))]),
+            wrong(&[root(), stop("3", [20, 90], clean())]),
             ["container.stop is an orphan"]
         );
         assert_eq!(
-            wrong(&[root(), stop("1", [20, 99], json!({}))]),
+            wrong(&[root(), stop("1", [20, 99], clean())]),
             ["container.stop is not within pod.termination"]
         );
+        let unclean = json!({"epitaph.verdict": "clean", "epitaph.unclean": true});
         assert_eq!(
-            wrong(&[root(), stop("1", [20, 90], json!({"epitaph.unclean": true}))]),
+            wrong(&[root(), stop("1", [20, 90], unclean)]),
             ["container.stop: unclean true, error null"]
+        );
+        assert_eq!(
+            wrong(&[root(), stop("1", [20, 90], json!({"epitaph.verdict": "crashed"}))]),
+            [r#"container.stop clean has the verdict "crashed""#]
+        );
+        assert_eq!(
+            wrong(&[root(), span("container.stop", "2", Some("1"), [20, 90], clean())]),
+            [r#"container.stop has the verdict "clean""#]
         );
         assert_eq!(
             wrong(&[root(), span("preStop", "2", Some("1"), [20, 30], json!({}))]),
             ["preStop is below pod.termination, not container.stop"]
         );
         assert_eq!(wrong(&[root(), root()]), ["pod.termination twice"]);
-        assert_eq!(wrong(&[stop("", [20, 90], json!({}))]), ["container.stop is an orphan"]);
+        assert_eq!(wrong(&[stop("", [20, 90], clean())]), ["container.stop is an orphan"]);
     }
 
     #[test]
@@ -360,8 +365,11 @@ mod tests {
             service: "web".to_owned(),
         };
         let trace = |unclean: bool| {
-            let tags = json!({"epitaph.unclean": unclean, "epitaph.sentence": "it died"});
-            let mut root = span("pod.termination", "1", None, [10, 90], tags);
+            let mut tags = json!({"epitaph.sentence": "it died"});
+            if unclean {
+                tags["epitaph.unclean"] = json!(true);
+            }
+            let mut root = span("pod.termination clean", "1", None, [10, 90], tags);
             root["processID"] = json!("p");
             let kind = json!([{"key": "epitaph.workload.kind", "value": "Deployment"}]);
             json!({"spans": [root], "processes": {"p": {"tags": kind}}})
@@ -396,11 +404,11 @@ mod tests {
             earlier: &["first"],
             ..CLEAN
         };
-        let told = |others: &[Value]| told_twice(&expected, others).len();
-        assert_eq!(told(&[]), 1);
-        assert_eq!(told(&[stop("first", json!([]))]), 0);
-        assert_eq!(told(&[stop("first", json!([])), stop("first", json!([]))]), 1);
-        assert_eq!(told(&[stop("first", json!([])), stop("app", json!([]))]), 1);
-        assert_eq!(told(&[stop("first", json!([{"spanID": "1"}]))]), 2, "no root");
+        let problems = |others: &[Value]| reported_twice(&expected, others).len();
+        assert_eq!(problems(&[]), 1);
+        assert_eq!(problems(&[stop("first", json!([]))]), 0);
+        assert_eq!(problems(&[stop("first", json!([])), stop("first", json!([]))]), 1);
+        assert_eq!(problems(&[stop("first", json!([])), stop("app", json!([]))]), 1);
+        assert_eq!(problems(&[stop("first", json!([{"spanID": "1"}]))]), 2, "no root");
     }
 }

@@ -1,0 +1,124 @@
+//! What happened on the sockets: counts as attributes, times as spans.
+
+use std::collections::BTreeMap;
+
+use opentelemetry::trace::SpanId;
+use opentelemetry_sdk::trace::SpanData;
+
+use super::Frame;
+use super::attributes::{Attributes, refused_source};
+use crate::render::attributes::key;
+use crate::report::Termination;
+use crate::termination::{Count, ListenerClosed, Traffic};
+use crate::time::Boot;
+
+/// Of all of them together: no counts where the sockets of one were not observed.
+pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: &mut Attributes) {
+    let all = || all.clone().into_iter();
+    if !all().all(|traffic| traffic.observed) {
+        return;
+    }
+    let sum = |of: fn(&Traffic) -> u64| all().map(of).sum();
+    a.flag(key::CONNECTIONS_OBSERVED, true);
+    a.some(key::CONNECTIONS_ACCEPTED, sum(|t| t.accepted.count));
+    a.some(key::CONNECTIONS_REFUSED, sum(|t| t.refused.count));
+    a.maybe(
+        key::CONNECTIONS_REFUSED_SOURCE,
+        all().find_map(|t| refused_source(t.refused_source)),
+    );
+    a.some(key::CONNECTIONS_RESET, sum(|t| t.reset.count));
+    a.some(key::CONNECTIONS_RESET_QUEUED, sum(|t| t.reset_queued));
+    a.some(key::CONNECTIONS_CUT, sum(|t| t.cut.count));
+    a.some(key::CONNECTIONS_CUT_UNANSWERED, sum(|t| t.cut_unanswered));
+    a.some(key::CONNECTIONS_IDLE_CLOSED, sum(|t| t.idle_closed.count));
+    a.some(key::CONNECTIONS_REJECTED, sum(|t| t.rejected.count));
+    if all().all(|traffic| traffic.kubelet.known) {
+        a.flag(key::KUBELET_KNOWN, true);
+        a.some(key::KUBELET_ACCEPTED, sum(|t| t.kubelet.accepted.count));
+        a.some(key::KUBELET_REFUSED, sum(|t| t.kubelet.refused.count));
+        a.some(key::KUBELET_BROKEN, sum(|t| t.kubelet.broken.count));
+    }
+}
+
+/// When counting began, and when clients still connected.
+pub(super) fn times(t: &Termination, at: &Frame, a: &mut Attributes) {
+    let traffic = &t.traffic;
+    if !traffic.observed {
+        return;
+    }
+    let request = t.kubernetes.as_ref().and_then(|context| context.request.as_ref());
+    let expected = match request {
+        Some(request) => Some(request.latest),
+        None => t.stop.as_ref().map(|stop| stop.at),
+    };
+    if traffic.since != Boot(0) && expected != Some(traffic.since) {
+        a.text(key::CONNECTIONS_SINCE, at.rfc3339(traffic.since));
+    }
+    if traffic.accepted.count > 0 {
+        a.text(key::ACCEPTED_FIRST_AT, at.rfc3339(traffic.accepted.first));
+        a.text(key::ACCEPTED_LAST_AT, at.rfc3339(traffic.accepted.last));
+    }
+}
+
+pub(super) fn connection_spans(traffic: &Traffic, at: &Frame, parent: SpanId) -> impl Iterator<Item = SpanData> {
+    let spans = [
+        ("refused connections", key::CONNECTIONS_REFUSED, traffic.refused),
+        ("reset connections", key::CONNECTIONS_RESET, traffic.reset),
+        ("cut connections", key::CONNECTIONS_CUT, traffic.cut),
+        ("rejected connections", key::CONNECTIONS_REJECTED, traffic.rejected),
+    ];
+    let (unanswered, queued) = (traffic.cut_unanswered, traffic.reset_queued);
+    let source = refused_source(traffic.refused_source);
+    spans
+        .into_iter()
+        .filter(|(.., count)| count.count > 0)
+        .map(move |(name, key, Count { count, first, last })| {
+            let mut a = Attributes::default();
+            a.count(key, count);
+            match key {
+                key::CONNECTIONS_CUT => a.some(key::CONNECTIONS_CUT_UNANSWERED, unanswered),
+                key::CONNECTIONS_RESET => a.some(key::CONNECTIONS_RESET_QUEUED, queued),
+                key::CONNECTIONS_REFUSED => a.maybe(key::CONNECTIONS_REFUSED_SOURCE, source),
+                _ => {}
+            }
+            a.text(key::NETWORK_TRANSPORT, "tcp");
+            at.span(name, parent, first, last, a)
+        })
+}
+
+/// Ports with a span of their own. Each close of a listener is an event as well.
+const PORTS: usize = 8;
+
+/// `listener closed → exit`: how long the main process ran on after a port stopped accepting. One for each port, because a server
+/// may close the listener of its metrics first, or last.
+pub(super) fn listener_spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData> {
+    const NAME: &str = "listener closed → exit";
+    let Some(exit) = t.exit else { return Vec::new() };
+    let mut closed: Vec<(Boot, u16)> = closed_ports(t, exit.at).collect();
+    closed.sort_unstable();
+    closed.truncate(PORTS);
+    let span = |(closed, port): (Boot, u16)| {
+        let mut a = Attributes::default();
+        a.count(key::SERVER_PORT, port.into());
+        a.text(key::NETWORK_TRANSPORT, "tcp");
+        let mut span = at.span(NAME, parent, closed, exit.at, a);
+        span.span_context = at.context(at.span_id(&format!("{NAME} {port}")));
+        span
+    };
+    closed.into_iter().map(span).collect()
+}
+
+/// Each port whose last listener was closed before `exit`, and when. Not by the kill: what the kill closed did not stop before.
+fn closed_ports(t: &Termination, exit: Boot) -> impl Iterator<Item = (Boot, u16)> {
+    let killed = t.kill.as_ref().map(|kill| kill.at);
+    let with_the_end = |l: &ListenerClosed| l.at >= exit || (l.by_exit && killed.is_some_and(|killed| l.at >= killed));
+    let mut ports: BTreeMap<u16, Option<Boot>> = BTreeMap::new();
+    for listener in &t.traffic.listeners {
+        let closed = ports.entry(listener.local.port()).or_insert(Some(listener.at));
+        *closed = match with_the_end(listener) {
+            true => None,
+            false => closed.map(|closed| closed.max(listener.at)),
+        };
+    }
+    ports.into_iter().filter_map(|(port, closed)| Some((closed?, port)))
+}
