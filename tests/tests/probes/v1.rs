@@ -1,6 +1,6 @@
 //! The probes where a hierarchy of cgroup v1 tells tasks apart: on a machine without v2, and alongside it.
 
-use epitaph::input::V1;
+use epitaph_core::input::V1;
 
 use super::*;
 
