@@ -4,6 +4,8 @@
 //! integers only. Times are `CLOCK_BOOTTIME` nanoseconds. Process ids are those of the initial pid namespace.
 //! A change of a record's layout is a new [`VERSION`]: recordings keep the bytes as they were written.
 #![no_std]
+// For the BPF target the probes have dependencies that the library does not use.
+#![cfg_attr(not(target_arch = "bpf"), warn(unused_crate_dependencies))]
 
 mod fields;
 
@@ -11,9 +13,13 @@ pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
 
-/// Version of every record below. Up to version 2 a task had no [`Task::beside`], nor a [`ProcessExec`] its parent's. In version 1
-/// all cgroups were of v2: [`Header::hierarchy`] was the upper half of a 32-bit `cpu`.
-pub const VERSION: u16 = 3;
+/// Version of every record below. What earlier versions do not have:
+/// - up to 3: every `container`; [`SignalGenerate::pending`]; [`signal_flags::SIGWAIT`], [`signal_flags::PENDING`],
+///   [`signal_flags::ARMED`] and [`signal_flags::ARMS`]; the `flags` of [`SignalDeliver`] (each was a handler's entry then),
+///   [`ProcessExit`] and [`OomVictim`]; what [`tcp_flags::PROGRESS`] stands for.
+/// - up to 2: [`Task::v1_cgroup`], [`ProcessExec::parent_v1_cgroup`].
+/// - 1: [`Header::hierarchy`], the upper half of a 32-bit `cpu` then: all cgroups were of v2.
+pub const VERSION: u16 = 4;
 
 /// Longest cgroup path that a [`CgroupMkdir`] carries, in bytes.
 pub const PATH_LEN: usize = 512;
@@ -110,8 +116,12 @@ pub struct Task {
     pub pidns: u32,
     /// cgroup id (the directory's inode number) in the header's hierarchy.
     pub cgroup: u64,
-    /// On a machine with cgroup v1 beside v2, the [`beside`] of its cgroup of v1; else 0.
-    pub beside: u64,
+    /// On a machine with cgroup v1 alongside v2, the [`v1_cgroup`] of its cgroup of v1; else 0.
+    pub v1_cgroup: u64,
+    /// The container that the task's cgroup counts for: the cgroup of the outermost container around it, the task's own where
+    /// that is a container's. An id in the header's hierarchy, or the [`v1_cgroup`] of a container that only v1 knows. 0 where
+    /// the kernel side does not know of a container: there is none, or user space has not named it yet (see [`Watched`]).
+    pub container: u64,
     /// Start of the process (its thread group leader), `CLOCK_BOOTTIME` nanoseconds.
     pub start_ns: u64,
     /// The thread group leader's `comm`, NUL padded: bytes chosen by the process, not text.
@@ -144,6 +154,10 @@ pub struct SignalGenerate {
     /// [`signal_flags`].
     pub flags: u32,
     pub pad2: u32,
+    /// Signals that waited to be read once this one was made, this one included where it waits: bit `sig - 1`, of the whole
+    /// process and of the target thread. With [`signal_flags::PENDING`], else 0. A stop signal that is among those of a SIGKILL
+    /// was never read: no handler entered, no sigwait(3) or signalfd(2) took it.
+    pub pending: u64,
 }
 
 /// What the target's signal table says for that signal.
@@ -166,16 +180,32 @@ pub mod signal_flags {
     pub const EXITING: u32 = 1 << 3;
     /// The target was traced by a debugger.
     pub const TRACED: u32 = 1 << 4;
+    /// The target thread waited for the signal in sigwait(3) or its kin (`real_blocked` has it), which take it without a handler.
+    pub const SIGWAIT: u32 = 1 << 5;
+    /// [`SignalGenerate::pending`](super::SignalGenerate::pending) was read.
+    pub const PENDING: u32 = 1 << 6;
+    /// The TCP events of the sockets of the target's cgroup are recorded from here on.
+    pub const ARMED: u32 = 1 << 7;
+    /// This signal is a reason to record them, whether they were recorded already or not.
+    pub const ARMS: u32 = 1 << 8;
 }
 
-/// `signal_deliver` with a handler: `task` enters its handler for `sig`. Default actions are not recorded.
+/// `signal_deliver`: `task` read `sig` from its queue and enters its handler, or [`deliver_flags::DISCARDED`]. Other default
+/// actions are not recorded.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalDeliver {
     pub header: Header,
     pub task: Task,
     pub sig: u32,
-    pub pad: u32,
+    /// [`deliver_flags`].
+    pub flags: u32,
+}
+
+pub mod deliver_flags {
+    /// No handler, and the process is the init of a pid namespace: the kernel discarded the signal instead of taking its default
+    /// action. Not SIGKILL and SIGSTOP, which are not discarded here, nor SIGCONT and SIGWINCH, which end nobody.
+    pub const DISCARDED: u32 = 1 << 0;
 }
 
 /// The end of a whole process, once, whichever thread was last.
@@ -186,7 +216,16 @@ pub struct ProcessExit {
     pub task: Task,
     /// As wait(2) encodes it: signal in the low 7 bits, 0x80 core dumped, exit code in bits 8 to 15.
     pub status: u32,
-    pub pad: u32,
+    /// [`armed_flags`].
+    pub flags: u32,
+}
+
+/// Flags of [`ProcessExit`] and [`OomVictim`].
+pub mod armed_flags {
+    /// The TCP events of the sockets of the task's cgroup are recorded from here on.
+    pub const ARMED: u32 = 1 << 0;
+    /// This event is a reason to record them, whether they were recorded already or not.
+    pub const ARMS: u32 = 1 << 1;
 }
 
 /// A process has executed a new program; `task.comm` is the new one.
@@ -197,8 +236,10 @@ pub struct ProcessExec {
     pub task: Task,
     /// cgroup of `real_parent`: differs from `task.cgroup` where the process came in from outside.
     pub parent_cgroup: u64,
-    /// As [`Task::beside`].
-    pub parent_beside: u64,
+    /// As [`Task::v1_cgroup`].
+    pub parent_v1_cgroup: u64,
+    /// As [`Task::container`].
+    pub parent_container: u64,
     pub parent_comm: [u8; COMM_LEN],
 }
 
@@ -210,7 +251,8 @@ pub struct OomVictim {
     /// Where the kernel gives only a pid, all but `tgid` is 0.
     pub victim: Task,
     pub trigger_tgid: u32,
-    pub pad: u32,
+    /// [`armed_flags`].
+    pub flags: u32,
 }
 
 /// A cgroup of any hierarchy was made.
@@ -221,6 +263,8 @@ pub struct CgroupMkdir {
     pub id: u64,
     /// Parent's id; 0 where it was not readable.
     pub parent: u64,
+    /// The container that it inherits from its parent, as [`Task::container`].
+    pub container: u64,
     /// Hierarchy number as in `/proc/PID/cgroup`: 0 is cgroup v2.
     pub hierarchy: u32,
     /// Bytes of `path` in use; `PATH_LEN` means that it was cut.
@@ -270,6 +314,8 @@ pub mod tcp_flags {
     pub const CLIENT: u32 = 1 << 7;
     /// With `CLIENT`: `cgroup` is one that user space has named as the kubelet's.
     pub const KUBELET: u32 = 1 << 8;
+    /// `jiffies`, `unacknowledged`, `unread` and the data segments were read.
+    pub const PROGRESS: u32 = 1 << 9;
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with
@@ -280,6 +326,8 @@ pub struct Tcp {
     pub header: Header,
     /// The socket's own cgroup, of v2 whatever the header says (the current task's only with `FOREIGN_SOCKET`); 0 unknown.
     pub cgroup: u64,
+    /// Of `cgroup`, as [`Task::container`].
+    pub container: u64,
     /// The socket's network namespace, inode number; 0 unknown.
     pub netns: u32,
     /// A [`tcp_op`].
@@ -305,48 +353,67 @@ pub struct Tcp {
     /// Jiffies (low 32 bits) of the last data sent and the last data received, with `COUNTS`.
     pub last_sent: u32,
     pub last_received: u32,
-    pub pad2: u32,
+    /// Jiffies (low 32 bits) at the event, with `PROGRESS`.
+    pub jiffies: u32,
     /// Payload bytes, with `COUNTS`.
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// Bytes written that the other side has not acknowledged, and bytes received that the process has not read, with `PROGRESS`
+    /// (a FIN counts as a byte).
+    pub unacknowledged: u32,
+    pub unread: u32,
+    /// Segments with data, with `PROGRESS`.
+    pub data_segments_sent: u32,
+    pub data_segments_received: u32,
 }
 
 /// A cgroup of the v1 hierarchy of that number in one number: the id in the lower 48 bits.
-pub const fn beside(hierarchy: u16, id: u64) -> u64 {
-    (hierarchy as u64) << 48 | (id & BESIDE_ID)
+pub const fn v1_cgroup(hierarchy: u16, id: u64) -> u64 {
+    (hierarchy as u64) << 48 | (id & V1_ID)
 }
 
-/// Hierarchy and id of a [`beside`]; None where there was none.
-pub const fn of_beside(beside: u64) -> Option<(u16, u64)> {
-    match (beside >> 48) as u16 {
+/// Hierarchy and id of a [`v1_cgroup`]; None where there was none.
+pub const fn split_v1_cgroup(v1_cgroup: u64) -> Option<(u16, u64)> {
+    match (v1_cgroup >> 48) as u16 {
         0 => None,
-        hierarchy => Some((hierarchy, beside & BESIDE_ID)),
+        hierarchy => Some((hierarchy, v1_cgroup & V1_ID)),
     }
 }
 
 /// Inode numbers of cgroups are counted up from 1.
-const BESIDE_ID: u64 = (1 << 48) - 1;
+const V1_ID: u64 = (1 << 48) - 1;
 
-/// Bits of a watched cgroup's entry in the `WATCHED` map (key: cgroup id in the hierarchy of tasks, [`beside`] of that of v1 beside it).
+/// A cgroup's entry in the `WATCHED` map (key: cgroup id in the hierarchy of tasks, [`v1_cgroup`] of that of v1 alongside it):
+/// bits of [`watch`], and its container as a key of the same map, 0 unknown.
+///
+/// User space knows by the path which cgroups are a container's, and writes the container into the entry of its cgroup and of
+/// those below; what is made below later inherits it in the kernel, at `cgroup_mkdir`. Until user space has read a new
+/// container's `cgroup_mkdir`, the container is 0 there and in what is made below.
+pub type Watched = [u64; 2];
+
 pub mod watch {
+    /// Places in a [`Watched`](super::Watched).
+    pub const BITS: usize = 0;
+    pub const CONTAINER: usize = 1;
+
     /// Exits and execs of this cgroup's own processes are recorded.
-    pub const SELF: u32 = 1 << 0;
+    pub const SELF: u64 = 1 << 0;
     /// A cgroup made below it gets both bits, by the kernel, at `cgroup_mkdir`.
-    pub const CHILDREN: u32 = 1 << 1;
+    pub const CHILDREN: u64 = 1 << 1;
 }
 
 const _: () = {
     assert!(size_of::<Header>() == 16 && offset_of!(Header, boot_ns) == 8);
-    assert!(size_of::<Task>() == 64 && offset_of!(Task, cgroup) == 24 && offset_of!(Task, comm) == 48);
-    assert!(size_of::<SignalGenerate>() == 184 && offset_of!(SignalGenerate, sender_parent_comm) == 144);
-    assert!(offset_of!(SignalGenerate, sig) == 164 && offset_of!(SignalGenerate, flags) == 176);
-    assert!(size_of::<SignalDeliver>() == 88);
-    assert!(size_of::<ProcessExit>() == 88 && offset_of!(ProcessExit, status) == 80);
-    assert!(size_of::<ProcessExec>() == 112);
-    assert!(size_of::<OomVictim>() == 88);
-    assert!(size_of::<CgroupMkdir>() == 40 + PATH_LEN);
+    assert!(size_of::<Task>() == 72 && offset_of!(Task, cgroup) == 24 && offset_of!(Task, comm) == 56);
+    assert!(size_of::<SignalGenerate>() == 208 && offset_of!(SignalGenerate, sender_parent_comm) == 160);
+    assert!(offset_of!(SignalGenerate, sig) == 180 && offset_of!(SignalGenerate, flags) == 192);
+    assert!(size_of::<SignalDeliver>() == 96);
+    assert!(size_of::<ProcessExit>() == 96 && offset_of!(ProcessExit, status) == 88);
+    assert!(size_of::<ProcessExec>() == 128);
+    assert!(size_of::<OomVictim>() == 96);
+    assert!(size_of::<CgroupMkdir>() == 48 + PATH_LEN);
     assert!(size_of::<CgroupRmdir>() == 32);
-    assert!(size_of::<Tcp>() == 112 && offset_of!(Tcp, bytes_sent) == 96);
+    assert!(size_of::<Tcp>() == 136 && offset_of!(Tcp, bytes_sent) == 104);
     assert!(align_of::<Tcp>() == 8 && align_of::<SignalGenerate>() == 8);
 };
 
@@ -369,9 +436,9 @@ pub mod nested {
     pub const SLOTS: u32 = 2;
 }
 
-/// How an agent tells others of itself: a signal to itself that the kernel drops (SIGWINCH, unless a terminal is resized by hand),
-/// with an `si_code` of its own that every agent's `signal_generate` sees.
-pub mod hello {
+/// How an agent announces itself to its peers, the other agents on the machine: a signal to itself that the kernel discards
+/// (SIGWINCH), with an `si_code` of its own that every agent's `signal_generate` sees.
+pub mod announcement {
     pub const SIGNAL: u32 = 28;
     /// Bits of the code that say whose it is.
     pub const NONCE: u32 = 0x00ff_ffff;
@@ -382,7 +449,7 @@ pub mod hello {
         (MARK | nonce & NONCE).cast_signed()
     }
 
-    /// None where the code is no hello's.
+    /// None where the code is no announcement's.
     pub const fn nonce(code: i32) -> Option<u32> {
         let code = code.cast_unsigned();
         if code & !NONCE == MARK { Some(code & NONCE) } else { None }

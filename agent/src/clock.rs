@@ -1,10 +1,8 @@
 //! The only room that reads clocks.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use nix::time::{ClockId, clock_gettime};
 
-use crate::event::{Boot, Wall, WallOffset};
+use crate::time::{Boot, Wall, WallOffset};
 
 /// Brackets tried; the tightest counts, so a preemption within one does no harm.
 const BRACKETS: usize = 8;
@@ -22,11 +20,6 @@ pub fn wall_offset() -> WallOffset {
         (before, Wall(wall), now())
     });
     tightest(brackets)
-}
-
-/// `2026-11-21T11:44:10.123456789Z`.
-pub fn rfc3339(wall: Wall) -> String {
-    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(wall.0)).to_string()
 }
 
 /// The offset of the bracket whose two boot times are closest, with the wall time in its middle.
@@ -72,12 +65,5 @@ mod tests {
         // The machine booted with its clock in the past: the offset is negative.
         assert_eq!(tightest([(Boot(500), Wall(100), Boot(500))].into_iter()), WallOffset(-400));
         assert_eq!(tightest(std::iter::empty()), WallOffset(0));
-    }
-
-    #[test]
-    fn rfc3339_has_nanoseconds() {
-        assert_eq!(rfc3339(Wall(0)), "1970-01-01T00:00:00.000000000Z");
-        assert_eq!(rfc3339(Wall(1_795_261_450_123_456_789)), "2026-11-21T11:44:10.123456789Z");
-        assert_eq!(rfc3339(Wall(u64::MAX)), "2554-07-21T23:34:33.709551615Z");
     }
 }

@@ -1,14 +1,22 @@
 //! Epitaph: when it died, whether it died well, and if not, why, with proof from the kernel. See ARCHITECTURE.md.
 
+#![warn(unused_crate_dependencies)]
+
+mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod doctor;
-mod error;
+pub mod error;
+#[cfg(test)]
+mod mock_api;
 pub mod recording;
 pub mod render;
 pub mod runtime;
 pub mod sink;
 pub mod source;
 
-pub use epitaph_core::{attribute, correlate, decode, event, kubernetes, neighbours, observe, pod, termination, verdict};
+pub use epitaph_core::{
+    attribute, axes, correlate, decode, duration, event, ids, input, kubernetes, neighbours, observe, pod, report, stored,
+    termination, text, time, verdict,
+};

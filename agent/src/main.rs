@@ -1,9 +1,10 @@
-//! Thin: what was asked for, done by `runtime`, ended with a code for scripts.
+//! Thin: parses the command line, lets `runtime` do it, and ends with a code for scripts.
 
 use std::process::ExitCode;
 
 use epitaph::cli::{self, Cli, Command, SysExit, explain};
 use epitaph::config::ProcessEnv;
+use epitaph::error;
 use epitaph::runtime;
 
 fn main() -> ExitCode {
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => SysExit::Ok.into(),
         Err(error) => {
-            eprintln!("epitaph: {error}");
+            eprintln!("error: {}", error::lines(&error));
             error.code.into()
         }
     }
@@ -38,12 +39,12 @@ fn explain(verdict: Option<&str>) -> SysExit {
         Ok(text) => match cli::print(&text) {
             Ok(()) => SysExit::Ok,
             Err(error) => {
-                eprintln!("epitaph: cannot write to standard output: {error}");
+                eprintln!("error: cannot write to standard output: {error}");
                 SysExit::Os
             }
         },
         Err(error) => {
-            eprintln!("epitaph: {error}");
+            eprintln!("error: {}", error::lines(&error));
             SysExit::Usage
         }
     }

@@ -1,4 +1,4 @@
-//! The demo: starts the agent, plays the stories, tells each death as the agent does, compares.
+//! The demo: starts the agent, plays the stories, prints each termination as the agent reports it, compares.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Options {
     pub players: PathBuf,
     /// Handed to the agent as `--otlp URL`.
     pub otlp: Option<String>,
-    /// The agent is `record FILE`, not `watch`.
+    /// The agent is `record FILE`, not `watch`; [`demo`] writes beside it, as `.played`, which story is whose in it.
     pub record: Option<PathBuf>,
     /// Names of stories; the demo's where it is empty.
     pub only: Vec<String>,
@@ -77,7 +77,22 @@ pub fn demo(options: &Options) -> anyhow::Result<Report> {
         std::fs::write(&path, report.lines.join("\n") + "\n").with_context(|| format!("write {}", path.display()))?;
         println!("the agent's output: {}", path.display());
     }
+    if let Some(recording) = &options.record {
+        let path = recording.with_extension("played");
+        std::fs::write(&path, played(&report)).with_context(|| format!("write {}", path.display()))?;
+    }
     Ok(report)
+}
+
+/// A line per story: `passed` or `failed`, its name, its subject, and the container of its bystander where there is one.
+fn played(report: &Report) -> String {
+    let line = |case: &Case| {
+        let word = if case.differs().is_empty() { "passed" } else { "failed" };
+        let role = &case.role;
+        let neighbour = role.neighbour.as_deref().unwrap_or_default();
+        format!("{word} {} {} {neighbour}\n", role.story.name, role.subject)
+    };
+    report.cases.iter().map(line).collect()
 }
 
 /// As [`demo`], but every line that is to be shown as it happens goes to `tell`.
@@ -86,7 +101,11 @@ pub fn demo(options: &Options) -> anyhow::Result<Report> {
 /// As [`demo`].
 pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     for name in &options.only {
-        ensure!(all().any(|s| s.name == name), "no story `{name}`; they are: {}", names());
+        ensure!(
+            all().any(|s| s.name == name),
+            "unknown story `{name}`; the stories are: {}",
+            names()
+        );
     }
     let players = Players::on(&options.players, Machine::survey(options.inhabitants)?)?;
     let mut report = Report::default();
@@ -109,7 +128,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     )?;
     report.observing = observing(&mut agent, &heard)?;
     tell(&format!(
-        "the agent observes (process {}), told nothing; {} stories begin",
+        "the agent observes (pid {}) and knows nothing about the stories; {} stories start",
         agent.pid(),
         report.cases.len()
     ));
@@ -148,14 +167,17 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     });
     if table.agent_ended {
         let status = agent.end(Duration::ZERO)?;
-        bail!("the agent ended by itself ({status}); its log:\n{}", agent.log());
+        bail!(
+            "the agent exited by itself ({status}); the log of the agent:\n{}",
+            agent.log()
+        );
     }
     let status = agent.end(TO_END).context("end the agent")?;
     table.rest(tell);
     let mut report = table.report;
     if !status.success() {
         report.problems.push(format!(
-            "after SIGTERM the agent ended with {status}; its log:\n{}",
+            "after SIGTERM the agent exited with {status}; the log of the agent:\n{}",
             agent.log()
         ));
     }
@@ -196,10 +218,13 @@ fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value
         }
         Ok(_) => {
             let status = agent.end(Duration::ZERO)?;
-            bail!("the agent ended before it observed ({status}); its log:\n{}", agent.log())
+            bail!(
+                "the agent exited before it observed ({status}); the log of the agent:\n{}",
+                agent.log()
+            )
         }
         Err(_) => bail!(
-            "the agent did not observe within {} s; its log:\n{}",
+            "the agent did not observe within {} s; the log of the agent:\n{}",
             TO_OBSERVE.as_secs(),
             agent.log()
         ),

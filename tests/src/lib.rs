@@ -6,6 +6,9 @@
 //!
 //! Entry points: [`demo::demo`] for people, `tests/players.rs` (the players alone) and `tests/stories.rs` (with the agent).
 
+// Not of the library's own tests, which Cargo gives the dependencies of all tests of the package.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod agent;
 pub mod bpf;
 pub mod bystander;

@@ -176,8 +176,8 @@ impl Players {
         }
         if let Bystander::Rejected { count } = story.bystander {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
-            let address = address.as_deref().context("the server did not say its address")?;
-            let network = network.as_ref().context("only a network of its own rejects")?;
+            let address = address.as_deref().context("the server did not print its address")?;
+            let network = network.as_ref().context("only a network namespace of its own can reject")?;
             // It was said just before it was done.
             sleep(Duration::from_millis(200));
             seen.extend(self.calls("request", address, 1)?);
@@ -247,7 +247,7 @@ impl Players {
         address: Option<&str>,
         seen: &mut Vec<Seen>,
     ) -> anyhow::Result<Option<Player<Seen>>> {
-        let address = || address.context("the server did not say its address");
+        let address = || address.context("the server did not print its address");
         let (args, first, known): (Vec<String>, usize, What) = match role.story.bystander {
             Bystander::Nobody
             | Bystander::Load { .. }
@@ -296,7 +296,7 @@ impl Players {
         let Bystander::Load { keep_alive, probed, .. } = role.story.bystander else {
             return Ok(None);
         };
-        let address = address.context("the server did not say its address")?;
+        let address = address.context("the server did not print its address")?;
         let start = |options: &[&str]| {
             let mut victim = self.program("victim");
             Player::start(victim.args(["load", address, "--until-stdin-closes"]).args(options))
@@ -439,7 +439,7 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
                         return Ok(line);
                     }
                 }
-                Err(e) => bail!("a player fell silent ({e}) after {kept:?}"),
+                Err(e) => bail!("a player stopped answering ({e}) after {kept:?}"),
             }
         }
     }
@@ -451,7 +451,7 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => rest.push(line?),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("a player did not end"),
+                Err(RecvTimeoutError::Timeout) => bail!("a player did not exit"),
             }
         }
         let status = self.child.wait()?;

@@ -1,4 +1,4 @@
-//! Expected against judged: what the agent said of each death beside what the players know of it.
+//! Expected against judged: what the agent reported about each termination, compared with what the players know.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::runtime::{Did, Kill, Stop};
 use crate::story::{Bystander, Expected, Story};
 use crate::victim::Totals;
 
-/// A clean end of which nobody knows what its clients saw.
+/// A clean exit without knowledge of what clients saw.
 const WITHOUT_SOCKETS: &str = "clean-exit";
 
 /// All that a run of the demo found out.
@@ -69,9 +69,14 @@ impl Case {
     pub fn differs(&self) -> Vec<String> {
         let mut differs = Vec::new();
         match &self.played {
-            None => differs.push("it was not played to its end".into()),
+            None => differs.push("the story was not played to the end".into()),
             Some(Err(e)) => differs.push(format!("a player failed: {e}")),
-            Some(Ok(played)) => differs.extend(played.differs(&self.role).into_iter().map(|d| format!("not as told: {d}"))),
+            Some(Ok(played)) => differs.extend(
+                played
+                    .differs(&self.role)
+                    .into_iter()
+                    .map(|d| format!("the story did not happen as written: {d}")),
+            ),
         }
         let Some(judged) = self.judged() else {
             differs.push("the agent reported no termination".into());
@@ -134,7 +139,7 @@ impl Case {
         let expected = &self.story().expected;
         let (sentence, remedy): (&[&str], &[&str]) = match (self.role.tells_sockets, expected.exit, self.story().stop) {
             (false, "clean", Stop::Signal { .. }) => (
-                &["its sockets were not observed, for the kernel knows a socket by its cgroup v2"],
+                &["the sockets of the container were not observed: socket tracking needs a cgroup v2 of its own"],
                 &[],
             ),
             (false, ..) if expected.traffic != "quiet" => (&[], &[]),
@@ -159,7 +164,7 @@ impl Case {
             ));
         }
         if self.sentence().is_empty() {
-            differs.push("there is no sentence".into());
+            differs.push("the sentence is empty".into());
         }
     }
 
@@ -167,9 +172,9 @@ impl Case {
         let first = self.early.first().map(|(place, _)| *place);
         let end = self.terminations.first().map(|(place, _)| *place);
         match (self.story().expected.early_warning, first) {
-            (true, None) => differs.push("no early warning that the stop signal was ignored".into()),
+            (true, None) => differs.push("no early warning about the discarded stop signal".into()),
             (true, Some(_)) if first > end => differs.push("the early warning came after the termination".into()),
-            (false, Some(_)) => differs.push("an early warning, though no stop signal was ignored".into()),
+            (false, Some(_)) => differs.push("an early warning, but no stop signal was discarded".into()),
             _ => {}
         }
         if self.early.len() > 1 {
@@ -182,7 +187,7 @@ impl Case {
         let mut same = |what: &str, pointer: &str, truth: Value| {
             let said = judged.pointer(pointer).unwrap_or(&Value::Null);
             if *said != truth {
-                differs.push(format!("{what}: it was {truth}, the agent says {said}"));
+                differs.push(format!("{what}: {truth} in truth, {said} from the agent"));
             }
         };
         for did in &played.did {
@@ -193,12 +198,12 @@ impl Case {
                 }
                 Did::Started { pid, ns_pid, .. } => {
                     same("main process", "/main/pid", json!(pid));
-                    same("its own pid", "/main/ns_pid", json!(ns_pid));
+                    same("pid in its namespace", "/main/ns_pid", json!(ns_pid));
                 }
                 Did::Signalled { signal, sender, .. } => {
                     same("stop signal", "/stop/signal", json!(name(*signal)));
-                    same("its sender", "/stop/sender/pid", json!(sender));
-                    same("its sender's role", "/stop/sender/role", json!("runtime"));
+                    same("sender of the stop signal", "/stop/sender/pid", json!(sender));
+                    same("role of that sender", "/stop/sender/role", json!("runtime"));
                 }
                 Did::Killed { by, sender, .. } => {
                     same("the killer", "/kill/sender/pid", json!(sender));
@@ -241,7 +246,7 @@ impl Case {
         if !self.role.tells_sockets {
             if judged["connections"]["observed"] != false {
                 differs.push(format!(
-                    "connections: nobody can know whose they are: {}",
+                    "connections: the agent cannot attribute them here, but reported {}",
                     judged["connections"]
                 ));
             }

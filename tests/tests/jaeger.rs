@@ -4,12 +4,13 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use epitaph::event::Boot;
-use epitaph::kubernetes::PodTermination;
+use epitaph::config::OtlpSettings;
 use epitaph::render::id;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
-use epitaph::sink::otlp::{self, DropReason, OtlpConfig, Protocol};
-use epitaph::termination::Termination;
+use epitaph::report::PodTermination;
+use epitaph::report::Termination;
+use epitaph::sink::otlp::{self, Delivery, Protocol, SpanDropReason};
+use epitaph::time::Boot;
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
@@ -191,19 +192,19 @@ fn no_warnings(found: &Value) {
 
 /// Sends them as an agent does that starts, sees these deaths, and ends.
 async fn send(protocol: Protocol, port: u16, traces: &[Trace]) -> anyhow::Result<()> {
-    let endpoint = Some(format!("http://127.0.0.1:{port}"));
-    let config = OtlpConfig {
-        endpoint,
+    let settings = OtlpSettings {
+        endpoint: Some(format!("http://127.0.0.1:{port}").parse().expect("an endpoint")),
         protocol: Some(protocol),
-        ..OtlpConfig::default()
+        ..OtlpSettings::default()
     };
-    let (sink, worker) = otlp::start(config.settings()?.expect("an endpoint"))?;
+    let to = settings.destinations()?.traces.expect("an endpoint");
+    let (sink, worker) = otlp::start(to, Delivery::with_queue(2_048))?;
     for trace in traces {
         sink.offer(trace.clone());
     }
     worker.shutdown(Duration::from_secs(60)).await;
     assert_eq!(sink.stats().exported(), spans(traces), "{protocol:?}");
-    assert_eq!(DropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3], "{protocol:?}");
+    assert_eq!(SpanDropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3], "{protocol:?}");
     Ok(())
 }
 

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::attribute::PodUid;
 use epitaph::clock;
-use epitaph::event::{Boot, CgroupMode, Observation};
-use epitaph::kubernetes::PodTermination;
+use epitaph::ids::PodUid;
+use epitaph::input::{CgroupMode, Observation};
+use epitaph::kubernetes::PodTerminationFacts;
 use epitaph::pod::{PodIdentity, Service, Workload};
+use epitaph::report::PodTermination;
+use epitaph::report::Report;
 use epitaph::sink::kubernetes_events::{OUTCOMES, Outcome, Rate, Settings, Sink, Worker, start};
 use epitaph::source::pods::{Access, connect};
-use epitaph::termination::Output;
+use epitaph::time::Boot;
 use epitaph::verdict::{Cause, Exit, Severity, TrafficAxis, Verdict};
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -67,7 +69,7 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
         .context("the Deployment has no UID")?
         .to_owned();
     let agent = Access::Kubeconfig(as_agent(&plane)?);
-    let rollout: Vec<Output> = (0..PODS).map(|n| unclean("shop", &format!("cart-{n}"), &uid)).collect();
+    let rollout: Vec<Report> = (0..PODS).map(|n| unclean("shop", &format!("cart-{n}"), &uid)).collect();
 
     // A rollout: one Event for each pod, one for all of them on the Deployment.
     let (sink, worker) = posting(&agent, 512, PATIENCE).await?;
@@ -124,7 +126,7 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
 
     // A static pod's workload is its node, whose Events live in `default`.
     let mut output = unclean("shop", "etcd-node-1", "node-1");
-    if let Output::PodTerminated(pod) = &mut output {
+    if let Report::PodTerminated(pod) = &mut output {
         let mut identity = (*pod.pod).clone();
         identity.is_static = true;
         identity.workload = Workload {
@@ -133,7 +135,7 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
             api_version: Some("v1".into()),
             ..identity.workload
         };
-        pod.pod = Arc::new(identity);
+        pod.facts.pod = Arc::new(identity);
     }
     offer(&sink, &[output]);
     told(&sink, Outcome::Posted, 8).await?;
@@ -182,7 +184,7 @@ async fn posting(access: &Access, queue: usize, forbidden: Duration) -> anyhow::
     Ok(start(connect(access).await?, settings, clock::now))
 }
 
-fn offer(sink: &Sink, outputs: &[Output]) {
+fn offer(sink: &Sink, outputs: &[Report]) {
     let observation = Observation {
         boot_id: "boot".into(),
         host: "node-1".into(),
@@ -236,7 +238,7 @@ fn one(events: &[Value]) -> anyhow::Result<&Value> {
     Ok(&events[0])
 }
 
-fn unclean(namespace: &str, name: &str, owner: &str) -> Output {
+fn unclean(namespace: &str, name: &str, owner: &str) -> Report {
     let pod = PodIdentity {
         uid: PodUid(format!("uid-of-{name}").into()),
         cgroup_uid: PodUid(format!("uid-of-{name}").into()),
@@ -256,16 +258,18 @@ fn unclean(namespace: &str, name: &str, owner: &str) -> Output {
         created: None,
     };
     let now = clock::now();
-    Output::PodTerminated(Box::new(PodTermination {
-        pod: Arc::new(pod),
-        boot_id: "boot".into(),
-        asked: None,
-        request: None,
-        begin: now,
-        end: now,
+    Report::PodTerminated(Box::new(PodTermination {
+        facts: PodTerminationFacts {
+            pod: Arc::new(pod),
+            boot_id: "boot".into(),
+            asked: None,
+            request: None,
+            begin: now,
+            end: now,
+            unseen: Vec::new(),
+            gone: None,
+        },
         containers: Vec::new(),
-        unseen: Vec::new(),
-        gone: None,
         verdict: Verdict {
             headline: "killed-after-grace",
             cause: Cause::Deleted,

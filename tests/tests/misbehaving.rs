@@ -128,7 +128,7 @@ fn an_agent_that_ends_is_an_error_with_its_log() {
         .unwrap_err();
     let error = format!("{error:#}");
     assert!(
-        error.contains("ended by itself (exit status: 3)") && error.contains("no such probe"),
+        error.contains("exited by itself (exit status: 3)") && error.contains("no such probe"),
         "{error}"
     );
 }
@@ -168,7 +168,7 @@ fn an_unknown_story_is_an_error_that_lists_them() {
     options.only = vec!["nonsense".into()];
     let error = format!("{:#}", run(&options, &mut |_| {}).map(|r| r.to_string()).unwrap_err());
     assert!(
-        error.contains("no story `nonsense`") && error.contains("completed"),
+        error.contains("unknown story `nonsense`") && error.contains("completed"),
         "{error}"
     );
 }

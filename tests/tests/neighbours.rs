@@ -130,9 +130,9 @@ fn observers() -> anyhow::Result<usize> {
 /// Waits until `agent` counts at least `ours`, and no more than there are beside it.
 fn counts(agent: &Service, ours: usize) -> anyhow::Result<()> {
     let mut said = String::new();
-    // A lost hello is said again after a minute, a neighbour whose end was lost forgotten after 200 s.
+    // A lost announcement is sent again after a minute, a neighbour whose end was lost forgotten after 200 s.
     for _ in 0..4800 {
-        // Not there before its own hello has come back.
+        // Not there before its own announcement has come back.
         if let Ok(value) = agent.metric(GAUGE, &[]) {
             let most = observers()?.saturating_sub(1);
             if (ours as f64..=most as f64).contains(&value) {
@@ -197,7 +197,7 @@ fn each_says_once_that_it_is_not_alone_until_it_is() -> anyhow::Result<()> {
         warning.contains("WARN") && warning.contains("`epitaph`, ") && warning.contains("who="),
         "{warning}"
     );
-    assert_eq!(warnings(&first, &first), 0, "its own hello");
+    assert_eq!(warnings(&first, &first), 0, "its own announcement");
 
     assert!(second.end(TO_END)?.success(), "{}", second.log());
     counts(&first, 1)?;
@@ -210,8 +210,8 @@ fn each_says_once_that_it_is_not_alone_until_it_is() -> anyhow::Result<()> {
 
 /// As in a pod: its own pid is 1, and nobody tells it the other one.
 #[test]
-fn in_a_pid_namespace_it_knows_its_own_hello() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("in_a_pid_namespace_it_knows_its_own_hello")? else {
+fn in_a_pid_namespace_it_knows_its_own_announcement() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("in_a_pid_namespace_it_knows_its_own_announcement")? else {
         return Ok(());
     };
     let inside = Service::inside(

@@ -1,5 +1,5 @@
 //! Observers on a real API server, with the rights of their manifest: slices and pods are written as the controllers write them,
-//! and a real Jaeger is asked for what became of it.
+//! and the spans are read back from a real Jaeger.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph::attribute::PodUid;
+use epitaph::ids::PodUid;
 use epitaph::render::id;
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
@@ -22,14 +22,14 @@ use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What is waited for comes within seconds; the rest is for a loaded machine.
+/// Seconds are enough on an idle machine; the rest is for a loaded one.
 const PATIENCE: u32 = 900;
-/// What is asserted not to come has come by then, on an idle machine.
+/// A span that must not exist would exist by then, on an idle machine.
 const QUIET: u32 = 60;
 const STEP: Duration = Duration::from_millis(100);
 const TO_END: Duration = Duration::from_secs(20);
 
-/// Both of a cluster's own, and what the observers' manifest needs.
+/// Those of the pods, and the one that the observers' manifest needs.
 const NAMESPACES: &str = "
 apiVersion: v1
 kind: Namespace
@@ -54,7 +54,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None, said, where the caller (a test of that name) cannot be played.
+    /// None, logged as a skip, where the test of that name cannot run.
     fn set(test: &str) -> anyhow::Result<Option<Stage>> {
         let Some(tools) = Tools::named()? else {
             skip(
@@ -99,7 +99,7 @@ impl Stage {
         Service::of("observer", &self.epitaph, self.directory.path(), &args)
     }
 
-    /// A running pod of this ReplicaSet (or another kind), as the kubelet says it: its UID.
+    /// A pod of this ReplicaSet (or another kind) on a node: its UID.
     fn pod(&self, namespace: &str, name: &str, owner: (&str, &str)) -> anyhow::Result<String> {
         let (kind, of) = owner;
         let api_version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
@@ -215,7 +215,7 @@ fn role(observer: &Service) -> anyhow::Result<String> {
     Ok(ready["role"].as_str().context("no role")?.to_owned())
 }
 
-/// Waits until it is active and knows everything, the API server's clock too.
+/// Waits until it is active and synced, and the API server's clock is measured.
 fn until_active(observer: &Service) -> anyhow::Result<()> {
     for _ in 0..PATIENCE {
         let clock = observer.metric("epitaph_kubernetes_clock_ahead_seconds", &[]);
@@ -227,14 +227,14 @@ fn until_active(observer: &Service) -> anyhow::Result<()> {
     bail!("it did not become active: {}", observer.log())
 }
 
-fn until_says(observer: &Service, text: &str) -> anyhow::Result<()> {
+fn until_logged(observer: &Service, text: &str) -> anyhow::Result<()> {
     for _ in 0..PATIENCE {
         if observer.log().contains(text) {
             return Ok(());
         }
         sleep(STEP);
     }
-    bail!("it does not say `{text}`: {}", observer.log())
+    bail!("`{text}` is not logged: {}", observer.log())
 }
 
 fn tag<'a>(span: &'a Value, key: &str) -> &'a Value {
@@ -272,7 +272,7 @@ fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::
     assert_eq!(tag(replacement, "epitaph.replacement.pod.uid"), by.as_str());
     assert_eq!(tag(replacement, "epitaph.replacement.rule"), "next-of-replica-set");
     assert_eq!(tag(replacement, "epitaph.replacement.ready"), true);
-    // Both hang below the root, which is an agent's to tell.
+    // Both hang below the root, which the agent exports.
     let trace = id::pod_trace_id(&PodUid(uid.as_str().into()), None);
     for span in [removal, replacement] {
         assert_eq!(span["references"][0]["spanID"], id::pod_root(trace).to_string());
@@ -285,8 +285,8 @@ fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::
 }
 
 #[test]
-fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
-    let Some(mut stage) = Stage::set("observers_take_turns_and_tell_everything_once")? else {
+fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("observers_take_turns_and_export_everything_once")? else {
         return Ok(());
     };
     let mut first = stage.observer(&[])?;
@@ -301,8 +301,8 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
     assert_eq!(first.metric("epitaph_observer_active", &[])?, 1.0);
     assert_eq!(second.metric("epitaph_observer_active", &[])?, 0.0);
 
-    // Told to end, it lets go.
-    let mut told = first.metric("epitaph_observer_spans_total", &[])?;
+    // At SIGTERM it releases the Lease.
+    let mut exported = first.metric("epitaph_observer_spans_total", &[])?;
     assert!(first.end(TO_END)?.success(), "{}", first.log());
     assert!(first.log().contains("the Lease is free"), "{}", first.log());
     until_active(&second)?;
@@ -312,10 +312,10 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
     assert_eq!(lease["spec"]["leaseTransitions"], 1, "{lease:#}");
     let rolled_again = stage.roll("shop", "web", "web-c", "web-d")?;
     check(&stage, &rolled_again, "web")?;
-    // What the first one told is not told again.
+    // The spans of the first one are not exported again.
     check(&stage, &rolled, "web")?;
 
-    // The API server restarts in the middle: what happened meanwhile is told with its gap.
+    // The API server restarts in the middle: changes meanwhile are reported with their gap.
     let uid = stage.pod("shop", "web-e", ("ReplicaSet", "web"))?;
     stage.runs("shop", "web-e")?;
     stage.slice("shop", "web", &[("web-e", &uid, READY)])?;
@@ -335,18 +335,18 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
         second.log()
     );
 
-    // An observer that dies between a pod's terminating and its gone, the replacement made and not ready. It lets go of nothing:
-    // the next one waits for the Lease's end.
+    // An observer is killed between a pod's terminating and its gone, the replacement created and not ready. It releases nothing:
+    // the next one waits until the Lease expires.
     let left = stage.pod("shop", "edge-a", ("ReplicaSet", "edge"))?;
     stage.runs("shop", "edge-a")?;
     stage.slice("shop", "edge", &[("edge-a", &left, READY)])?;
     stage.delete("shop", "edge-a")?;
     stage.slice("shop", "edge", &[("edge-a", &left, TERMINATING)])?;
     stage.pod("shop", "edge-b", ("ReplicaSet", "edge"))?;
-    // Told by the same watches after all that: it had seen edge-a.
+    // Reported by the same watches after all that: edge-a was seen.
     let rolled_meanwhile = stage.roll("shop", "api", "api-a", "api-b")?;
     check(&stage, &rolled_meanwhile, "api")?;
-    told += second.metric("epitaph_observer_spans_total", &[])?;
+    exported += second.metric("epitaph_observer_spans_total", &[])?;
     second.kill()?;
     let mut third = stage.observer(&[])?;
     until_active(&third)?;
@@ -361,8 +361,8 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
     let rolled_last = stage.roll("shop", "web", "web-f", "web-g")?;
     check(&stage, &rolled_last, "web")?;
 
-    // All that the three told is there, once: no span id stands twice in a trace, and nothing is told of edge-a by half.
-    told += third.metric("epitaph_observer_spans_total", &[])?;
+    // All spans of the three are there, once: no span id is twice in a trace, and edge-a has no half of a story.
+    exported += third.metric("epitaph_observer_spans_total", &[])?;
     assert!(third.end(TO_END)?.success(), "{}", third.log());
     let all = [&rolled.0, &rolled_again.0, &uid, &rolled_meanwhile.0, &rolled_last.0];
     let mut spans = Vec::new();
@@ -373,15 +373,15 @@ fn observers_take_turns_and_tell_everything_once() -> anyhow::Result<()> {
         .iter()
         .map(|span| (span["traceID"].as_str(), span["spanID"].as_str()))
         .collect();
-    assert_eq!((spans.len(), told), (ids.len(), ids.len() as f64), "{spans:#?}");
+    assert_eq!((spans.len(), exported), (ids.len(), ids.len() as f64), "{spans:#?}");
     let of_left = stage.spans(&left, 0)?;
     assert!(of_left.is_empty(), "{of_left:#?}");
     Ok(())
 }
 
 #[test]
-fn an_observer_tells_nothing_of_those_who_opted_out_or_of_what_it_did_not_see_begin() -> anyhow::Result<()> {
-    let test = "an_observer_tells_nothing_of_those_who_opted_out_or_of_what_it_did_not_see_begin";
+fn an_observer_exports_nothing_of_opted_out_pods_or_of_what_began_before_it() -> anyhow::Result<()> {
+    let test = "an_observer_exports_nothing_of_opted_out_pods_or_of_what_began_before_it";
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
@@ -404,24 +404,25 @@ fn an_observer_tells_nothing_of_those_who_opted_out_or_of_what_it_did_not_see_be
         assert!(spans.is_empty(), "{spans:#?}");
     }
 
-    // One with an election, beside this one: it is warned of.
+    // One with an election runs at the same time: this one warns of it.
     let mut other = stage.observer(&[])?;
     until_active(&other)?;
-    until_says(&observer, "another observer holds the Lease")?;
+    until_logged(&observer, "another observer holds the Lease")?;
     assert!(other.end(TO_END)?.success());
-    two_without_a_lease_tell_everything_twice(&stage, observer)
+    two_without_a_lease_export_everything_twice(&stage, observer)
 }
 
 /// As docs/limits.md has it.
-fn two_without_a_lease_tell_everything_twice(stage: &Stage, one: Service) -> anyhow::Result<()> {
+fn two_without_a_lease_export_everything_twice(stage: &Stage, one: Service) -> anyhow::Result<()> {
     const SPANS: [&str; 2] = ["endpoint.removal", "replacement"];
     let other = stage.observer(&["--set", "observer.election=false"])?;
     let mut both = [one, other];
-    let told = |observer: &Service, span: &str| observer.metric("epitaph_observer_spans_total", &[&format!("span=\"{span}\"")]);
+    let exported =
+        |observer: &Service, span: &str| observer.metric("epitaph_observer_spans_total", &[&format!("span=\"{span}\"")]);
     let mut before = Vec::new();
     for observer in &both {
         until_active(observer)?;
-        before.push([told(observer, SPANS[0])?, told(observer, SPANS[1])?]);
+        before.push([exported(observer, SPANS[0])?, exported(observer, SPANS[1])?]);
     }
     let (uid, _) = stage.roll("shop", "twice", "twice-a", "twice-b")?;
     let spans = stage.spans(&uid, 4)?;
@@ -433,7 +434,7 @@ fn two_without_a_lease_tell_everything_twice(stage: &Stage, one: Service) -> any
             .collect();
         assert!(ids.len() == 2 && ids[0] == ids[1], "{spans:#?}");
         for (observer, before) in both.iter().zip(&before) {
-            assert_eq!(told(observer, name)? - before[n], 1.0, "{}", observer.log());
+            assert_eq!(exported(observer, name)? - before[n], 1.0, "{}", observer.log());
         }
     }
     assert_eq!(spans.len(), 4, "{spans:#?}");
@@ -442,7 +443,7 @@ fn two_without_a_lease_tell_everything_twice(stage: &Stage, one: Service) -> any
         assert_eq!(observer.metric("epitaph_observer_active", &[])?, 1.0);
         assert!(observer.end(TO_END)?.success(), "{}", observer.log());
     }
-    // Nobody holds a Lease by which it could have known of the first one.
+    // No Lease shows the first one.
     assert!(
         !both[1].log().contains("another observer holds the Lease"),
         "{}",
@@ -469,7 +470,7 @@ fn a_missing_rule_is_named() -> anyhow::Result<()> {
     let args = ["patch", "clusterrole", "epitaph-observer", "--type=merge", "-p", &patch];
     stage.kubectl.run(&args)?;
     let error = match stage.observer(&["--set", "observer.election=false"]) {
-        Ok(_) => bail!("it says that it is ready"),
+        Ok(_) => bail!("it is ready"),
         Err(error) => error.to_string(),
     };
     let rule = "{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}";

@@ -112,7 +112,7 @@ fn what_is_missing_is_named_by_the_agent_and_by_doctor() -> anyhow::Result<()> {
         for (who, with) in [("root", root_with(keeps)), ("nobody", nobody_with(keeps))] {
             let said = stage.says("agent", &with, &["agent", "--listen", "off"])?;
             assert_eq!((said.code, said.out.as_str()), (Some(77), ""), "{who} {keeps}: {said:?}");
-            let words = format!("{missing}: run as root, or grant it");
+            let words = format!("{missing}\nremedy: run as root, or grant it");
             assert!(said.err.contains(&words), "{who} {keeps}: {said:?}");
 
             let said = stage.says("doctor", &with, &["doctor", "--output", "json"])?;
@@ -232,7 +232,7 @@ fn a_seccomp_profile_is_named() -> anyhow::Result<()> {
     let told: Value = serde_json::from_str(&said.out)?;
     assert_eq!(finding(&told, "capabilities")?["status"], "ok", "{told}");
     let bpf = finding(&told, "bpf")?;
-    assert!(text(&bpf["message"]).contains("stands a seccomp profile"), "{bpf}");
+    assert!(text(&bpf["message"]).contains("denied by a seccomp profile"), "{bpf}");
     assert!(text(&bpf["remedy"]).contains("allow bpf(2)"), "{bpf}");
     let said = inside(&["watch"])?;
     assert_eq!(said.code, Some(77), "{said:?}");

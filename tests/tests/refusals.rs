@@ -40,7 +40,7 @@ impl Stage {
     }
 }
 
-/// The code, each of the words on standard error in one short message of ours, and nothing on standard output.
+/// The code, each of the words on standard error in one short message (what failed, then the remedy), and nothing on standard output.
 #[track_caller]
 fn refuses(said: &Said, code: i32, words: &[&str]) {
     assert_eq!(said.code, Some(code), "{said:?}");
@@ -49,6 +49,8 @@ fn refuses(said: &Said, code: i32, words: &[&str]) {
         assert!(said.err.contains(word), "no `{word}`: {said:?}");
     }
     assert!(!said.err.contains("panicked"), "{said:?}");
+    let lines = said.err.lines().filter(|line| line.starts_with("error: "));
+    assert_eq!(lines.count(), 1, "{said:?}");
 }
 
 /// Whether the caller, a test of that name, is to go on.
@@ -71,7 +73,7 @@ fn who_may_not_observe_is_told_what_is_missing() -> anyhow::Result<()> {
     let one = run(stage.epitaph.as_nobody("+bpf"), ["agent", "--listen", "off"])?;
     refuses(&one, 77, &["needs CAP_PERFMON", remedy]);
     let other = run(stage.epitaph.as_nobody("+perfmon"), ["watch"])?;
-    refuses(&other, 77, &["needs CAP_BPF:", remedy]);
+    refuses(&other, 77, &["needs CAP_BPF\n", remedy]);
     Ok(())
 }
 

@@ -8,8 +8,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use epitaph::decode::decode;
-use epitaph::event::{Boot, CgroupMode, Event, Input, Observation, Pid, WallOffset};
+use epitaph::event::Event;
+use epitaph::ids::Pid;
+use epitaph::input::{CgroupMode, Input, Observation};
 use epitaph::recording::{Reader, Writer};
+use epitaph::time::{Boot, WallOffset};
 use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
 use epitaph_tests::patience::{PATIENCE, ended};

@@ -2,12 +2,16 @@
 //!
 //! *Architecture invariant*: this crate does not depend on crate `epitaph`, which embeds the probes that a task must build first.
 
+#![warn(unused_crate_dependencies)]
+
 mod agent;
 mod bench;
 mod bpf;
 mod cluster;
+mod corpus;
 mod debian;
 mod demo;
+mod fresh;
 mod go;
 mod jaeger;
 mod kernels;
@@ -37,10 +41,19 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | kernels ...",
+        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
-                cluster: the stories on a real cluster; kernels: the same as the task `kernels`",
+                cluster: the stories on a real cluster; kernels: the same as the task `kernels`; fresh: the README's two commands \
+                (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
+                as rustup would have installed it) and network settings; fails if a command starts a program that is not installed",
         run: test::task,
+    },
+    Task {
+        name: "corpus",
+        flags: "[--all] [--timelines] [STORY...]",
+        about: "records into tests/corpus what has no recording there: the demo's stories (root) and the text timelines, or these alone; \
+                --all records everything anew; then writes what replay gives of all of it",
+        run: corpus::task,
     },
     Task {
         name: "jaeger",

@@ -189,7 +189,7 @@ pub fn cache() -> PathBuf {
         .join("epitaph")
 }
 
-fn home() -> PathBuf {
+pub fn home() -> PathBuf {
     env("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from)
 }
 

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, cluster, done, go::NoGo, jaeger, kernels, shell, skips, skips::Allowed, tally::Tally};
+use crate::{agent::Built, bpf, cluster, done, fresh, go::NoGo, jaeger, kernels, shell, skips, skips::Allowed, tally::Tally};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let unprivileged = args.contains("--unprivileged");
@@ -19,6 +19,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         None => {}
         Some("cluster") => return cluster::test(args),
         Some("kernels") => return kernels::task(args),
+        Some("fresh") => return fresh::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;

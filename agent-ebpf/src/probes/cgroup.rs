@@ -27,12 +27,14 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
         };
 
         // Before anything can be born in it. The record after: whoever reads it finds the watch in place.
-        if let Some(keys) = key(hierarchy)
-            && maps::watched(parent | keys) & watch::CHILDREN != 0
-            && !maps::watch_child(id | keys)
-        {
-            maps::lost(Kind::CgroupMkdir);
-            warn!(&ctx, "no room to watch cgroup {}: its processes' ends may be missed", id);
+        let mut container = 0;
+        if let Some(keys) = key(hierarchy) {
+            let of_parent = maps::watched(parent | keys);
+            container = of_parent[watch::CONTAINER];
+            if of_parent[watch::BITS] & watch::CHILDREN != 0 && !maps::watch_child(id | keys, container) {
+                maps::lost(Kind::CgroupMkdir);
+                warn!(&ctx, "no room to watch cgroup {}: exits of its processes may be missed", id);
+            }
         }
         let Some(mut entry) = maps::reserve::<CgroupMkdir>(Kind::CgroupMkdir) else {
             return 0;
@@ -40,6 +42,7 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
         let record = entry.as_mut_ptr();
         (*record).id = id;
         (*record).parent = parent;
+        (*record).container = container;
         (*record).hierarchy = hierarchy;
         // The helper does not clear what follows the text, and the room has held other records.
         let words = addr_of_mut!((*record).path).cast::<u64>();
@@ -88,11 +91,11 @@ unsafe fn hierarchy(cgroup: Ptr) -> u32 {
 /// What a cgroup's id is kept with, where its hierarchy tells tasks apart.
 #[inline(always)]
 fn key(hierarchy: u32) -> Option<u64> {
-    let beside = kernel::hierarchy_beside();
+    let of_v1 = kernel::v1_hierarchy();
     if hierarchy == kernel::hierarchy().into() {
         Some(0)
-    } else if beside != 0 && hierarchy == beside.into() {
-        Some(epitaph_ebpf::beside(beside, 0))
+    } else if of_v1 != 0 && hierarchy == of_v1.into() {
+        Some(epitaph_ebpf::v1_cgroup(of_v1, 0))
     } else {
         None
     }

@@ -20,9 +20,9 @@ static CURRENT_TASK_BTF: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static HIERARCHY: Global<u32> = Global::new(0);
 
-/// A hierarchy of cgroup v1 that tells tasks apart beside v2; 0 where there is none.
+/// A hierarchy of cgroup v1 that tells tasks apart alongside v2; 0 where there is none.
 #[unsafe(no_mangle)]
-static HIERARCHY_BESIDE: Global<u32> = Global::new(0);
+static V1_HIERARCHY: Global<u32> = Global::new(0);
 
 /// Where either of them is of v1: the offset in a `css_set` of the pointer to its controller's state.
 #[unsafe(no_mangle)]
@@ -47,8 +47,8 @@ pub fn hierarchy() -> u16 {
 }
 
 #[inline(always)]
-pub fn hierarchy_beside() -> u16 {
-    HIERARCHY_BESIDE.load() as u16
+pub fn v1_hierarchy() -> u16 {
+    V1_HIERARCHY.load() as u16
 }
 
 /// How a structure is read.
@@ -99,21 +99,21 @@ pub fn with_current<T>(direct: impl FnOnce(Ptr) -> T, probed: impl FnOnce(Ptr) -
 pub struct Cgroups {
     /// In [`hierarchy`].
     pub id: u64,
-    /// The [`epitaph_ebpf::beside`] of its cgroup in [`hierarchy_beside`]; 0 where there is none.
-    pub beside: u64,
+    /// The [`epitaph_ebpf::v1_cgroup`] of its cgroup in [`v1_hierarchy`]; 0 where there is none.
+    pub v1_cgroup: u64,
 }
 
 #[inline(always)]
 pub unsafe fn task_cgroups<R: Read>(task: Ptr) -> Cgroups {
     unsafe {
         let set: Ptr = R::get(task, Field::TaskCgroups);
-        let beside = match hierarchy_beside() {
+        let v1_cgroup = match v1_hierarchy() {
             0 => 0,
-            number => epitaph_ebpf::beside(number, v1_id::<R>(set)),
+            number => epitaph_ebpf::v1_cgroup(number, v1_id::<R>(set)),
         };
         Cgroups {
             id: id_of::<R>(set),
-            beside,
+            v1_cgroup,
         }
     }
 }
@@ -190,9 +190,9 @@ pub unsafe fn copy_comm<R: Read>(to: *mut [u8; COMM_LEN], task: Ptr) {
     }
 }
 
-/// Writes all of `to`; `cgroups` are the task's, which every caller has read before.
+/// Writes all of `to`; `cgroups` and `container` are the task's, which every caller has read before.
 #[inline(always)]
-pub unsafe fn fill_task<R: Read>(to: *mut Task, task: Ptr, cgroups: Cgroups) {
+pub unsafe fn fill_task<R: Read>(to: *mut Task, task: Ptr, cgroups: Cgroups, container: u64) {
     unsafe {
         let leader: Ptr = R::get(task, Field::TaskGroupLeader);
         let parent: Ptr = R::get(task, Field::TaskRealParent);
@@ -206,7 +206,8 @@ pub unsafe fn fill_task<R: Read>(to: *mut Task, task: Ptr, cgroups: Cgroups) {
         (*to).ns_pid = ns_pid;
         (*to).pidns = pidns;
         (*to).cgroup = cgroups.id;
-        (*to).beside = cgroups.beside;
+        (*to).v1_cgroup = cgroups.v1_cgroup;
+        (*to).container = container;
         (*to).start_ns = R::get(leader, Field::TaskStartBoottime);
         copy_comm::<R>(addr_of_mut!((*to).comm), leader);
     }

@@ -6,9 +6,9 @@ use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
-use epitaph_ebpf::{Header, Kind, VERSION, armed_count, capacity, nested, watch};
+use epitaph_ebpf::{Header, Kind, VERSION, Watched, armed_count, capacity, nested, watch};
 
-use super::kernel::{Cgroups, hierarchy, hierarchy_beside};
+use super::kernel::{Cgroups, hierarchy, v1_hierarchy};
 
 /// Records; user space sets the size.
 #[map]
@@ -18,10 +18,10 @@ static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Kind::SLOTS, 0);
 
-/// cgroup id to [`watch`] bits. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
+/// See [`Watched`]. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
 /// user space) may allocate.
 #[map]
-static WATCHED: HashMap<u64, u32> = HashMap::with_max_entries(capacity::WATCHED, BPF_F_NO_PREALLOC);
+static WATCHED: HashMap<u64, Watched> = HashMap::with_max_entries(capacity::WATCHED, BPF_F_NO_PREALLOC);
 
 /// Processes that were signalled and whose end would not be kept otherwise. Bounded: of a host with more than that many
 /// signalled processes, alive and in no watched cgroup, the longest unused are forgotten.
@@ -80,25 +80,43 @@ pub fn lost(kind: Kind) {
 }
 
 #[inline(always)]
-pub fn watched(cgroup: u64) -> u32 {
-    WATCHED.get_ptr(cgroup).map_or(0, |bits| unsafe { *bits })
+pub fn watched(cgroup: u64) -> Watched {
+    WATCHED.get_ptr(cgroup).map_or([0; 2], |entry| unsafe { *entry })
+}
+
+/// What is known of the cgroups that a task is in.
+#[derive(Clone, Copy)]
+pub struct Known {
+    pub is_watched: bool,
+    /// Watched, and in the hierarchy of tasks. Of what only v1 knows, the sockets cannot be told from those of others.
+    pub has_sockets: bool,
+    /// [`epitaph_ebpf::Task::container`].
+    pub container: u64,
 }
 
 #[inline(always)]
-pub fn is_watched(cgroup: u64) -> bool {
-    watched(cgroup) & watch::SELF != 0
-}
-
-/// Whether v1 beside v2 has it watched.
-#[inline(always)]
-pub fn is_watched_beside(cgroups: Cgroups) -> bool {
-    hierarchy_beside() != 0 && is_watched(cgroups.beside)
+pub fn known(cgroups: Cgroups) -> Known {
+    let entry = watched(cgroups.id);
+    let has_sockets = entry[watch::BITS] & watch::SELF != 0;
+    let mut known = Known {
+        is_watched: has_sockets,
+        has_sockets,
+        container: entry[watch::CONTAINER],
+    };
+    if v1_hierarchy() != 0 {
+        let entry = watched(cgroups.v1_cgroup);
+        known.is_watched |= entry[watch::BITS] & watch::SELF != 0;
+        if known.container == 0 {
+            known.container = entry[watch::CONTAINER];
+        }
+    }
+    known
 }
 
 /// False where the map is full.
 #[inline(always)]
-pub fn watch_child(cgroup: u64) -> bool {
-    WATCHED.insert(cgroup, watch::SELF | watch::CHILDREN, 0).is_ok()
+pub fn watch_child(cgroup: u64, container: u64) -> bool {
+    WATCHED.insert(cgroup, [watch::SELF | watch::CHILDREN, container], 0).is_ok()
 }
 
 #[inline(always)]
@@ -145,11 +163,26 @@ pub fn is_armed(cgroup: u64) -> bool {
     ARMED.get_ptr(cgroup).is_some()
 }
 
+/// Arms the cgroup of a task where there is a reason to. As flags: `armed` where it is armed now, and `arms` for the reason.
 #[inline(always)]
-pub fn arm(cgroup: u64) {
+pub fn arm_where(reason: bool, cgroup: u64, armed: u32, arms: u32) -> u32 {
     // A socket's cgroup is of v2, whatever a task's is.
-    if hierarchy() != 0 || is_armed(cgroup) {
-        return;
+    if hierarchy() != 0 {
+        0
+    } else if reason {
+        arms | if arm(cgroup) { armed } else { 0 }
+    } else if any_armed() && is_armed(cgroup) {
+        armed
+    } else {
+        0
+    }
+}
+
+/// Whether the cgroup is armed now.
+#[inline(always)]
+fn arm(cgroup: u64) -> bool {
+    if is_armed(cgroup) {
+        return true;
     }
     match ARMED.insert(cgroup, 1, BPF_NOEXIST as u64) {
         Ok(()) => {
@@ -157,10 +190,14 @@ pub fn arm(cgroup: u64) {
                 // SAFETY: the probes' own slot; other CPUs add to it too.
                 unsafe { add_one(count) };
             }
+            true
         }
         // Another CPU was first.
-        Err(-17) => {}
-        Err(_) => lost(Kind::Tcp),
+        Err(-17) => true,
+        Err(_) => {
+            lost(Kind::Tcp);
+            false
+        }
     }
 }
 

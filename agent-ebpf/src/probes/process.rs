@@ -5,7 +5,7 @@ use core::ptr::addr_of_mut;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit};
+use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags};
 
 use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroup, task_cgroups};
 use super::maps;
@@ -46,22 +46,21 @@ unsafe fn process_exit(task: Ptr) {
         let cgroups = task_cgroups::<Direct>(task);
         let level = ns_level::<Direct>(leader);
         let ns_init = level > 0 && ns_pid::<Direct>(leader, level).0 == 1;
-        let has_sockets = maps::is_watched(cgroups.id);
-        if !has_sockets && !maps::is_watched_beside(cgroups) && !maps::take_signalled(tgid) && !ns_init {
+        let known = maps::known(cgroups);
+        if !known.is_watched && !maps::take_signalled(tgid) && !ns_init {
             return;
         }
         let status = exit_status(task, leader);
-        if has_sockets && is_main(task, cgroups.id, level, ns_init, status) {
-            maps::arm(cgroups.id);
-        }
+        let arms = known.has_sockets && is_main(task, cgroups.id, level, ns_init, status);
+        let flags = maps::arm_where(arms, cgroups.id, armed_flags::ARMED, armed_flags::ARMS);
         let Some(mut entry) = maps::reserve::<ProcessExit>(Kind::ProcessExit) else {
             return;
         };
         let record = entry.as_mut_ptr();
         let to = addr_of_mut!((*record).task);
-        fill_task::<Direct>(to, task, cgroups);
+        fill_task::<Direct>(to, task, cgroups, known.container);
         (*record).status = status;
-        (*record).pad = 0;
+        (*record).flags = flags;
         entry.submit(0);
     }
 }
@@ -110,8 +109,9 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     let task: Ptr = ctx.arg(0);
     unsafe {
         let cgroups = task_cgroups::<Direct>(task);
-        // A namespace's init is kept anyway, as its end is: beside v1, v2 may not know its container.
-        if !maps::is_watched(cgroups.id) && !maps::is_watched_beside(cgroups) && !is_ns_init(task) {
+        let known = maps::known(cgroups);
+        // A namespace's init is kept anyway, as its exit is: where v1 is too, v2 may not know its container.
+        if !known.is_watched && !is_ns_init(task) {
             return 0;
         }
         let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec) else {
@@ -119,10 +119,11 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
         };
         let record = entry.as_mut_ptr();
         let parent: Ptr = Direct::get(task, Field::TaskRealParent);
-        fill_task::<Direct>(addr_of_mut!((*record).task), task, cgroups);
+        fill_task::<Direct>(addr_of_mut!((*record).task), task, cgroups, known.container);
         let parents = task_cgroups::<Direct>(parent);
         (*record).parent_cgroup = parents.id;
-        (*record).parent_beside = parents.beside;
+        (*record).parent_v1_cgroup = parents.v1_cgroup;
+        (*record).parent_container = maps::known(parents).container;
         copy_comm::<Direct>(
             addr_of_mut!((*record).parent_comm),
             Direct::get(parent, Field::TaskGroupLeader),
@@ -140,9 +141,11 @@ pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
             return 0;
         };
         let record = entry.as_mut_ptr();
-        fill_task::<Direct>(addr_of_mut!((*record).victim), task, task_cgroups::<Direct>(task));
+        let cgroups = task_cgroups::<Direct>(task);
+        let container = maps::known(cgroups).container;
+        fill_task::<Direct>(addr_of_mut!((*record).victim), task, cgroups, container);
         (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-        (*record).pad = 0;
+        (*record).flags = maps::arm_where(false, cgroups.id, armed_flags::ARMED, armed_flags::ARMS);
         entry.submit(0);
     }
     0
@@ -160,7 +163,7 @@ pub fn mark_victim_pid(ctx: BtfTracePointContext) -> i32 {
         (0..size_of::<epitaph_ebpf::Task>() / 8).for_each(|i| words.add(i).write_volatile(0));
         (*record).victim.tgid = ctx.arg::<i32>(0) as u32;
         (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-        (*record).pad = 0;
+        (*record).flags = 0;
         entry.submit(0);
     }
     0

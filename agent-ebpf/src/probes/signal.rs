@@ -6,7 +6,7 @@ use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, disposition, signal_flags};
+use epitaph_ebpf::{Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, Task, deliver_flags, disposition, signal_flags};
 
 use super::kernel::{
     Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, task_cgroups, with_current,
@@ -20,6 +20,7 @@ static SIGNALS: Global<u64> = Global::new(SIGNAL_MASK);
 const SIGKILL: u32 = 9;
 const SIGPIPE: u32 = 13;
 const SIGCONT: u32 = 18;
+const SIGSTOP: u32 = 19;
 const SIGWINCH: u32 = 28;
 /// The first real-time signal that is not glibc's own.
 const SIGRTMIN: u32 = 34;
@@ -86,33 +87,33 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
             return;
         }
         let cgroups = task_cgroups::<Direct>(target);
-        // The sockets of what only v1 knows are no one's here.
-        let has_sockets = maps::is_watched(cgroups.id);
-        if !has_sockets && !maps::is_watched_beside(cgroups) {
+        let known = maps::known(cgroups);
+        if !known.is_watched {
             remember(target, tgid);
         }
         let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
-        if has_sockets && may_end(sig, result, code, senders.id != cgroups.id) {
-            maps::arm(cgroups.id);
-        }
+        let sender_container = maps::known(senders).container;
+        let arms = known.has_sockets && may_end(sig, result, code, senders.id != cgroups.id);
+        let armed = maps::arm_where(arms, cgroups.id, signal_flags::ARMED, signal_flags::ARMS);
 
         let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate) else {
             return;
         };
         let record = entry.as_mut_ptr();
         with_current(
-            |t| fill_sender::<Direct>(record, t, senders),
-            |t| fill_sender::<Probed>(record, t, senders),
+            |t| fill_sender::<Direct>(record, t, senders, sender_container),
+            |t| fill_sender::<Probed>(record, t, senders, sender_container),
         );
-        fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups);
+        fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups, known.container);
         (*record).sig = sig;
         (*record).code = code;
         (*record).group = group;
         (*record).result = result;
         (*record).disposition = disposition_of(target, sig);
         (*record).pad = 0;
-        (*record).flags = state_of(target, sig);
+        (*record).flags = state_of(target, sig) | armed;
         (*record).pad2 = 0;
+        (*record).pending = if knows_pending() { pending(target) } else { 0 };
         entry.submit(0);
     }
 }
@@ -131,17 +132,19 @@ unsafe fn remember(target: Ptr, tgid: u32) {
 
 /// Whether this signal may be the beginning of the end, so that the sockets of the target's cgroup are worth watching: it came
 /// from another cgroup or from the kernel itself (a runtime's stop signal of any number, a kill, the OOM killer), and it was not
-/// SIGCONT. Result 1 (ignored) counts: the kill follows. What processes of one cgroup send each other (a supervisor and its
-/// workers) does not: the end of the main process arms on its own, before its sockets are closed.
+/// SIGCONT. Result 1 (ignored) counts: the kill follows. One that found no room in the queue does not: nobody gets it. What
+/// processes of one cgroup send each other (a supervisor and its workers) does not: the exit of the main process arms on its own,
+/// before its sockets are closed.
 #[inline(always)]
 fn may_end(sig: u32, result: u8, code: i32, from_outside: bool) -> bool {
-    sig != SIGCONT && result <= 2 && (from_outside || code == SI_KERNEL)
+    const OVERFLOW_FAIL: u8 = 3;
+    sig != SIGCONT && result != OVERFLOW_FAIL && (from_outside || code == SI_KERNEL)
 }
 
 #[inline(always)]
-unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroups: Cgroups) {
+unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroups: Cgroups, container: u64) {
     unsafe {
-        fill_task::<R>(addr_of_mut!((*record).sender), sender, cgroups);
+        fill_task::<R>(addr_of_mut!((*record).sender), sender, cgroups, container);
         let parent: Ptr = R::get(sender, Field::TaskRealParent);
         let grandparent: Ptr = R::get(parent, Field::TaskRealParent);
         copy_comm::<R>(
@@ -197,8 +200,14 @@ unsafe fn state_of(target: Ptr, sig: u32) -> u32 {
             Direct::get::<u32>(target, Field::TaskFlags) & PF_FROZEN != 0
         };
         let mut flags = 0;
-        if blocked >> ((sig - 1) & 63) & 1 != 0 {
+        if in_set(blocked, sig) {
             flags |= signal_flags::BLOCKED;
+        }
+        if has(Field::TaskRealBlocked) && in_set(Direct::get(target, Field::TaskRealBlocked), sig) {
+            flags |= signal_flags::SIGWAIT;
+        }
+        if knows_pending() {
+            flags |= signal_flags::PENDING;
         }
         if signal_flags & SIGNAL_STOP_STOPPED != 0 || jobctl & JOBCTL_STOP_PENDING != 0 {
             flags |= signal_flags::STOPPED;
@@ -216,6 +225,25 @@ unsafe fn state_of(target: Ptr, sig: u32) -> u32 {
     }
 }
 
+#[inline(always)]
+fn in_set(set: u64, sig: u32) -> bool {
+    set >> (sig.wrapping_sub(1) & 63) & 1 != 0
+}
+
+#[inline(always)]
+fn knows_pending() -> bool {
+    has(Field::SignalSharedPending) && has(Field::TaskPending)
+}
+
+/// See [`SignalGenerate::pending`]. The tracepoint comes after the signal was put into its queue, and a SIGKILL flushes none.
+#[inline(always)]
+unsafe fn pending(target: Ptr) -> u64 {
+    unsafe {
+        let signal: Ptr = Direct::get(target, Field::TaskSignal);
+        Direct::get::<u64>(signal, Field::SignalSharedPending) | Direct::get::<u64>(target, Field::TaskPending)
+    }
+}
+
 #[btf_tracepoint(function = "signal_deliver")]
 pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
     let sig = ctx.arg::<i32>(0) as u32;
@@ -225,10 +253,11 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
     let action: Ptr = ctx.arg(2);
     // SAFETY: the tracepoint gives the action, never NULL; `info` (NULL at every group exit) stays a number.
     unsafe {
-        // SIG_DFL is 0, SIG_IGN 1.
-        if Direct::get::<u64>(action, Field::SigactionHandler) <= 1 {
-            return 0;
-        }
+        let flags = match Direct::get::<u64>(action, Field::SigactionHandler) {
+            SIG_DFL if is_discarded(sig) => deliver_flags::DISCARDED,
+            SIG_DFL | SIG_IGN => return 0,
+            _ => 0,
+        };
         if sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
             return 0;
         }
@@ -237,13 +266,43 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
         };
         let record = entry.as_mut_ptr();
         let task = addr_of_mut!((*record).task);
-        with_current(
-            |t| fill_task::<Direct>(task, t, task_cgroups::<Direct>(t)),
-            |t| fill_task::<Probed>(task, t, task_cgroups::<Probed>(t)),
-        );
+        with_current(|t| fill_current::<Direct>(task, t), |t| fill_current::<Probed>(task, t));
         (*record).sig = sig;
-        (*record).pad = 0;
+        (*record).flags = flags;
         entry.submit(0);
     }
     0
+}
+
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+
+/// Whether the kernel discards a signal without a handler that the current process has read from its queue: what
+/// `get_signal` does for the init of a pid namespace. What ends nobody by default is not worth a record.
+#[inline(always)]
+unsafe fn is_discarded(sig: u32) -> bool {
+    if matches!(sig, SIGKILL | SIGSTOP | SIGCONT | SIGWINCH) || !has(Field::TaskSignal) || !has(Field::SignalFlags) {
+        return false;
+    }
+    with_current(
+        |t| unsafe { is_unkillable::<Direct>(t) },
+        |t| unsafe { is_unkillable::<Probed>(t) },
+    )
+}
+
+#[inline(always)]
+unsafe fn is_unkillable<R: Read>(task: Ptr) -> bool {
+    const SIGNAL_UNKILLABLE: u32 = 0x40;
+    unsafe {
+        let signal: Ptr = R::get(task, Field::TaskSignal);
+        R::get::<u32>(signal, Field::SignalFlags) & SIGNAL_UNKILLABLE != 0
+    }
+}
+
+#[inline(always)]
+unsafe fn fill_current<R: Read>(to: *mut Task, task: Ptr) {
+    unsafe {
+        let cgroups = task_cgroups::<R>(task);
+        fill_task::<R>(to, task, cgroups, maps::known(cgroups).container);
+    }
 }

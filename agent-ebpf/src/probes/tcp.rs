@@ -7,11 +7,11 @@ use core::ptr::addr_of_mut;
 
 use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
-use aya_ebpf::helpers::generated::bpf_skc_to_tcp_sock;
+use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_skc_to_tcp_sock};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op};
+use epitaph_ebpf::{Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps;
@@ -284,6 +284,16 @@ unsafe fn of_armed(sk: Ptr, op: u8) {
     }
 }
 
+/// Behind [`tcp_flags::PROGRESS`].
+const PROGRESS: [Field; 6] = [
+    Field::TcpWriteSeq,
+    Field::TcpSndUna,
+    Field::TcpRcvNxt,
+    Field::TcpCopiedSeq,
+    Field::TcpDataSegsOut,
+    Field::TcpDataSegsIn,
+];
+
 /// A record of a full socket.
 #[inline(always)]
 unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), reason: u32) {
@@ -309,6 +319,15 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
             (*record).bytes_received = Direct::get(tcp, Field::TcpBytesReceived);
             (*record).last_sent = Direct::get(tcp, Field::TcpLastSent);
             (*record).last_received = Direct::get(tcp, Field::TcpLastReceived);
+        }
+        if PROGRESS.iter().all(|&field| has(field)) {
+            flags |= tcp_flags::PROGRESS;
+            (*record).jiffies = bpf_jiffies64() as u32;
+            let difference = |of, less| Direct::get::<u32>(tcp, of).wrapping_sub(Direct::get(tcp, less));
+            (*record).unacknowledged = difference(Field::TcpWriteSeq, Field::TcpSndUna);
+            (*record).unread = difference(Field::TcpRcvNxt, Field::TcpCopiedSeq);
+            (*record).data_segments_sent = Direct::get(tcp, Field::TcpDataSegsOut);
+            (*record).data_segments_received = Direct::get(tcp, Field::TcpDataSegsIn);
         }
         if has(Field::SockSocket) && Probed::get::<u64>(sk, Field::SockSocket) == 0 {
             flags |= tcp_flags::UNHELD;
@@ -363,7 +382,7 @@ unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
     }
 }
 
-/// A record of which only these, the header and `tgid` are not 0.
+/// A record of which only these, their container, the header and `tgid` are not 0.
 #[inline(always)]
 unsafe fn blank(op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
     let mut entry = maps::reserve::<Tcp>(Kind::Tcp)?;
@@ -372,6 +391,7 @@ unsafe fn blank(op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
         let words = record.cast::<u64>();
         (size_of::<Header>() / 8..size_of::<Tcp>() / 8).for_each(|i| words.add(i).write_volatile(0));
         (*record).cgroup = cgroup;
+        (*record).container = maps::watched(cgroup)[watch::CONTAINER];
         (*record).netns = netns;
         (*record).op = op;
         (*record).tgid = (bpf_get_current_pid_tgid() >> 32) as u32;

@@ -4,12 +4,15 @@
 
 use bytes::Buf;
 use epitaph_ebpf as wire;
-use epitaph_ebpf::{Kind, disposition, signal_flags, tcp_flags, tcp_op};
+use epitaph_ebpf::{Kind, armed_flags, deliver_flags, disposition, signal_flags, tcp_flags, tcp_op};
 
 use crate::event::{
-    Boot, CgroupId, CgroupMkdir, CgroupRmdir, Client, Comm, Disposition, Event, ExitStatus, Hello, OomVictim, Pid, ProcessExec,
-    ProcessExit, Signal, SignalDeliver, SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+    Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, OomVictim, PeerAnnouncement, ProcessExec,
+    ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp, TcpCounts,
+    TcpOp, TcpProgress, TcpState,
 };
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -62,32 +65,34 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         (1, _) => 0,
         (_, hierarchy) => u32::from(hierarchy),
     };
-    let form = Form {
-        hierarchy,
-        has_beside: version > WITHOUT_BESIDE,
-    };
+    let form = Form { version, hierarchy };
     let at = Boot(b.get_u64_le());
     let event = match kind {
         Kind::SignalGenerate => {
             let signal = signal_generate(b, form)?;
-            hello(&signal).map_or(Event::SignalGenerate(signal), Event::Hello)
+            announcement(&signal).map_or(Event::SignalGenerate(signal), Event::PeerAnnouncement)
         }
-        Kind::SignalDeliver => Event::SignalDeliver(SignalDeliver {
-            task: task(b, form),
-            signal: signal(b.get_u32_le())?,
-        }),
+        Kind::SignalDeliver => {
+            let (task, signal) = (task(b, form), signal(b.get_u32_le())?);
+            match form.has_containers() && b.get_u32_le() & deliver_flags::DISCARDED != 0 {
+                true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
+                false => Event::SignalDeliver(SignalDeliver { task, signal }),
+            }
+        }
         Kind::ProcessExit => Event::ProcessExit(ProcessExit {
             task: task(b, form),
             status: exit_status(b.get_u32_le())?,
+            armed: armed_by(b, form),
         }),
         Kind::ProcessExec => Event::ProcessExec(ProcessExec {
             task: task(b, form),
             parent_cgroup: cgroup(b, hierarchy),
-            parent_beside: beside(b, form),
+            parent_v1_cgroup: v1_cgroup(b, form),
+            parent_container: container(b, form),
             parent_comm: comm(b),
         }),
         Kind::OomVictim => Event::OomVictim(oom_victim(b, form)),
-        Kind::CgroupMkdir => Event::CgroupMkdir(cgroup_mkdir(b)?),
+        Kind::CgroupMkdir => Event::CgroupMkdir(cgroup_mkdir(b, form)?),
         Kind::CgroupRmdir => {
             let id = b.get_u64_le();
             Event::CgroupRmdir(CgroupRmdir {
@@ -97,19 +102,31 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
                 },
             })
         }
-        Kind::Tcp => Event::Tcp(tcp(b)?),
+        Kind::Tcp => Event::Tcp(tcp(b, form)?),
     };
     Ok((at, event))
 }
 
 /// Bytes of a record of this kind, header and all.
 const fn size(kind: Kind, version: u16) -> usize {
-    let besides = match kind {
-        _ if version > WITHOUT_BESIDE => 0,
+    let tasks = match kind {
         Kind::SignalGenerate | Kind::ProcessExec => 2,
         Kind::SignalDeliver | Kind::ProcessExit | Kind::OomVictim => 1,
         Kind::CgroupMkdir | Kind::CgroupRmdir | Kind::Tcp => 0,
     };
+    let mut missing = 0;
+    if version <= WITHOUT_V1_CGROUP {
+        missing += tasks;
+    }
+    if version <= WITHOUT_CONTAINER {
+        missing += tasks
+            + match kind {
+                // `pending`, the container of the cgroup itself; the container and what `PROGRESS` stands for.
+                Kind::SignalGenerate | Kind::CgroupMkdir => 1,
+                Kind::Tcp => 3,
+                _ => 0,
+            };
+    }
     let size = match kind {
         Kind::SignalGenerate => size_of::<wire::SignalGenerate>(),
         Kind::SignalDeliver => size_of::<wire::SignalDeliver>(),
@@ -120,7 +137,7 @@ const fn size(kind: Kind, version: u16) -> usize {
         Kind::CgroupRmdir => size_of::<wire::CgroupRmdir>(),
         Kind::Tcp => size_of::<wire::Tcp>(),
     };
-    size - besides * size_of::<u64>()
+    size - missing * size_of::<u64>()
 }
 
 fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeError> {
@@ -164,6 +181,15 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
         frozen: flags & signal_flags::FROZEN != 0,
         exiting: flags & signal_flags::EXITING != 0,
         traced: flags & signal_flags::TRACED != 0,
+        sigwait: flags & signal_flags::SIGWAIT != 0,
+    };
+    b.advance(4);
+    let (pending, armed) = match form.has_containers() {
+        true => (
+            Some(SignalSet(b.get_u64_le())).filter(|_| flags & signal_flags::PENDING != 0),
+            Some(armed(flags & signal_flags::ARMED != 0, flags & signal_flags::ARMS != 0)),
+        ),
+        false => (None, None),
     };
     Ok(SignalGenerate {
         sender,
@@ -176,15 +202,17 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
         result,
         disposition,
         state,
+        pending,
+        armed,
     })
 }
 
-/// Anybody may send itself anything: that it is a hello does not prove that an agent said it.
-fn hello(signal: &SignalGenerate) -> Option<Hello> {
-    let own = u32::from(signal.signal.number()) == wire::hello::SIGNAL && signal.sender.tgid == signal.target.tgid;
-    let nonce = wire::hello::nonce(signal.code).filter(|_| own)?;
+/// Anybody may send itself anything: that it is an announcement does not prove that an agent sent it.
+fn announcement(signal: &SignalGenerate) -> Option<PeerAnnouncement> {
+    let own = u32::from(signal.signal.number()) == wire::announcement::SIGNAL && signal.sender.tgid == signal.target.tgid;
+    let nonce = wire::announcement::nonce(signal.code).filter(|_| own)?;
     let task = signal.target;
-    Some(Hello { task, nonce })
+    Some(PeerAnnouncement { task, nonce })
 }
 
 fn oom_victim(b: &mut &[u8], form: Form) -> OomVictim {
@@ -195,11 +223,13 @@ fn oom_victim(b: &mut &[u8], form: Form) -> OomVictim {
         victim: victim.tgid,
         task: known.then_some(victim),
         trigger: Pid(b.get_u32_le()),
+        armed: armed_by(b, form),
     }
 }
 
-fn cgroup_mkdir(b: &mut &[u8]) -> Result<CgroupMkdir, DecodeError> {
-    let (id, parent, hierarchy, path_len) = (b.get_u64_le(), b.get_u64_le(), b.get_u32_le(), b.get_u32_le() as usize);
+fn cgroup_mkdir(b: &mut &[u8], form: Form) -> Result<CgroupMkdir, DecodeError> {
+    let (id, parent, container) = (b.get_u64_le(), b.get_u64_le(), container(b, form));
+    let (hierarchy, path_len) = (b.get_u32_le(), b.get_u32_le() as usize);
     let bytes: [u8; wire::PATH_LEN] = array(b);
     let path = match path_len {
         // Not readable, or cut: the file system knows.
@@ -215,6 +245,7 @@ fn cgroup_mkdir(b: &mut &[u8]) -> Result<CgroupMkdir, DecodeError> {
     Ok(CgroupMkdir {
         cgroup: CgroupId { hierarchy, id },
         parent: CgroupId { hierarchy, id: parent },
+        container,
         path,
     })
 }
@@ -235,8 +266,9 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
+fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
     let cgroup = Some(CgroupId::v2(b.get_u64_le())).filter(|cgroup| cgroup.is_known());
+    let container = container(b, form);
     let netns = b.get_u32_le();
     let (op, old, new) = (b.get_u8(), b.get_u8(), b.get_u8());
     b.advance(1);
@@ -247,8 +279,19 @@ fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
     let reason = b.get_u32_le();
     let tgid = Pid(b.get_u32_le());
     let (last_sent, last_received) = (b.get_u32_le(), b.get_u32_le());
-    b.advance(4);
+    let jiffies = b.get_u32_le();
     let (bytes_sent, bytes_received) = (b.get_u64_le(), b.get_u64_le());
+    let progress = match form.has_containers() {
+        true => Some(TcpProgress {
+            jiffies,
+            unacknowledged: b.get_u32_le(),
+            unread: b.get_u32_le(),
+            data_segments_sent: b.get_u32_le(),
+            data_segments_received: b.get_u32_le(),
+        })
+        .filter(|_| flags & tcp_flags::PROGRESS != 0),
+        false => None,
+    };
     let op = match op {
         tcp_op::STATE => TcpOp::State {
             old: tcp_state("old_state", old)?,
@@ -267,6 +310,7 @@ fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
     Ok(Tcp {
         op,
         cgroup,
+        container,
         netns,
         local: Tcp::address(local, local_port),
         remote: Tcp::address(remote, remote_port),
@@ -288,6 +332,7 @@ fn tcp(b: &mut &[u8]) -> Result<Tcp, DecodeError> {
             last_sent,
             last_received,
         }),
+        progress,
     })
 }
 
@@ -324,28 +369,66 @@ fn task(b: &mut &[u8], form: Form) -> Task {
         ns_pid: b.get_u32_le(),
         pidns: b.get_u32_le(),
         cgroup: cgroup(b, form.hierarchy),
-        beside: beside(b, form),
+        v1_cgroup: v1_cgroup(b, form),
+        container: container(b, form),
         start: Boot(b.get_u64_le()),
         comm: comm(b),
     }
 }
 
-/// The last version of records whose tasks have no `beside`.
-const WITHOUT_BESIDE: u16 = 2;
+/// The last version of records whose tasks have no `v1_cgroup`.
+const WITHOUT_V1_CGROUP: u16 = 2;
+/// The last version without all that [`wire::VERSION`] lists first.
+const WITHOUT_CONTAINER: u16 = 3;
 
-/// What tasks in a record look like.
+/// What a record looks like.
 #[derive(Clone, Copy)]
 struct Form {
+    version: u16,
     hierarchy: u32,
-    has_beside: bool,
 }
 
-fn beside(b: &mut &[u8], form: Form) -> Option<CgroupId> {
-    let (hierarchy, id) = wire::of_beside(if form.has_beside { b.get_u64_le() } else { 0 })?;
+impl Form {
+    fn has_containers(self) -> bool {
+        self.version > WITHOUT_CONTAINER
+    }
+}
+
+fn v1_cgroup(b: &mut &[u8], form: Form) -> Option<CgroupId> {
+    let value = if form.version > WITHOUT_V1_CGROUP { b.get_u64_le() } else { 0 };
+    of_v1(value)
+}
+
+fn container(b: &mut &[u8], form: Form) -> Option<CgroupId> {
+    let value = if form.has_containers() { b.get_u64_le() } else { 0 };
+    let of_tasks = CgroupId {
+        hierarchy: form.hierarchy,
+        id: value,
+    };
+    of_v1(value).or(Some(of_tasks).filter(|cgroup| cgroup.is_known()))
+}
+
+fn of_v1(value: u64) -> Option<CgroupId> {
+    let (hierarchy, id) = wire::split_v1_cgroup(value)?;
     Some(CgroupId {
         hierarchy: hierarchy.into(),
         id,
     })
+}
+
+fn armed_by(b: &mut &[u8], form: Form) -> Option<Armed> {
+    let flags = b.get_u32_le();
+    let armed = armed(flags & armed_flags::ARMED != 0, flags & armed_flags::ARMS != 0);
+    form.has_containers().then_some(armed)
+}
+
+/// A reason alone arms nothing where the map is full.
+fn armed(is_armed: bool, arms: bool) -> Armed {
+    match (is_armed, arms) {
+        (false, _) => Armed::No,
+        (true, false) => Armed::Already,
+        (true, true) => Armed::ByThis,
+    }
 }
 
 fn cgroup(b: &mut &[u8], hierarchy: u32) -> CgroupId {
@@ -383,5 +466,7 @@ fn array<const N: usize>(b: &mut &[u8]) -> [u8; N] {
     bytes
 }
 
+#[cfg(any(test, feature = "fixtures"))]
+pub(crate) mod encode;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,15 @@
-//! What Kubernetes wanted of a container that died: the API's timeline joined to the kernel's. Made by `correlate`, read by
+//! What Kubernetes wanted of a container that ended: the API's timeline joined to the kernel's. Made by `correlate`, read by
 //! `verdict`, `render` and the sinks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::{Boot, ExitStatus};
+use crate::axes::Cause;
+use crate::event::ExitStatus;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
-use crate::termination::Termination;
-use crate::verdict::{Cause, Verdict};
+use crate::time::Boot;
 
-/// The pod's side of one container's death.
+/// The pod's side of one container's termination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodContext {
     pub pod: Arc<PodIdentity>,
@@ -17,23 +17,23 @@ pub struct PodContext {
     pub container: Option<String>,
     pub kind: Option<ContainerKind>,
     pub image: Option<String>,
-    /// Restarts before this death.
+    /// Restarts before this termination.
     pub restarts: u32,
     pub options: PodOptions,
     /// Why it had to end, where Kubernetes says so.
     pub asked: Option<Asked>,
     /// The pod's deletion request, where there was one.
     pub request: Option<Request>,
-    /// The grace that counted for this death, with all that shortened it; None unknown.
+    /// The grace that counted for this termination, with all that shortened it; None unknown.
     pub grace: Option<Duration>,
     pub pre_stop: Option<PreStopRun>,
-    /// When the last of the pod's main containers ended, for a sidecar's death: sidecars wait for them.
+    /// When the last of the pod's main containers ended, for a sidecar's termination: sidecars wait for them.
     pub mains_ended: Option<Boot>,
     /// hostPID or shareProcessNamespace: no pid namespace of its own, so its main process is no init.
     pub shares_pid_namespace: bool,
     /// What the API says of its end, once it does.
     pub reported: Option<Reported>,
-    /// The API was away while it died, or a relist hid what happened: this may be incomplete, and why.
+    /// The API was away while it ended, or a relist hid what happened: this may be incomplete, and why.
     pub incomplete: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct PreStopRun {
     /// `FailedPreStopHook`, where such an Event came.
     pub failed: Option<String>,
     /// Why there may be such an Event although none came.
-    pub hintless: Option<String>,
+    pub events_unknown: Option<String>,
 }
 
 /// `state.terminated`, as a hint.
@@ -115,9 +115,9 @@ pub struct Reported {
     pub reason: Option<String>,
 }
 
-/// A pod that is over.
+/// What is known of a pod's end besides its containers' own terminations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodTermination {
+pub struct PodTerminationFacts {
     pub pod: Arc<PodIdentity>,
     pub boot_id: String,
     pub asked: Option<Asked>,
@@ -126,14 +126,10 @@ pub struct PodTermination {
     pub begin: Boot,
     /// End of the last container.
     pub end: Boot,
-    /// Each with its [`PodContext`]; sandboxes are left out. In order of their ends.
-    pub containers: Vec<Termination>,
     /// Named by the API and ended, but never seen by the probes: name and what the API says.
     pub unseen: Vec<(String, Option<Reported>)>,
-    /// When the API said that it is gone: and whether that was watched.
+    /// When the API did not show it any more, and whether a watch showed that.
     pub gone: Option<(Boot, bool)>,
-    /// Of the containers the one with the highest precedence; the sentence names it.
-    pub verdict: Verdict,
 }
 
 impl PodContext {
@@ -141,7 +137,7 @@ impl PodContext {
     pub fn name(&self) -> String {
         match &self.container {
             Some(name) => format!("container `{name}`"),
-            None => "a container whose name is not known".to_owned(),
+            None => "a container of unknown name".to_owned(),
         }
     }
 }

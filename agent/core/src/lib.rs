@@ -1,16 +1,26 @@
 //! The pure core of Epitaph: facts in, reports and commands out. No clock, no file, no network, no thread: the same inputs give
 //! the same verdicts on any machine. See ARCHITECTURE.md.
 
+#![warn(unused_crate_dependencies)]
+
 pub mod attribute;
+pub mod axes;
 pub mod correlate;
 pub mod decode;
+pub mod duration;
 pub mod event;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod ids;
+pub mod input;
 pub mod kubernetes;
 pub mod neighbours;
 pub mod observe;
 pub mod pod;
 pub mod render;
+pub mod report;
+pub mod stored;
 pub mod termination;
+pub mod text;
+pub mod time;
 pub mod verdict;

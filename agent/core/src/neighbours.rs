@@ -1,29 +1,30 @@
 //! Who else observes this machine: other agents, heard through the probes themselves.
 //!
-//! Each agent says a hello at its start, every [`PERIOD`], and once to each new neighbour; its own comes back to it, too, known
-//! by its nonce. A neighbour is forgotten at its end, or where it was not heard for [`FORGOTTEN`].
+//! Each agent sends an announcement at its start, every [`PERIOD`], and once to each new peer; its own comes back to it, too, known
+//! by its nonce. A peer is forgotten at its end, or where it was not heard for [`FORGOTTEN`].
 //!
-//! *Architecture invariant*: no clock, no I/O, bounded memory. A hello is no proof: any process can forge one, so it costs at most one
+//! *Architecture invariant*: no clock, no I/O, bounded memory. An announcement is no proof: any process can forge one, so it costs at most one
 //! line in the log each `PERIOD` and one answer each [`ANSWER`], and decides nothing but the count.
 
 use std::time::Duration;
 
-use crate::event::{Boot, Hello, Task};
+use crate::event::{PeerAnnouncement, Task};
+use crate::time::Boot;
 
 pub const PERIOD: Duration = Duration::from_secs(60);
-/// Between two of our hellos, at least.
+/// Between two of our announcements, at least.
 pub const ANSWER: Duration = Duration::from_secs(1);
 /// Some may be lost in a storm.
 pub const FORGOTTEN: Duration = Duration::from_secs(200);
 /// Most that are told apart.
 pub const MOST: usize = 16;
 
-pub struct Neighbours {
+pub struct Peers {
     nonce: u32,
     /// Our pid as we see it ourselves: nobody tells us the one that the kernel's records have.
     ns_pid: u32,
     heard_ourselves: bool,
-    known: Vec<Neighbour>,
+    known: Vec<Peer>,
     /// When we said it last.
     said: Option<Boot>,
     /// Somebody new is there, who may not have heard us.
@@ -31,7 +32,7 @@ pub struct Neighbours {
     told: Option<Boot>,
 }
 
-struct Neighbour {
+struct Peer {
     task: Task,
     heard: Boot,
     told: bool,
@@ -40,16 +41,16 @@ struct Neighbour {
 /// What is to be done now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Act {
-    /// Say the hello.
+    /// Send the announcement.
     pub say: bool,
     /// Say of these, once and in one line, that they are there.
     pub tell: Vec<Task>,
 }
 
-impl Neighbours {
-    pub fn new(nonce: u32, ns_pid: u32) -> Neighbours {
-        Neighbours {
-            nonce: nonce & epitaph_ebpf::hello::NONCE,
+impl Peers {
+    pub fn new(nonce: u32, ns_pid: u32) -> Peers {
+        Peers {
+            nonce: nonce & epitaph_ebpf::announcement::NONCE,
             ns_pid,
             heard_ourselves: false,
             known: Vec::new(),
@@ -63,16 +64,16 @@ impl Neighbours {
         self.nonce
     }
 
-    pub fn hear(&mut self, now: Boot, hello: &Hello) {
-        let task = hello.task;
-        if hello.nonce == self.nonce && task.ns_pid == self.ns_pid {
+    pub fn hear(&mut self, now: Boot, announcement: &PeerAnnouncement) {
+        let task = announcement.task;
+        if announcement.nonce == self.nonce && task.ns_pid == self.ns_pid {
             self.heard_ourselves = true;
         } else if let Some(known) = self.known.iter_mut().find(|known| known.is(&task)) {
             known.heard = now;
         } else if self.known.len() < MOST {
             self.answer = true;
             let (heard, told) = (now, false);
-            self.known.push(Neighbour { task, heard, told });
+            self.known.push(Peer { task, heard, told });
         }
     }
 
@@ -93,7 +94,7 @@ impl Neighbours {
         }
         if is_due(self.told, PERIOD) {
             let new = self.known.iter_mut().filter(|known| !known.told);
-            act.tell = new.map(Neighbour::tell).collect();
+            act.tell = new.map(Peer::tell).collect();
         }
         if !act.tell.is_empty() {
             self.told = Some(now);
@@ -101,13 +102,13 @@ impl Neighbours {
         act
     }
 
-    /// None where nobody could be heard: not even our own hello has come back.
+    /// None where nobody could be heard: not even our own announcement has come back.
     pub fn count(&self) -> Option<usize> {
         (self.heard_ourselves || !self.known.is_empty()).then_some(self.known.len())
     }
 }
 
-impl Neighbour {
+impl Peer {
     fn is(&self, task: &Task) -> bool {
         (self.task.tgid, self.task.start) == (task.tgid, task.start)
     }
@@ -121,7 +122,7 @@ impl Neighbour {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{CgroupId, Comm, Pid};
+    use crate::ids::{CgroupId, Comm, Pid};
 
     const US: u32 = 0x00ab_cdef;
 
@@ -138,14 +139,15 @@ mod tests {
             ns_pid,
             pidns: 7,
             cgroup: CgroupId::v2(9),
-            beside: None,
+            v1_cgroup: None,
+            container: None,
             start: Boot(u64::from(pid)),
             comm: Comm::new("epitaph"),
         }
     }
 
-    fn hello(pid: u32, nonce: u32) -> Hello {
-        Hello {
+    fn announcement(pid: u32, nonce: u32) -> PeerAnnouncement {
+        PeerAnnouncement {
             task: task(pid, 1),
             nonce,
         }
@@ -156,20 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn alone_is_known_only_once_our_own_hello_came_back() {
-        let mut us = Neighbours::new(US, 1);
+    fn alone_is_known_only_once_our_own_announcement_came_back() {
+        let mut us = Peers::new(US, 1);
         assert!(us.tick(at(0)).say);
         assert_eq!(us.count(), None);
-        us.hear(at(1), &hello(4711, US));
+        us.hear(at(1), &announcement(4711, US));
         assert_eq!((us.tick(at(1)), us.count()), (Act::default(), Some(0)));
         assert!(!us.tick(at(59)).say && us.tick(at(60)).say && !us.tick(at(61)).say);
     }
 
     #[test]
     fn a_neighbour_is_answered_and_told_of_once() {
-        let mut us = Neighbours::new(US, 1);
+        let mut us = Peers::new(US, 1);
         us.tick(at(0));
-        us.hear(at(0), &hello(12, 5));
+        us.hear(at(0), &announcement(12, 5));
         let act = us.tick(Boot(999_999_999));
         assert_eq!(
             (us.count(), act.say, pids(&act)),
@@ -177,12 +179,12 @@ mod tests {
             "an answer waits"
         );
         assert!(us.tick(at(1)).say);
-        us.hear(at(2), &hello(12, 5));
+        us.hear(at(2), &announcement(12, 5));
         assert_eq!(us.tick(at(2)), Act::default());
         // Its nonce may be ours, by chance; then its pid is another.
         us.hear(
             at(3),
-            &Hello {
+            &PeerAnnouncement {
                 task: task(13, 2),
                 nonce: US,
             },
@@ -192,9 +194,9 @@ mod tests {
 
     #[test]
     fn who_ends_or_falls_silent_is_forgotten() {
-        let mut us = Neighbours::new(US, 1);
-        us.hear(at(0), &hello(12, 5));
-        us.hear(at(0), &hello(13, 6));
+        let mut us = Peers::new(US, 1);
+        us.hear(at(0), &announcement(12, 5));
+        us.hear(at(0), &announcement(13, 6));
         us.ended(&Task {
             start: Boot(99),
             ..task(12, 1)
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(us.count(), Some(2), "its pid was another's before");
         us.ended(&task(12, 1));
         assert_eq!(us.count(), Some(1));
-        us.hear(at(100), &hello(13, 6));
+        us.hear(at(100), &announcement(13, 6));
         us.tick(at(299));
         assert_eq!(us.count(), Some(1));
         us.tick(at(300));
@@ -210,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_forges_hellos_gets_a_line_a_minute_and_an_answer_a_second() {
-        let mut us = Neighbours::new(US, 1);
+    fn whoever_forges_announcements_gets_a_line_a_minute_and_an_answer_a_second() {
+        let mut us = Peers::new(US, 1);
         let (mut lines, mut answers) = (0, 0);
         for tick in 0..600 {
             let now = Boot(u64::from(tick) * 200_000_000);
             for forged in 0..100 {
                 let pid = 1000 + tick * 100 + forged;
-                us.hear(now, &hello(pid, pid));
+                us.hear(now, &announcement(pid, pid));
             }
             assert_eq!(us.count(), Some(MOST));
             let act = us.tick(now);

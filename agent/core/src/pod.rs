@@ -1,4 +1,4 @@
-//! Pods as the Kubernetes API tells of them, reduced to what a termination needs. Made by `source/pods`, nowhere else.
+//! Pods of the Kubernetes API, reduced to what a termination needs. Made by `source/pods`, nowhere else.
 //!
 //! *Architecture invariant*: no client types, no clock, and no text longer than Kubernetes' own limits.
 
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, Wall};
+use crate::ids::{ContainerId, PodUid};
+use crate::time::{Boot, Wall};
 
-/// One version of a pod of this node, as the API showed it.
+/// One version of a pod of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFact {
     pub pod: Arc<PodIdentity>,
-    /// When this version reached us: what it tells happened before.
+    /// When this version arrived: its changes happened before.
     pub seen: Boot,
     pub spec: Arc<PodSpec>,
     pub deletion: Option<Deletion>,
@@ -26,7 +26,7 @@ pub struct PodFact {
     pub containers: Vec<ContainerStatus>,
 }
 
-/// What stays the same over a pod's life, and names it everywhere.
+/// The parts of a pod that never change; they name it everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodIdentity {
     pub uid: PodUid,
@@ -75,12 +75,12 @@ pub struct PodSpec {
     pub host_pid: bool,
     pub share_process_namespace: bool,
     pub ips: Vec<std::net::IpAddr>,
-    /// All of them: init containers and sidecars, main ones, ephemeral ones.
+    /// Init containers and sidecars, main and ephemeral containers.
     pub containers: Vec<ContainerSpec>,
     pub options: PodOptions,
 }
 
-/// What the pod's owners asked of us, by annotation on the pod or, where it has none, on its namespace.
+/// Our annotations on the pod; where it has none, on its namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodOptions {
     /// `epitaph.dev/ignore: "true"`: nothing about it is exported.
@@ -106,9 +106,9 @@ pub struct ContainerSpec {
     pub pre_stop: Option<PreStop>,
     /// `lifecycle.stopSignal`; the image's own is not in the API.
     pub stop_signal: Option<String>,
-    pub liveness: Option<Probe>,
-    pub startup: Option<Probe>,
-    pub readiness: Option<Probe>,
+    pub liveness: Option<KubeletProbe>,
+    pub startup: Option<KubeletProbe>,
+    pub readiness: Option<KubeletProbe>,
     /// Declared container ports.
     pub ports: Vec<u16>,
 }
@@ -126,7 +126,7 @@ pub enum ContainerKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreStop {
-    /// `argv[0]` as given; the rest is the user's and is not kept.
+    /// `argv[0]`; the other arguments are the user's and are not kept.
     Exec {
         program: String,
     },
@@ -142,15 +142,15 @@ pub enum PreStop {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probe {
-    pub kind: ProbeKind,
-    /// `terminationGracePeriodSeconds` of the probe: counts instead of the pod's for a kill because of it.
+pub struct KubeletProbe {
+    pub kind: KubeletProbeKind,
+    /// `terminationGracePeriodSeconds` of the probe: replaces the pod's for a kill by this probe.
     pub grace: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ProbeKind {
+pub enum KubeletProbeKind {
     Exec {
         program: String,
     },
@@ -160,8 +160,8 @@ pub enum ProbeKind {
     },
 }
 
-/// `deletionTimestamp` and `deletionGracePeriodSeconds`. The request came at their difference, on the API server's clock,
-/// which gives whole seconds: within the second that begins there.
+/// `deletionTimestamp` and `deletionGracePeriodSeconds`. The deletion was requested at their difference, on the API server's clock,
+/// in whole seconds: within the second that begins there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deletion {
     pub timestamp: Wall,
@@ -212,7 +212,7 @@ pub enum ContainerState {
     Terminated(Ended),
 }
 
-/// `state.terminated`: hints, for OOMKilled is sticky, 137 can be synthetic, and the times are whole seconds.
+/// `state.terminated`. No proof: OOMKilled is sticky, 137 can be synthetic, and the times are whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub id: Option<ContainerId>,
@@ -220,22 +220,22 @@ pub struct Ended {
     pub reason: Option<String>,
 }
 
-/// A pod that the API does not show any more.
+/// A pod whose object is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodGone {
     pub uid: PodUid,
     pub seen: Boot,
-    /// False where a relist lacked it: it was deleted at a time that nobody knows, before `seen`.
+    /// False where a list after an interruption lacked it: it was deleted at an unknown time before `seen`.
     pub watched: bool,
 }
 
-/// A Kubernetes Event on a pod of this node: a hint why, never a time.
+/// A Kubernetes Event on a pod of this node: evidence for a cause, never for a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodHint {
+pub struct PodEvent {
     pub uid: PodUid,
-    /// When it reached us, which can be long after it happened.
+    /// When it arrived, which can be long after it happened.
     pub seen: Boot,
-    /// When it happened (last), by the clock of whoever posted it, often in whole seconds; of the kubelet's that is this node's.
+    /// When it happened (last), by the clock of its reporter, often in whole seconds; the kubelet's clock is this node's.
     #[serde(default)]
     pub at: Option<Wall>,
     /// From `involvedObject.fieldPath`: `spec.containers{app}`.
@@ -246,34 +246,34 @@ pub struct PodHint {
     pub message: String,
 }
 
-/// How far the Kubernetes Events on a pod of this node are known. Said when an end leaves a question to them, and again with the
-/// answer: before the first of these there was no question.
+/// How far the Kubernetes Events on a pod of this node are known. Sent when a termination leaves a question to them, and again with
+/// the answer: before the first update there was no question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodHints {
+pub struct PodEventsUpdate {
     pub uid: PodUid,
-    /// When the question came up, of an answer when it was put: it holds for ends before that.
+    /// When the question came up; of an answer, when the list was requested: it holds for terminations before that.
     pub seen: Boot,
-    pub state: HintsState,
+    pub state: PodEventsState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HintsState {
+pub enum PodEventsState {
     /// No answer yet.
     Asked,
-    /// Each that the API had was told, as a [`PodHint`].
+    /// Each Event of the API was sent, as a [`PodEvent`].
     Known,
-    /// There may be more, and nobody asks again: no answer, or no question. `why` is bounded to 1 KiB.
+    /// There may be more, and no further list is requested. `why` is bounded to 1 KiB.
     Unknown { why: String },
 }
 
-/// How far the API is with us. Said whenever it changes; the first one says that pods are to be expected at all.
+/// State of the watch of this node's pods. Sent whenever it changes; the first one announces that pods are to be expected at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PodsState {
-    /// Asked, no answer yet; or the answers stopped. With the reason, where there is one.
+    /// No answer yet, or the watch is interrupted. With the reason, where there is one.
     Away { reason: Option<String> },
-    /// All pods of the node have been told, and changes follow.
+    /// All pods of the node have been sent, and changes follow.
     Synced,
 }
 

@@ -1,4 +1,5 @@
-//! A termination: all that is known of one death, in the order it happened. What `correlate` makes and `render` reads.
+//! The facts of one termination: what the kernel showed, before anybody judges it. Made by `correlate`, read by `verdict`, `render`
+//! and the sinks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,22 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Boot, CgroupId, Comm, Disposition, ExitStatus, Pid, Signal, SignalResult, TargetState};
-use crate::kubernetes::{PodContext, PodTermination};
-use crate::pod::{PodIdentity, Workload};
-use crate::verdict::Verdict;
-use crate::verdict::judge::{Case, Fatal, Holes, Open};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::pod::PodIdentity;
+use crate::time::Boot;
 
-/// Names a death for good, on any machine and after any restart of the agent.
+/// Names a termination for good, on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TerminationKey {
     pub boot_id: String,
     pub cgroup: CgroupId,
-    /// Start of the main process: a unit's cgroup can see several deaths. 0 where the main process was never known.
+    /// Start of the main process: a unit's cgroup can see several terminations. 0 where the main process was never known.
     pub main_start: Boot,
 }
 
-/// A process that acted: sent a signal, or died.
+/// A process that acted: sent a signal, or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub tgid: Pid,
@@ -29,7 +29,7 @@ pub struct Actor {
     pub parent: Pid,
     pub parent_comm: Comm,
     pub place: Attribution,
-    /// Whose container that is, where a status of its pod names it.
+    /// The pod and container it lives in, where a status of that pod names it.
     pub pod: Option<Arc<PodContainer>>,
     pub role: Role,
 }
@@ -139,7 +139,7 @@ pub struct Traffic {
     pub listeners: Vec<ListenerClosed>,
     /// New connections accepted; the last one says until when clients still came.
     pub accepted: Count,
-    /// SYNs answered by RST because nobody listened any more.
+    /// SYNs answered by RST because no socket listened any more.
     pub refused: Count,
     /// The same by the port that they came to.
     pub refused_by_port: BTreeMap<u16, Count>,
@@ -147,11 +147,11 @@ pub struct Traffic {
     pub reset: Count,
     /// Of `reset`: those that no accept(2) had taken yet when their listener closed.
     pub reset_queued: u64,
-    /// Connections open at the death and closed by it with a FIN, and not provably idle.
+    /// Connections open at the exit and closed by it with a FIN, and not provably idle.
     pub cut: Count,
     /// Of `cut`: those where the client's last bytes had got no answer.
     pub cut_unanswered: u64,
-    /// Connections closed by the death where the server had spoken last: idle keep-alive.
+    /// Connections closed by the exit where the server had spoken last: idle keep-alive.
     pub idle_closed: Count,
     /// Connects from this node to the subject's own address and port that an ICMP error ended, and not the subject: a proxy's or
     /// a policy's REJECT, a route that was gone.
@@ -213,7 +213,7 @@ impl Traffic {
         if refused.count == 0 || closes().next().is_none() {
             return None;
         }
-        // The kernel unhashes a listener before it says so: a SYN can meet the closed port a moment before its close is told.
+        // The kernel unhashes a listener before its record: a SYN can meet the closed port a moment before the close that is recorded.
         let closed = closes().filter(|at| *at <= refused.first).max().unwrap_or(refused.first);
         Some(RefusalWindow {
             closed,
@@ -235,9 +235,12 @@ pub struct Gaps {
     pub inactive_probes: Vec<String>,
 }
 
-/// A finished death.
+/// All that the kernel showed of one termination of a container or a unit.
+///
+/// Complete when the subject's machine makes it. The pods' machine adds, by value and before the one judgement, what only the API
+/// knows of the same facts: which containers the senders live in, and that clients were watched too late.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Termination {
+pub struct TerminationFacts {
     pub key: TerminationKey,
     pub subject: Subject,
     /// Path of the subject's cgroup, where known.
@@ -248,131 +251,98 @@ pub struct Termination {
     /// End of the main process, else of the cgroup.
     pub end: Boot,
     pub stop: Option<Stop>,
+    /// The SIGKILL that took effect.
     pub kill: Option<Kill>,
+    /// The signal that ended it, as it was sent; for a SIGKILL the same as `kill`.
+    pub fatal: Option<Fatal>,
     pub exit: Option<MainExit>,
     pub oom: Vec<OomKill>,
     /// Other processes of the subject that ended between `begin` and `end`.
     pub other_exits: u64,
     pub traffic: Traffic,
+    /// What was lost, for the reader.
     pub gaps: Gaps,
-    /// What else the verdict rests on: a pod's context may come later, and the death is then judged again.
-    pub basis: Basis,
-    /// What Kubernetes wanted of it; None where it is no pod's, or nobody asked the API.
-    pub kubernetes: Option<Arc<PodContext>>,
-    /// It is told by itself, for the observation ended, but it ended with its pod, whose own end whoever observes next tells: its
-    /// spans belong into the pod's trace.
-    pub of_ending_pod: bool,
-    pub verdict: Verdict,
-}
-
-/// See [`Termination::basis`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Basis {
-    pub fatal: Option<Fatal>,
-    pub holes: Holes,
+    /// What was lost or not observed and could have changed the verdict.
+    pub missing: MissingEvidence,
+    /// Why the end itself was not seen; meaningful where `exit` is None.
     pub open: Open,
 }
 
-impl Termination {
-    /// The observation ended before it did: whoever observes next tells its end.
-    pub fn is_still_ending(&self) -> bool {
-        self.basis.open == Open::ObservationEnded && self.exit.is_none()
-    }
-
-    /// The facts, for the judge.
-    pub fn case(&self) -> Case<'_> {
-        Case {
-            subject: &self.subject,
-            main: self.main.as_ref(),
-            begin: self.begin,
-            end: self.end,
-            stop: self.stop.as_ref(),
-            kill: self.kill.as_ref(),
-            fatal: self.basis.fatal.as_ref(),
-            exit: self.exit,
-            oom: &self.oom,
-            traffic: &self.traffic,
-            holes: &self.basis.holes,
-            open: self.basis.open,
-            kubernetes: self.kubernetes.as_deref(),
-        }
-    }
-}
-
-/// The kernel dropped a stop signal: said at once, before the kill.
+/// How a signal that ended the process was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StopSignalIgnored {
-    pub key: TerminationKey,
-    pub subject: Subject,
-    pub main: Option<MainProcess>,
+pub struct Fatal {
     pub at: Boot,
     pub signal: Signal,
+    /// `si_code`.
+    pub code: i32,
+    /// The sender was the init of the target's pid namespace, on its way out.
+    pub namespace_ended: bool,
     pub sender: Actor,
-    pub disposition: Disposition,
-    /// Time until the SIGKILL, where the grace is known.
-    pub grace_left: Option<Duration>,
-    pub kubernetes: Option<Arc<PodContext>>,
-    pub sentence: String,
 }
 
-/// What the core says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    Early(Box<StopSignalIgnored>),
-    /// An OOM kill of a process that was not the main one, and the subject goes on.
-    ChildOomKilled {
-        subject: Subject,
-        oom: OomKill,
-    },
-    /// A container or unit ended. One of a pod that goes on (a restart), or of a pod nobody can name, has its own trace.
-    Terminated(Box<Termination>),
-    /// A container of a pod that is being deleted still runs long after its grace: said once, with what is known by then. Its end
-    /// is told as any other's, if it comes.
-    Stuck(Box<Termination>),
-    /// A pod is over, with all its containers that ended with it; they are not told as [`Output::Terminated`].
-    PodTerminated(Box<PodTermination>),
-    /// The first pod of a workload runs here.
-    Workload(Workload),
-    /// The last pod of one that was said so is gone from here: once for each [`Output::Workload`].
-    WorkloadGone(Workload),
-    /// A pod's deletion was asked for: its containers' sockets are to be watched from now on.
-    Watch(CgroupId),
-    /// The subject is over: its sockets need no watching any more.
-    Forget(CgroupId),
-    /// Ends that were not told, for their pods' owners want it so (`epitaph.dev/ignore`).
-    OptedOut {
-        count: u64,
-    },
-    /// Something was not kept, by reason.
-    Dropped {
-        reason: DropReason,
-        count: u64,
-    },
+/// Evidence that may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingEvidence {
+    /// Records lost while it went on.
+    pub lost: Vec<Kind>,
+    /// Probes that were not active.
+    pub inactive: Vec<Kind>,
+    /// Nothing was observed for a while that reaches into this termination.
+    pub gap: bool,
+    /// It ran before the observation began, and that is so recent that a stop signal may have come before.
+    pub late_start: bool,
+    /// More facts than one timeline keeps.
+    pub over_cap: bool,
 }
 
-/// Why the core did not keep something. Names on metrics: `DropReason::name`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DropReason {
-    /// More live timelines than the cap: the longest idle was closed as unknown.
+/// Why the end of the main process was not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Open {
+    #[default]
+    CgroupRemoved,
+    ObservationEnded,
+    /// The cap on live timelines closed it.
     TimelineCap,
-    /// More facts in one timeline than the cap.
-    FactCap,
-    /// More dead or live cgroups than the index holds.
-    IndexCap,
-    /// An event whose process could not be attributed.
-    Unattributed,
-    /// More pods than the cap, or a pod's ends held for the API longer than the cap allows: told without what was missing.
-    PodCap,
 }
 
-impl DropReason {
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropReason::TimelineCap => "timeline_cap",
-            DropReason::FactCap => "fact_cap",
-            DropReason::IndexCap => "index_cap",
-            DropReason::Unattributed => "unattributed",
-            DropReason::PodCap => "pod_cap",
+impl TerminationFacts {
+    /// The observation ended before it did: whoever observes next reports its end.
+    pub fn is_still_ending(&self) -> bool {
+        self.open == Open::ObservationEnded && self.exit.is_none()
+    }
+
+    /// With the containers that the senders of its signals live in, as `of` knows them.
+    #[must_use]
+    pub fn with_sender_pods(mut self, of: impl Fn(&Attribution) -> Option<Arc<PodContainer>>) -> TerminationFacts {
+        let senders = [
+            self.stop.as_mut().map(|stop| &mut stop.sender),
+            self.kill.as_mut().map(|kill| &mut kill.sender),
+            self.fatal.as_mut().map(|fatal| &mut fatal.sender),
+        ];
+        for sender in senders.into_iter().flatten() {
+            sender.pod = of(&sender.place);
         }
+        self
+    }
+
+    /// Its clients were not watched over all of the time that counts.
+    #[must_use]
+    pub fn with_traffic_unobserved(mut self) -> TerminationFacts {
+        self.traffic.observed = false;
+        self
+    }
+
+    /// What was left of the container after its end has ended, too.
+    #[must_use]
+    pub fn with_leftover(mut self) -> TerminationFacts {
+        self.other_exits += 1;
+        self
+    }
+}
+
+impl Fatal {
+    /// `si_code` above 0 and below 128: the kernel tells the process about its own fault.
+    pub fn is_fault(&self) -> bool {
+        self.code > 0 && self.code < si_code::KERNEL
     }
 }

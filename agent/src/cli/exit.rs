@@ -1,10 +1,10 @@
-//! Exit codes, stable: scripts depend on them. `sysexits.h` where it has a word for it.
+//! Exit codes, stable because scripts depend on them; from `sysexits.h`.
 
 use std::process::ExitCode;
 
 /// Shown below `epitaph --help`.
 pub const HELP: &str = "Exit codes: 0 done, 64 wrong usage, 65 bad data in a file, 66 no such input, 69 something needed is not available, \
-                        70 our own fault, 71 the system refused, 73 cannot create a file, 77 not permitted, 78 bad configuration.";
+                        70 a bug in epitaph, 71 the system refused, 73 cannot create a file, 77 not permitted, 78 bad configuration.";
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +19,15 @@ pub enum SysExit {
     NoInput = 66,
     /// A port in use; a kernel without BTF or without the probes that nothing works without.
     Unavailable = 69,
-    /// A bug of ours.
+    /// A bug in epitaph.
     Software = 70,
-    /// The kernel refused something that it has.
+    /// The kernel refused a system call.
     Os = 71,
     /// A recording that cannot be written.
     CantCreat = 73,
     /// Not root, or a capability is missing.
     NoPerm = 77,
-    /// A configuration file, variable or value that is wrong.
+    /// A wrong configuration file, variable or value.
     Config = 78,
 }
 

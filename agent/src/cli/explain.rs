@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 
 use crate::config::settings::nearest_of;
+use crate::error::{HasRemedy, Remedy};
 use crate::verdict::Severity;
 use crate::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
-/// There is no such word. Ends with [`super::SysExit::Usage`].
+/// The name is not a verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {what} `{}`{} `epitaph explain` lists them all", name.escape_debug(), did_you_mean(nearest.as_deref()))]
+#[error("unknown {what} `{}`", name.escape_debug())]
 pub struct UnknownWord {
-    /// What was asked for.
+    /// What kind of name was expected.
     pub what: &'static str,
     pub name: String,
     pub nearest: Option<String>,
@@ -18,7 +19,7 @@ pub struct UnknownWord {
 
 impl UnknownWord {
     fn new<'a>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> UnknownWord {
-        // What is typed differs in case and separators as often as in letters.
+        // Typed names differ in case and separators as often as in letters.
         let normal = name.to_lowercase().replace(['_', ' '], "-");
         UnknownWord {
             what,
@@ -28,11 +29,15 @@ impl UnknownWord {
     }
 }
 
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or(";".to_owned(), |n| format!("; did you mean `{n}`?"))
+impl HasRemedy for UnknownWord {
+    fn remedy(&self) -> Option<Remedy> {
+        let nearest = self.nearest.as_ref();
+        let did_you_mean = nearest.map_or(String::new(), |nearest| format!("did you mean `{nearest}`? "));
+        Some(format!("{did_you_mean}`epitaph explain` lists all of them").into())
+    }
 }
 
-/// Whatever has this name in full (a verdict, a cause, a traffic), or all with a line each.
+/// Everything with this name in full (a verdict, a cause, a traffic value), or all names with a line each.
 pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let Some(name) = name else { return Ok(list()) };
     let row = by_headline(name).map(in_full);
@@ -48,7 +53,7 @@ pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     Ok(found.join("\n"))
 }
 
-/// The verdict of this name, and no cause or traffic.
+/// The verdict with this name; not a cause or a traffic value.
 pub fn verdict(name: &str) -> Result<&'static Row, UnknownWord> {
     by_headline(name).ok_or_else(|| UnknownWord::new("verdict", name, headlines()))
 }
@@ -93,9 +98,11 @@ fn list() -> String {
         let mark = if row.unclean { '!' } else { ' ' };
         let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
     }
-    out.push_str("\n! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.\n");
+    out.push_str("\n! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.\n");
     let width = axes().map(|(_, value, _)| value.len()).max().unwrap_or(0);
-    out.push_str("\nBeside it stand a cause (why it had to end) and a traffic (what clients saw):\n\n");
+    out.push_str(
+        "\nEach verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):\n\n",
+    );
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
     }
@@ -104,7 +111,7 @@ fn list() -> String {
 
 /// The body of `docs/verdicts.md`.
 pub fn markdown() -> String {
-    let mut out = String::from("| verdict | unclean | severity | in short |\n|---|---|---|---|\n");
+    let mut out = String::from("| verdict | unclean | severity | meaning |\n|---|---|---|---|\n");
     for e in &TABLE {
         let unclean = if e.unclean { "yes" } else { "no" };
         let name = e.headline;
@@ -116,9 +123,10 @@ pub fn markdown() -> String {
         );
     }
     out.push_str(
-        "\nA verdict is the headline of three axes: why it had to end (`epitaph.cause`), how it ended (`epitaph.exit`) and what clients\n\
-         saw (`epitaph.traffic`). `exit` is the headline's own name, or `clean` under those that tell of clients; the others are:\n\n\
-         | axis | value | in words |\n|---|---|---|\n",
+        "\nA verdict summarizes three axes: why the container or unit terminated (`epitaph.cause`), how the main process exited\n\
+         (`epitaph.exit`) and what clients saw (`epitaph.traffic`). `exit` has the name of the verdict, or `clean` for the verdicts about\n\
+         clients. The values of `cause` and `traffic` are:\n\n\
+         | axis | value | meaning |\n|---|---|---|\n",
     );
     for (axis, value, words) in axes() {
         let _ = writeln!(out, "| {axis} | `{value}` | {words} |");
@@ -170,9 +178,10 @@ mod tests {
     use expect_test::{Expect, expect, expect_file};
 
     use super::*;
+    use crate::error;
 
     fn check(verdict: Option<&str>, expected: Expect) {
-        expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {e}\n")));
+        expected.assert_eq(&explain(verdict).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
     }
 
     #[test]
@@ -180,55 +189,55 @@ mod tests {
         check(
             None,
             expect![[r#"
-                ! oom-killed           The kernel killed the main process because memory ran out.
-                ! oom-child            The kernel killed a child for memory, and the main process ended with an error within ten seconds.
-                ! crashed              A signal of its own making ended the main process: a fault, an abort, or a limit that it ran into.
-                ! killed-by-other      Someone who is neither its runtime nor itself killed the main process.
-                ! stuck                Its grace is long over, and it still runs.
-                ! runtime-failed       The runtime did not start the container's program, or gave it up.
-                ! killed-after-grace   The process was shutting down, but not done when the grace was over: the runtime killed it.
-                ! prestop-overran      The preStop hook took the grace: it was cut, or what it left the main process was too short.
-                ! sidecar-starved      A sidecar was killed because the main containers had used up the grace: it was asked to stop only then.
-                ! force-killed         The runtime killed the main process without asking it to stop first, or its pod was deleted with a grace of 0.
-                ! blocked-stop-signal  The stop signal was never read: the process was frozen or stopped, had it masked, or never came to its handler.
-                ! ignored-stop-signal  The kernel dropped the stop signal, so that the process never knew: it ran on until the runtime killed it.
-                ! default-action       The stop signal itself ended the process: no handler ran, and any work in flight was dropped.
-                ! prestop-failed       The main process ended cleanly, but the preStop hook failed: its work was not done.
-                ! nonzero-exit         The main process ended by itself with a code other than 0.
-                ! cut-connections      It ended cleanly, but connections that were in use were open at its end and closed by it.
-                ! reset-connections    It ended cleanly, but clients had their connections reset.
-                ! refused-connections  It ended cleanly, but clients went on connecting after its listener was closed and were refused.
-                ! proxy-rejected       It ended cleanly, but clients on this node were rejected on the way to it, and not by itself.
-                  clean-exit           It ended cleanly; what its clients saw was not observed.
-                  clean                It ended as it should, and no client was hurt.
-                  unknown              The evidence does not suffice: something was lost, not observed, or came before the agent.
+                ! oom-killed           The OOM killer killed the main process because memory ran out.
+                ! oom-child            The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
+                ! crashed              The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
+                ! killed-by-other      The main process was killed by a sender that is neither the runtime nor the process itself.
+                ! stuck                The grace period ended long ago, and the process is still running.
+                ! runtime-failed       The container runtime did not start the program of the container, or lost the container.
+                ! killed-after-grace   The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
+                ! prestop-overran      The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
+                ! sidecar-starved      A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
+                ! force-killed         The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.
+                ! blocked-stop-signal  The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.
+                ! ignored-stop-signal  The kernel discarded the stop signal, so the process kept running until the runtime killed it.
+                ! default-action       The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.
+                ! prestop-failed       The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.
+                ! nonzero-exit         The main process exited with a code other than 0.
+                ! cut-connections      The process exited cleanly, but open connections in use were dropped at exit.
+                ! reset-connections    The process exited cleanly, but client connections were reset.
+                ! refused-connections  The process exited cleanly, but clients still connected after the listener had closed, and their connections were refused.
+                ! proxy-rejected       The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
+                  clean-exit           The process exited cleanly; what clients saw was not observed.
+                  clean                The process exited cleanly, and no client connection was lost.
+                  unknown              The evidence is not sufficient: records were lost, something was not observed, or happened before epitaph started.
 
-                ! marks the unclean ones. `epitaph explain VERDICT` says what proves one and how to fix it.
+                ! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.
 
-                Beside it stand a cause (why it had to end) and a traffic (what clients saw):
+                Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
 
-                cause    deleted                Its pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection, as the sentence then says.
-                cause    evicted-api            The Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.
-                cause    evicted-node-pressure  The kubelet: the node ran out of memory, disk or process ids, or the pod over its own ephemeral storage.
-                cause    evicted-taint          A NoExecute taint that the pod does not tolerate, or not any longer.
-                cause    evicted-preempted      Room was made for a pod of higher priority.
-                cause    deadline               The pod's own `activeDeadlineSeconds` was over; over a Job's its pods are told `deleted`.
-                cause    liveness               The kubelet, because the liveness probe failed.
-                cause    startup                The kubelet, because the startup probe did not succeed in time.
-                cause    restart                The kubelet restarted or ended the container alone: for a changed definition or a resize, where an Event says so; else no evidence names why.
+                cause    deleted                The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).
+                cause    evicted-api            The pod was evicted through the Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.
+                cause    evicted-node-pressure  The kubelet evicted the pod: the node ran out of memory, disk or process ids, or the pod exceeded its own ephemeral storage limit.
+                cause    evicted-taint          The pod was evicted because of a NoExecute taint that it does not tolerate, or no longer tolerates.
+                cause    evicted-preempted      The pod was preempted by a pod of higher priority.
+                cause    deadline               The pod exceeded its own `activeDeadlineSeconds`; when a Job exceeds its own deadline, its pods are reported as `deleted`.
+                cause    liveness               The kubelet stopped the container because the liveness probe failed.
+                cause    startup                The kubelet stopped the container because the startup probe did not succeed in time.
+                cause    restart                The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.
                 cause    node-shutdown          The node was shutting down.
-                cause    oom                    Memory ran out: its own limit's, or the node's.
-                cause    crash                  Its own fault: a signal of its own, or an exit code other than 0 that nobody asked for.
-                cause    external               A signal from someone who is neither its runtime nor itself.
-                cause    stopped                Its runtime or systemd asked it to stop; without Kubernetes nobody says why.
-                cause    completed              It ended of its own accord with exit code 0.
-                cause    unknown                The evidence does not say.
-                traffic  cut                    Connections in use were open at its end and closed by it.
-                traffic  reset                  Clients had their connections reset.
-                traffic  refused                Clients connected after its listener was closed, and were refused.
-                traffic  proxy-rejected         Clients on this node were rejected on the way to it (ICMP), and not by itself.
-                traffic  quiet                  Its sockets were observed, and no client was seen to be cut off, reset, refused or rejected.
-                traffic  unknown                Its sockets were not observed, or not all the time.
+                cause    oom                    Memory ran out: the memory limit was reached, or the node had no memory left.
+                cause    crash                  The process failed by itself: a signal that it caused, or an exit code other than 0 without a stop signal.
+                cause    external               A signal came from a sender that is neither the runtime nor the process itself.
+                cause    stopped                The container runtime or systemd stopped the process; without Kubernetes the reason is unknown.
+                cause    completed              The process exited by itself with exit code 0.
+                cause    unknown                The evidence does not show the cause.
+                traffic  cut                    Open connections in use were dropped at exit.
+                traffic  reset                  Client connections were reset.
+                traffic  refused                Clients connected after the listener had closed, and their connections were refused.
+                traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
+                traffic  quiet                  The sockets were observed, and no connection was dropped, reset, refused or rejected.
+                traffic  unknown                The sockets were not observed, or only for part of the time.
             "#]],
         );
     }
@@ -241,15 +250,16 @@ mod tests {
                 ignored-stop-signal (unclean, severity warning)
 
                 What it means
-                  The kernel dropped the stop signal, so that the process never knew: it ran
-                  on until the runtime killed it.
+                  The kernel discarded the stop signal, so the process kept running until the
+                  runtime killed it.
 
                 What proves it
-                  signal_generate's own result says ignored; the runtime's SIGKILL came later.
+                  The result of signal_generate is `ignored`; the runtime's SIGKILL came
+                  later.
 
                 How to fix it
-                  Install a handler, exec the program in place of the shell, or put a small
-                  init (tini, dumb-init) at PID 1.
+                  Install a handler, use `exec` in the shell that starts the program, or run a
+                  small init (tini, dumb-init) as PID 1.
             "#]],
         );
         check(
@@ -258,11 +268,12 @@ mod tests {
                 clean (not unclean, severity info)
 
                 What it means
-                  It ended as it should, and no client was hurt.
+                  The process exited cleanly, and no client connection was lost.
 
                 What proves it
-                  Exit code 0, the stop signal's own (128 + n) after it was handled, or one
-                  that an annotation expects; its sockets were observed and quiet.
+                  Exit code 0, the code of the stop signal (128 + n) after it was handled, or
+                  a code that an annotation declares as expected; the sockets were observed,
+                  and no connection was lost.
 
                 How to fix it
                   Nothing.
@@ -275,16 +286,17 @@ mod tests {
         check(
             Some("evicted-taint"),
             expect![[r#"
-            cause evicted-taint
-              A NoExecute taint that the pod does not tolerate, or not any longer.
-        "#]],
+                cause evicted-taint
+                  The pod was evicted because of a NoExecute taint that it does not tolerate,
+                  or no longer tolerates.
+            "#]],
         );
         check(
             Some("quiet"),
             expect![[r#"
                 traffic quiet
-                  Its sockets were observed, and no client was seen to be cut off, reset,
-                  refused or rejected.
+                  The sockets were observed, and no connection was dropped, reset, refused or
+                  rejected.
             "#]],
         );
     }
@@ -294,47 +306,47 @@ mod tests {
         check(
             Some("unknown"),
             expect![[r#"
-            unknown (not unclean, severity warning)
+                unknown (not unclean, severity warning)
 
-            What it means
-              The evidence does not suffice: something was lost, not observed, or came
-              before the agent.
+                What it means
+                  The evidence is not sufficient: records were lost, something was not
+                  observed, or happened before epitaph started.
 
-            What proves it
-              Nothing: the sentence says what is missing.
+                What proves it
+                  None: the sentence names what is missing.
 
-            How to fix it
-              See what is missing: a probe that this kernel cannot have, a ring buffer too
-              small, an agent started late.
+                How to fix it
+                  The remedy of each such termination follows from what is missing; nothing to
+                  fix where the process started before epitaph did.
 
-            cause unknown
-              The evidence does not say.
+                cause unknown
+                  The evidence does not show the cause.
 
-            traffic unknown
-              Its sockets were not observed, or not all the time.
-        "#]],
+                traffic unknown
+                  The sockets were not observed, or only for part of the time.
+            "#]],
         );
         check(
             Some("proxy-rejected"),
             expect![[r#"
-            proxy-rejected (unclean, severity warning)
+                proxy-rejected (unclean, severity warning)
 
-            What it means
-              It ended cleanly, but clients on this node were rejected on the way to it,
-              and not by itself.
+                What it means
+                  The process exited cleanly, but connections of clients on this node were
+                  rejected by the network before they reached the process.
 
-            What proves it
-              Connects of this node's processes to its address ended with an ICMP error
-              and without an RST.
+                What proves it
+                  Connects of processes on this node to the address of the container or unit
+                  ended with an ICMP error and without an RST.
 
-            How to fix it
-              Look for the network policy, proxy rule or missing route that rejected them
-              before it was gone.
+                How to fix it
+                  Find the network policy, proxy rule or missing route that rejected
+                  connections while the process was still running.
 
-            traffic proxy-rejected
-              Clients on this node were rejected on the way to it (ICMP), and not by
-              itself.
-        "#]],
+                traffic proxy-rejected
+                  Connections of clients on this node were rejected by the network (ICMP)
+                  before they reached the process.
+            "#]],
         );
     }
 
@@ -343,31 +355,36 @@ mod tests {
         check(
             Some("evicted-tain"),
             expect![[r#"
-            error: there is no verdict, cause or traffic `evicted-tain`; did you mean `evicted-taint`? `epitaph explain` lists them all
+            error: unknown verdict, cause or traffic `evicted-tain`
+            remedy: did you mean `evicted-taint`? `epitaph explain` lists all of them
         "#]],
         );
         check(
             Some("quite"),
             expect![[r#"
-            error: there is no verdict, cause or traffic `quite`; did you mean `quiet`? `epitaph explain` lists them all
+            error: unknown verdict, cause or traffic `quite`
+            remedy: did you mean `quiet`? `epitaph explain` lists all of them
         "#]],
         );
         check(
             Some("ignored-signal"),
             expect![[r#"
-                error: there is no verdict, cause or traffic `ignored-signal`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+                error: unknown verdict, cause or traffic `ignored-signal`
+                remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists all of them
             "#]],
         );
         check(
             Some("IGNORED_STOP_SIGNAL"),
             expect![[r#"
-                error: there is no verdict, cause or traffic `IGNORED_STOP_SIGNAL`; did you mean `ignored-stop-signal`? `epitaph explain` lists them all
+                error: unknown verdict, cause or traffic `IGNORED_STOP_SIGNAL`
+                remedy: did you mean `ignored-stop-signal`? `epitaph explain` lists all of them
             "#]],
         );
         check(
             Some("\u{1b}[2Jx"),
             expect![[r#"
-                error: there is no verdict, cause or traffic `\u{1b}[2Jx`; `epitaph explain` lists them all
+                error: unknown verdict, cause or traffic `\u{1b}[2Jx`
+                remedy: `epitaph explain` lists all of them
             "#]],
         );
     }
@@ -376,8 +393,8 @@ mod tests {
     fn the_documentation_lists_what_the_code_has() {
         let doc = format!(
             "# Verdicts\n\n\
-             Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. `epitaph explain VERDICT` says\n\
-             the same in a terminal.\n\n{}",
+             Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib explain`; do not edit. `epitaph explain VERDICT`\n\
+             shows the same in a terminal.\n\n{}",
             markdown()
         );
         expect_file!["../../../docs/verdicts.md"].assert_eq(&doc);

@@ -4,24 +4,25 @@ use clap::Args;
 
 use super::explain;
 use crate::attribute::Subject;
-use crate::kubernetes::PodTermination;
+use crate::error;
 use crate::pod::{PodIdentity, Workload};
-use crate::termination::{StopSignalIgnored, Termination};
+use crate::report::PodTermination;
+use crate::report::{StopSignalIgnored, Termination};
 
 /// Values of one flag are alternatives, and so are `--container` and `--unit` (nothing is both); everything else narrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filter {
-    /// Containers whose id begins so; may be repeated
+    /// Containers whose id begins with this; can be repeated
     #[arg(long, value_name = "ID", value_parser = container_prefix)]
     pub container: Vec<String>,
     /// systemd units with this name; * and ? match; ".service" is added where the name has no suffix
     #[arg(long, value_name = "NAME", value_parser = unit_pattern)]
     pub unit: Vec<String>,
-    /// Subjects in this cgroup or below; path from the hierarchy's root, or as it is below /sys/fs/cgroup
+    /// Containers and units in this cgroup or below; path from the root of the hierarchy, or below /sys/fs/cgroup
     #[arg(long, value_name = "PATH", value_parser = cgroup_prefix)]
     pub cgroup: Vec<String>,
-    /// Pods in this namespace; * and ? match; may be repeated
+    /// Pods in this namespace; * and ? match; can be repeated
     #[arg(long, short, value_name = "NAMESPACE", value_parser = name_pattern)]
     pub namespace: Vec<String>,
     /// Pods with this name; * and ? match
@@ -90,11 +91,11 @@ impl Filter {
     }
 }
 
-/// A verdict that does not exist would show nothing for ever.
+/// A filter for a verdict that does not exist would never show anything.
 fn verdict(name: &str) -> Result<String, String> {
     explain::verdict(name)
         .map(|_| name.to_owned())
-        .map_err(|unknown| unknown.to_string())
+        .map_err(|unknown| error::line(&unknown))
 }
 
 fn container_prefix(text: &str) -> Result<String, String> {
@@ -263,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(filter(|f| f.cgroup = vec![prefix.into()]).matches(&t), yes, "{prefix}");
         }
-        t.cgroup_path = None;
+        t.facts.cgroup_path = None;
         assert!(!filter(|f| f.cgroup = vec!["/system.slice".into()]).matches(&t));
     }
 
@@ -314,7 +315,7 @@ mod tests {
         assert!(verdict("clean").is_ok() && verdict("unknown").is_ok());
         for name in ["quiet", "evicted-taint"] {
             let refused = verdict(name).unwrap_err();
-            assert!(refused.starts_with(&format!("there is no verdict `{name}`")), "{refused}");
+            assert!(refused.starts_with(&format!("unknown verdict `{name}`")), "{refused}");
         }
     }
 

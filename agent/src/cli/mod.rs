@@ -1,4 +1,4 @@
-//! The command line: what can be asked, how it is parsed, and with which code the process ends.
+//! The command line: the commands, how they are parsed, and the exit codes.
 
 pub mod exit;
 pub mod explain;
@@ -15,7 +15,7 @@ pub use filter::Filter;
 
 use crate::config::{Override, Overrides};
 
-/// No git here: the version, the wire format (what `record` writes) and the target are what a bug report needs.
+/// What a bug report needs: the version, the target and the format of the records.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
         "{} ({}-{}, probe records v{}{})",
@@ -27,7 +27,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Why containers and systemd units died, with proof from the kernel.
+/// Why containers and systemd units terminated, with proof from the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "epitaph", version = VERSION.as_str(), after_help = exit::HELP, max_term_width = 100)]
 pub struct Cli {
@@ -37,19 +37,19 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Observe this machine: traces and metrics to a collector, /metrics, /healthz, /readyz
+    /// Observe this machine: traces and metrics to a collector; /metrics, /healthz, /readyz
     Agent(AgentArgs),
-    /// Add what one node cannot see to the agents' traces: endpoints that leave their Services, replacement pods
+    /// Add to the agents' traces what one node cannot see: endpoints that leave their Services, replacement pods
     Observer(ObserverArgs),
     /// Show terminations as they happen, in the terminal or as a stream
     Watch(WatchArgs),
-    /// Write the evidence to a file, for `replay`, and show terminations meanwhile
+    /// Write the evidence to a file for `replay`, and show terminations meanwhile
     Record(RecordArgs),
-    /// Judge the evidence in a file again, on any machine, without root
+    /// Judge the evidence of a recording again, on any machine, without root
     Replay(ReplayArgs),
-    /// Whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
+    /// Check whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
     Doctor(DoctorArgs),
-    /// What a verdict means, what proves it, and how to fix it; what a cause or a traffic means
+    /// Explain a verdict: what it means, what proves it, how to fix it; or a cause or a traffic value
     Explain(ExplainArgs),
 }
 
@@ -64,7 +64,7 @@ pub struct AgentArgs {
     /// Address of /metrics, /healthz and /readyz, or "off" [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Traces of unclean terminations only
+    /// Send traces of unclean terminations only
     #[arg(long)]
     pub unclean_only: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub struct AgentArgs {
     pub otlp: OtlpArgs,
     #[command(flatten)]
     pub log: LogArgs,
-    /// Any other setting, such as limits.timelines=2000; may be repeated
+    /// Any other setting, such as limits.timelines=2000; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
 }
@@ -91,14 +91,14 @@ pub struct ObserverArgs {
     /// Address of /metrics, /healthz and /readyz, or "off" [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// How the API server is reached, instead of by the pod's ServiceAccount
+    /// Access to the API server, instead of the pod's ServiceAccount
     #[arg(long, value_name = "FILE", help_heading = "Kubernetes")]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub otlp: OtlpArgs,
     #[command(flatten)]
     pub log: LogArgs,
-    /// Any other setting, such as observer.lease_duration=30s; may be repeated
+    /// Any other setting, such as observer.lease_duration=30s; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
 }
@@ -135,7 +135,7 @@ pub struct RecordArgs {
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// File that `record` wrote
+    /// Recording: a file that `epitaph record` wrote
     pub file: PathBuf,
     #[command(flatten)]
     pub show: ShowArgs,
@@ -149,24 +149,24 @@ pub struct ReplayArgs {
 pub struct DoctorArgs {
     /// Form of the output; docs/doctor.md describes the object of "json"
     #[arg(long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: OutputFormat,
     #[command(flatten)]
     pub kernel: KernelArgs,
 }
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet; without it, all of them with a line each
+    /// Such as ignored-stop-signal, evicted-taint or quiet; without a name, a line for each
     pub verdict: Option<String>,
 }
 
-/// How and which terminations are shown.
+/// Which terminations are shown, and how.
 #[derive(Debug, Default, Args)]
 pub struct ShowArgs {
     /// Form of the output; docs/json.md describes the objects of "json"
     #[arg(long, value_enum, default_value_t)]
-    pub output: Output,
-    /// Colour in text; NO_COLOR in the environment turns "auto" off
+    pub output: OutputFormat,
+    /// Colour in text; with NO_COLOR in the environment, "auto" means "never"
     #[arg(long, value_enum, default_value_t)]
     pub color: Color,
     #[command(flatten)]
@@ -174,7 +174,7 @@ pub struct ShowArgs {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     /// A live view in a terminal, text elsewhere
     #[default]
     Auto,
@@ -193,7 +193,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// `NO_COLOR` (any value that is not empty, see no-color.org) and a stream that is no terminal turn `Auto` off.
+    /// `NO_COLOR` (any value that is not empty, see no-color.org) and a stream that is not a terminal turn `Auto` off.
     pub fn style(self, is_terminal: bool, env: &dyn crate::config::Env) -> crate::render::text::Style {
         use crate::render::text::Style;
         match self {
@@ -207,16 +207,16 @@ impl Color {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Probes")]
 pub struct KernelArgs {
-    /// The running kernel's BTF, where it has no /sys/kernel/btf/vmlinux
+    /// BTF (type information) of the running kernel, where /sys/kernel/btf/vmlinux does not exist
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
-    /// Ring buffer between the probes and us, rounded up to a power of two [default: 8388608]
+    /// Size of the ring buffer between the probes and epitaph, rounded up to a power of two [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
-    /// The host's /proc, as seen from here [default: /proc]
+    /// Where the host's /proc is mounted [default: /proc]
     #[arg(long, value_name = "DIRECTORY")]
     pub proc: Option<PathBuf>,
-    /// The host's /sys, as seen from here; only fs/cgroup below it is read [default: /sys]
+    /// Where the host's /sys is mounted; only fs/cgroup in it is read [default: /sys]
     #[arg(long, value_name = "DIRECTORY")]
     pub sys: Option<PathBuf>,
 }
@@ -224,14 +224,14 @@ pub struct KernelArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Kubernetes")]
 pub struct KubernetesArgs {
-    /// Ask the API server about this node's pods: auto (in a pod with a ServiceAccount, or with --kubeconfig), on or off;
-    /// only the agent does without being told
+    /// Watch the pods of this node at the API server: auto (in a pod with a ServiceAccount, or with --kubeconfig), on or off
+    /// [default: auto for the agent, off for watch and record]
     #[arg(long, value_name = "MODE")]
     pub kubernetes: Option<String>,
-    /// How the API server is reached, instead of by the pod's ServiceAccount
+    /// Access to the API server, instead of the pod's ServiceAccount
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// This node, as `kubectl get nodes` shows it [default in a pod: NODE_NAME]
+    /// Name of this node, as `kubectl get nodes` shows it [default in a pod: NODE_NAME]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
 }
@@ -245,7 +245,7 @@ pub struct OtlpArgs {
     /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
-    /// service.name of all traces of terminations; without it a pod's stand under its application, the others under `epitaph`
+    /// service.name of the traces of all terminations [default: a pod's application, `epitaph` for everything else]
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
 }
@@ -253,7 +253,7 @@ pub struct OtlpArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct LogArgs {
-    /// Which of our own messages go to standard error, such as debug or epitaph::source=debug [default: info]
+    /// Which of epitaph's own messages go to standard error, such as debug or epitaph::source=debug [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
     /// text or json
@@ -265,14 +265,14 @@ impl Cli {
     /// Parses; help and version go to standard output and errors to standard error. Err is the code to end with.
     pub fn parse_or_exit(args: impl IntoIterator<Item = OsString>) -> Result<Cli, SysExit> {
         Cli::try_parse_from(args).map_err(|error| {
-            // A closed pipe here (`epitaph --help | head`) is nobody's problem.
+            // A closed pipe here (`epitaph --help | head`) is not an error.
             let _ = error.print();
             if error.use_stderr() { SysExit::Usage } else { SysExit::Ok }
         })
     }
 }
 
-/// To standard output. A reader that has gone (`| head`) is no error.
+/// Prints to standard output. A reader that has gone (`| head`) is not an error.
 ///
 /// # Errors
 /// Any other failure to write.
@@ -286,7 +286,7 @@ pub fn print(text: &str) -> std::io::Result<()> {
 }
 
 impl AgentArgs {
-    /// What the flags say, for [`crate::config::Config::load`].
+    /// The settings that the flags set, for [`crate::config::Config::load`].
     pub fn overrides(&self) -> Overrides {
         let mut all = overrides(Some((&self.kernel, &self.kubernetes)), &self.otlp, &self.log);
         add(&mut all, "--listen", "listen", self.listen.clone());
@@ -453,7 +453,7 @@ mod tests {
                 Command::Replay(a) => a.show,
                 other => panic!("{other:?}"),
             };
-            assert_eq!(show.output, Output::Json);
+            assert_eq!(show.output, OutputFormat::Json);
             assert!(show.filter.unclean);
         }
     }

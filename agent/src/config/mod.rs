@@ -4,21 +4,26 @@
 //! from it. The environment is an argument ([`Env`]), so that tests need none.
 
 mod observer;
+mod otlp;
+mod problem;
 mod secret;
 mod sections;
 pub mod settings;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use observer::Observer;
+pub use observer::ObserverSettings;
+pub use otlp::{Destinations, OtlpSettings};
+pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
-pub use sections::{Export, Host, Kernel, Kubernetes, KubernetesMode, Limits, Listen, Log, LogFormat, Otlp};
+pub use sections::{
+    ExportSettings, HostSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen, LogFormat,
+    LogSettings,
+};
 
-use crate::sink::otlp;
 use settings::nearest;
 
 /// The effective configuration. Written as TOML it shows no secret: [`Secret`] and [`Endpoint`] redact themselves.
@@ -26,14 +31,14 @@ use settings::nearest;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     pub listen: Listen,
-    pub otlp: Otlp,
-    pub export: Export,
-    pub kernel: Kernel,
-    pub host: Host,
-    pub kubernetes: Kubernetes,
-    pub observer: Observer,
-    pub limits: Limits,
-    pub log: Log,
+    pub otlp: OtlpSettings,
+    pub export: ExportSettings,
+    pub kernel: KernelSettings,
+    pub host: HostSettings,
+    pub kubernetes: KubernetesSettings,
+    pub observer: ObserverSettings,
+    pub limits: LimitSettings,
+    pub log: LogSettings,
 }
 
 /// Where variables are read from.
@@ -71,52 +76,6 @@ pub struct Override {
     pub value: String,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("cannot read the configuration {}: {error}; name another one with --config FILE", file.display())]
-    Read { file: PathBuf, error: std::io::Error },
-    // Not the whole of toml's error: that quotes the line, which may hold a secret.
-    #[error("cannot parse the configuration {}, line {line}{}: {problem}", file.display(), of_setting(*key))]
-    Parse {
-        file: PathBuf,
-        line: usize,
-        /// None where it is no TOML, or no setting's own value is wrong.
-        key: Option<&'static str>,
-        problem: String,
-    },
-    #[error("unknown key `{key}` in {}{}", file.display(), did_you_mean(*nearest))]
-    UnknownKey {
-        file: PathBuf,
-        key: String,
-        nearest: Option<&'static str>,
-    },
-    #[error("unknown key `{key}` in {flag}{}", did_you_mean(*nearest))]
-    UnknownFlagKey {
-        flag: String,
-        key: String,
-        nearest: Option<&'static str>,
-    },
-    #[error("bad value of {source_name} (setting `{key}`): {problem}")]
-    Value {
-        source_name: String,
-        key: String,
-        problem: String,
-    },
-    #[error("bad setting `{key}`: {problem}")]
-    Invalid { key: &'static str, problem: String },
-}
-
-fn of_setting(key: Option<&str>) -> String {
-    key.map_or(String::new(), |key| format!(" (setting `{key}`)"))
-}
-
-fn did_you_mean(nearest: Option<&'static str>) -> String {
-    match nearest {
-        Some(key) => format!("; did you mean `{key}`?"),
-        None => "; `epitaph agent --print-config` lists the known ones".to_owned(),
-    }
-}
-
 impl Config {
     /// File, then environment, then flags.
     pub fn load(file: Option<&Path>, env: &dyn Env, flags: &Overrides) -> Result<Config, ConfigError> {
@@ -137,7 +96,7 @@ impl Config {
     }
 
     /// For the commands that a person runs: as [`Config::load`] without a file, but traces and metrics leave the machine only
-    /// where a flag said so, not because a shell happened to have `OTEL_EXPORTER_OTLP_ENDPOINT` set.
+    /// with a flag, and not because `OTEL_EXPORTER_OTLP_ENDPOINT` is set in a shell.
     pub fn for_person(env: &dyn Env, flags: &Overrides) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         config.apply_env(env)?;
@@ -145,7 +104,7 @@ impl Config {
         config.otlp.traces_endpoint = None;
         config.otlp.metrics_endpoint = None;
         config.listen = Listen::Off;
-        // Neither does a person's shell connect to a cluster.
+        // Nor does a variable of a person's shell connect to a cluster.
         config.kubernetes.mode = KubernetesMode::Off;
         config.kubernetes.kubeconfig = None;
         config.apply_flags(flags)?;
@@ -165,21 +124,26 @@ impl Config {
     }
 
     fn parse(text: &str, file: &Path) -> Result<Config, ConfigError> {
-        let parse = |error: toml::de::Error, key| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let parse = |error: toml::de::Error, key: Option<(&'static str, Option<Problem>)>| {
+            // The error of a value in a flattened section points at the section.
+            let of_value = key.as_ref().and_then(|(key, _)| settings::offset(text, key));
+            let offset = of_value.or_else(|| Some(error.span()?.start));
+            let before = offset.and_then(|offset| text.get(..offset)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             ConfigError::Parse {
                 file: file.to_owned(),
                 line,
-                key,
-                problem: error.message().to_owned(),
+                key: key.as_ref().map(|(key, _)| *key),
+                problem: key
+                    .and_then(|(_, problem)| problem)
+                    .unwrap_or_else(|| Problem::new(error.message().to_owned())),
             }
         };
         let table: toml::Table = toml::from_str(text).map_err(|error| parse(error, None))?;
         if let Some(key) = settings::first_unknown(&table) {
             let nearest = nearest(&key);
             return Err(ConfigError::UnknownKey {
-                file: file.to_owned(),
+                source_name: file.display().to_string(),
                 key,
                 nearest,
             });
@@ -208,8 +172,8 @@ impl Config {
     fn apply_flags(&mut self, flags: &Overrides) -> Result<(), ConfigError> {
         for Override { flag, key, value } in &flags.0 {
             let Some(setting) = settings::ALL.iter().find(|s| s.key == key) else {
-                return Err(ConfigError::UnknownFlagKey {
-                    flag: flag.clone(),
+                return Err(ConfigError::UnknownKey {
+                    source_name: flag.clone(),
                     key: key.clone(),
                     nearest: nearest(key),
                 });
@@ -220,7 +184,7 @@ impl Config {
                 problem,
             })?;
         }
-        // `--otlp` says where everything goes: a signal's own endpoint in the environment or the file must not outdo it.
+        // `--otlp` is for all signals: a signal's own endpoint in the environment or the file must not win over the flag.
         let is_given = |key: &str| flags.0.iter().any(|given| given.key == key);
         if is_given("otlp.endpoint") {
             if !is_given("otlp.traces_endpoint") {
@@ -230,7 +194,7 @@ impl Config {
                 self.otlp.metrics_endpoint = None;
             }
         }
-        // Whoever names a kubeconfig wants it used.
+        // A kubeconfig that is named is used.
         if is_given("kubernetes.kubeconfig") && !is_given("kubernetes.mode") {
             self.kubernetes.mode = KubernetesMode::On;
         }
@@ -238,70 +202,44 @@ impl Config {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        let invalid = |key, problem: &str| {
-            Err(ConfigError::Invalid {
-                key,
-                problem: problem.to_owned(),
-            })
-        };
+        let invalid = |key, problem| Err(ConfigError::Invalid { key, problem });
+        let wrong = |key, what: &'static str| invalid(key, Problem::new(what));
         // The kernel takes no more than a signed 32-bit size.
         if !(64 << 10..=1 << 30).contains(&self.kernel.ring_bytes) {
-            return invalid("kernel.ring_bytes", "must be between 65536 and 1073741824");
+            return wrong("kernel.ring_bytes", "must be between 65536 and 1073741824");
         }
-        let limits = &self.limits;
         for (key, value) in [
-            ("limits.subjects", limits.subjects),
-            ("limits.timelines", limits.timelines),
-            ("limits.facts", limits.facts),
-            ("limits.connections", limits.connections),
-            ("limits.pending", limits.pending),
-            ("limits.pods", limits.pods),
-            ("limits.held", limits.held),
-            ("limits.index_live", limits.index_live),
-            ("limits.index_dead", limits.index_dead),
-            ("limits.export_queue", limits.export_queue),
+            ("limits.subjects", self.limits.core.subjects),
+            ("limits.timelines", self.limits.core.timelines),
+            ("limits.facts", self.limits.core.facts),
+            ("limits.connections", self.limits.core.connections),
+            ("limits.pending", self.limits.core.pending),
+            ("limits.pods", self.limits.core.pods),
+            ("limits.held", self.limits.core.held),
+            ("limits.index_live", self.limits.core.index_live),
+            ("limits.index_dead", self.limits.core.index_dead),
+            ("limits.export_queue", self.limits.export_queue),
         ] {
             if value == 0 {
-                return invalid(key, "must be 1 or more");
+                return wrong(key, "must be 1 or more");
             }
         }
-        if limits.linger < limits.reorder {
-            return invalid("limits.linger", "must not be shorter than limits.reorder");
-        }
-        for (key, value) in [
-            ("otlp.timeout", self.otlp.timeout),
-            ("otlp.metrics_interval", self.otlp.metrics_interval),
-        ] {
-            if value.is_zero() {
-                return invalid(key, "must be more than zero");
-            }
-        }
-        if self.otlp.client_certificate.is_some() != self.otlp.client_key.is_some() {
-            return invalid("otlp.client_certificate", "needs otlp.client_key, and the other way round");
+        if self.limits.core.linger < self.limits.core.reorder {
+            return wrong("limits.linger", "must not be shorter than limits.reorder");
         }
         if let Some((key, problem)) = self.observer.problem() {
-            return invalid(key, problem);
+            return wrong(key, problem);
         }
         if self.export.agent_service_name.is_empty() {
-            return invalid("export.agent_service_name", "must not be empty");
+            return wrong("export.agent_service_name", "must not be empty");
         }
         if self.export.resource_attributes.contains_key("") {
-            return invalid("export.resource_attributes", "an attribute must have a name");
+            return wrong("export.resource_attributes", "an attribute must have a name");
         }
-        // Their errors quote the endpoint, which may hold a password.
-        for (key, result) in [
-            ("otlp.endpoint", self.otlp.traces(limits.export_queue)),
-            ("otlp.metrics_endpoint", self.otlp.metrics()),
-        ] {
-            match result {
-                Ok(_) => {}
-                Err(otlp::ConfigError::Endpoint { why, .. }) => return invalid(key, &why),
-                Err(header @ otlp::ConfigError::Header { .. }) => return invalid("otlp.headers", &header.to_string()),
-                Err(other) => return invalid(key, &other.to_string()),
-            }
-        }
+        self.otlp.destinations()?;
         if let Err(problem) = tracing_subscriber::EnvFilter::try_new(&self.log.filter) {
-            return invalid("log.filter", &format!("{problem}; write for example info,epitaph=debug"));
+            let problem = Problem::new(problem.to_string()).with_remedy("write for example info,epitaph=debug");
+            return invalid("log.filter", problem);
         }
         Ok(())
     }
@@ -322,25 +260,6 @@ macro_rules! as_text {
     };
 }
 use as_text;
-
-/// `30s`, `1m 30s`; a bare number is milliseconds, as OpenTelemetry's variables have it.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    if let Ok(millis) = text.parse() {
-        return Ok(Duration::from_millis(millis));
-    }
-    humantime::parse_duration(text).map_err(|e| format!("{e}: write for example 10s, 500ms, or a number of milliseconds"))
-}
-
-mod human_duration {
-    use super::*;
-
-    pub fn serialize<S: serde::Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(&humantime::format_duration(*value))
-    }
-    pub fn deserialize<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
-        parse_duration(&String::deserialize(d)?).map_err(serde::de::Error::custom)
-    }
-}
 
 #[cfg(test)]
 mod tests;

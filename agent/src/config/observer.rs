@@ -1,16 +1,15 @@
-//! What `epitaph observer` needs beside what every process of ours does.
+//! What only `epitaph observer` needs.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::human_duration;
 use crate::observe;
 use crate::observe::election::Timing;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Observer {
+pub struct ObserverSettings {
     /// Be active only while holding the Lease.
     pub election: bool,
     /// The Lease's name.
@@ -18,11 +17,11 @@ pub struct Observer {
     /// Its namespace; without it that of the ServiceAccount, or of the kubeconfig's context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    #[serde(with = "human_duration")]
+    #[serde(with = "crate::duration")]
     pub lease_duration: Duration,
-    #[serde(with = "human_duration")]
+    #[serde(with = "crate::duration")]
     pub renew_deadline: Duration,
-    #[serde(with = "human_duration")]
+    #[serde(with = "crate::duration")]
     pub retry_period: Duration,
     /// Pods of the cluster that are known at once.
     pub pods: usize,
@@ -30,15 +29,15 @@ pub struct Observer {
     pub endpoints: usize,
 }
 
-impl Default for Observer {
+impl Default for ObserverSettings {
     fn default() -> Self {
         let Timing {
             lease,
             renew_deadline,
             retry,
         } = Timing::default();
-        let observe::Limits { pods, endpoints, .. } = observe::Limits::default();
-        Observer {
+        let observe::ObserverLimits { pods, endpoints, .. } = observe::ObserverLimits::default();
+        ObserverSettings {
             election: true,
             lease: "epitaph-observer".to_owned(),
             namespace: None,
@@ -51,7 +50,7 @@ impl Default for Observer {
     }
 }
 
-impl Observer {
+impl ObserverSettings {
     pub fn timing(&self) -> Timing {
         Timing {
             lease: self.lease_duration,
@@ -60,11 +59,11 @@ impl Observer {
         }
     }
 
-    pub fn limits(&self) -> observe::Limits {
-        observe::Limits {
+    pub fn limits(&self) -> observe::ObserverLimits {
+        observe::ObserverLimits {
             pods: self.pods,
             endpoints: self.endpoints,
-            ..observe::Limits::default()
+            ..observe::ObserverLimits::default()
         }
     }
 
@@ -118,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_holder_gives_up_before_others_take_over() {
-        let problem = |change: fn(&mut Observer)| {
-            let mut config = Observer::default();
+        let problem = |change: fn(&mut ObserverSettings)| {
+            let mut config = ObserverSettings::default();
             change(&mut config);
             config.problem().map(|(key, _)| key)
         };

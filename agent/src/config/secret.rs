@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use super::as_text;
+use super::{Problem, as_text};
 
 const REDACTED: &str = "(redacted)";
 
@@ -35,42 +36,65 @@ impl Serialize for Secret {
     }
 }
 
-/// A collector's URL, http or https; OpenTelemetry allows none of both with grpc, and means https. Shown, logged or written it has no user and password.
+/// A collector's URL, http or https; OpenTelemetry allows none of both with grpc, and means https. Shown, logged or written
+/// as TOML, the URL has no user and password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint(String);
+pub struct Endpoint {
+    /// As it was given.
+    text: String,
+    /// With http as the scheme where none was given.
+    uri: Uri,
+}
 
 impl Endpoint {
-    pub fn expose(&self) -> &str {
-        &self.0
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    pub fn has_scheme(&self) -> bool {
+        self.text.contains("://")
     }
 }
 
 impl FromStr for Endpoint {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Problem> {
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
         if !["", "http", "https"].contains(&scheme) {
-            return Err("neither http nor https: write http://HOST:PORT, or https://HOST:PORT for TLS".to_owned());
+            return Err(
+                Problem::new("neither http nor https").with_remedy("write http://HOST:PORT, or https://HOST:PORT for TLS")
+            );
         }
         if rest.is_empty() || rest.starts_with(['/', ':']) {
-            return Err("a URL without a host: write http://HOST:PORT".to_owned());
+            return Err(Problem::new("a URL without a host").with_remedy("write http://HOST:PORT"));
         }
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err("a URL with white space in it".to_owned());
+            return Err(Problem::new("a URL with white space in it").with_remedy("write http://HOST:PORT"));
         }
-        Ok(Endpoint(text.to_owned()))
+        let whole = if scheme.is_empty() {
+            format!("http://{text}")
+        } else {
+            text.to_owned()
+        };
+        let uri = whole
+            .parse::<Uri>()
+            .map_err(|error| Problem::new(format!("not a URL: {error}")).with_remedy("write http://HOST:PORT"))?;
+        Ok(Endpoint {
+            text: text.to_owned(),
+            uri,
+        })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
+        let (scheme, rest) = self.text.split_once("://").unwrap_or(("", &self.text));
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         match authority.rsplit_once('@') {
             Some((_, host)) if scheme.is_empty() => write!(f, "{REDACTED}@{host}{path}"),
             Some((_, host)) => write!(f, "{scheme}://{REDACTED}@{host}{path}"),
-            None => f.write_str(&self.0),
+            None => f.write_str(&self.text),
         }
     }
 }

@@ -1,23 +1,21 @@
-//! The sections of the configuration, their defaults, and what the rooms are given of them.
+//! The sections of the configuration, their defaults, and what the rooms get of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, Secret, as_text, human_duration};
+use super::{Problem, as_text};
 use crate::correlate;
-use crate::sink::otlp::{self, Compression, Headers, Protocol};
 use crate::source::{kernel, pods};
 
 /// Where `/metrics`, `/healthz` and `/readyz` are served.
 ///
-/// 9464 is the port that OpenTelemetry gives Prometheus exporters, and loopback because nothing should be reachable from
-/// outside before somebody asked for it: a DaemonSet sets its pod's address.
+/// 9464 is the port that OpenTelemetry gives Prometheus exporters. Loopback, because nothing should be reachable from outside
+/// unless it is configured: a DaemonSet sets its pod's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
     Off,
@@ -40,132 +38,25 @@ impl fmt::Display for Listen {
 }
 
 impl FromStr for Listen {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Problem> {
         if text == "off" {
             return Ok(Listen::Off);
         }
-        text.parse()
-            .map(Listen::At)
-            .map_err(|_| "not an address: write ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464, or \"off\"".to_owned())
-    }
-}
-
-/// The collector. Nothing is sent where no endpoint is set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Otlp {
-    /// For every signal; with http/protobuf `/v1/traces` and `/v1/metrics` are appended to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<Endpoint>,
-    /// Used as it stands, instead of `endpoint`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub traces_endpoint: Option<Endpoint>,
-    /// Used as it stands, instead of `endpoint`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metrics_endpoint: Option<Endpoint>,
-    /// None: grpc where the endpoint's port is 4317, else http/protobuf.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<Protocol>,
-    /// With grpc: an endpoint without a scheme means http, not https.
-    pub insecure: bool,
-    pub compression: Compression,
-    pub traces: bool,
-    pub metrics: bool,
-    #[serde(with = "human_duration")]
-    pub metrics_interval: Duration,
-    /// Of one export request.
-    #[serde(with = "human_duration")]
-    pub timeout: Duration,
-    /// PEM file of the CA that signed the collector's certificate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_certificate: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_key: Option<PathBuf>,
-    pub headers: BTreeMap<String, Secret>,
-}
-
-impl Default for Otlp {
-    fn default() -> Self {
-        Otlp {
-            endpoint: None,
-            traces_endpoint: None,
-            metrics_endpoint: None,
-            protocol: None,
-            insecure: false,
-            compression: Compression::None,
-            traces: true,
-            metrics: true,
-            metrics_interval: Duration::from_secs(60),
-            timeout: Duration::from_secs(10),
-            certificate: None,
-            client_certificate: None,
-            client_key: None,
-            headers: BTreeMap::new(),
-        }
-    }
-}
-
-impl Otlp {
-    /// For the sink of traces; None where they are not sent. `queue`: traces that wait for the collector.
-    pub fn traces(&self, queue: usize) -> Result<Option<otlp::Settings>, otlp::ConfigError> {
-        if !self.traces {
-            return Ok(None);
-        }
-        self.settings(self.traces_endpoint.as_ref(), queue)
-    }
-
-    /// For [`crate::sink::metrics::push`]; None where metrics are not pushed.
-    pub fn metrics(&self) -> Result<Option<otlp::Settings>, otlp::ConfigError> {
-        if !self.metrics {
-            return Ok(None);
-        }
-        let mut settings = self.settings(self.metrics_endpoint.as_ref(), 1)?;
-        if let Some(settings) = &mut settings
-            && self.metrics_endpoint.is_none()
-            && let Some(base) = settings.url.to_string().strip_suffix("/v1/traces")
-            && let Ok(url) = format!("{base}/v1/metrics").parse()
-        {
-            settings.url = url;
-        }
-        Ok(settings)
-    }
-
-    /// `own` is the signal's own endpoint, used as it stands.
-    fn settings(&self, own: Option<&Endpoint>, queue: usize) -> Result<Option<otlp::Settings>, otlp::ConfigError> {
-        let text = |endpoint: &Endpoint| endpoint.expose().to_owned();
-        otlp::OtlpConfig {
-            endpoint: self.endpoint.as_ref().map(text),
-            traces_endpoint: own.map(text),
-            protocol: self.protocol,
-            headers: Headers(
-                self.headers
-                    .iter()
-                    .map(|(name, value)| (name.clone(), value.expose().to_owned()))
-                    .collect(),
-            ),
-            timeout_ms: Some(u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX)),
-            compression: Some(self.compression),
-            certificate: self.certificate.clone(),
-            client_certificate: self.client_certificate.clone(),
-            client_key: self.client_key.clone(),
-            insecure: Some(self.insecure),
-            queue: Some(queue),
-        }
-        .settings()
+        text.parse().map(Listen::At).map_err(|_| {
+            Problem::new("not an address").with_remedy("write ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464, or \"off\"")
+        })
     }
 }
 
 /// What is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Export {
+pub struct ExportSettings {
     /// Traces of unclean terminations only; metrics count all.
     pub unclean_only: bool,
-    /// `service.name` of the traces of all terminations; without it a pod's are its application's, the others `epitaph`'s.
+    /// `service.name` of the traces of all terminations; None: the pod's application, else `epitaph`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
     /// `k8s.cluster.name` of the traces of pods.
@@ -173,14 +64,14 @@ pub struct Export {
     pub cluster_name: Option<String>,
     /// `service.name` of the agent's own spans and metrics.
     pub agent_service_name: String,
-    /// Of the resource of all that is sent; what the agent says of itself and of the dead wins over these.
+    /// On the resource of everything that is sent; the agent's own attributes win over these.
     #[serde(deserialize_with = "texts")]
     pub resource_attributes: BTreeMap<String, String>,
 }
 
-impl Default for Export {
+impl Default for ExportSettings {
     fn default() -> Self {
-        Export {
+        ExportSettings {
             unclean_only: false,
             service_name: None,
             cluster_name: None,
@@ -190,37 +81,36 @@ impl Default for Export {
     }
 }
 
-/// Without quotes `deployment.environment.name` is three tables to TOML, which nobody means.
+/// Without quotes `deployment.environment.name` is three tables to TOML, which nobody means: [`super::settings`] has the remedy.
 fn texts<'de, D: serde::Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
-    let wrong = |name: String, remedy| serde::de::Error::custom(format!("attribute `{name}` is not text: {remedy}"));
+    let not_text = |name: String| serde::de::Error::custom(format!("attribute `{name}` is not text"));
     BTreeMap::<String, toml::Value>::deserialize(d)?
         .into_iter()
         .map(|(name, value)| match value {
             toml::Value::String(value) => Ok((name, value)),
-            toml::Value::Table(_) => Err(wrong(name, "put the whole name in quotes, as in \"a.b\" = \"value\"")),
-            _ => Err(wrong(name, "put the value in quotes")),
+            _ => Err(not_text(name)),
         })
         .collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Kernel {
-    /// The kernel's BTF where it has no `/sys/kernel/btf/vmlinux`.
+pub struct KernelSettings {
+    /// BTF of the kernel, where `/sys/kernel/btf/vmlinux` does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub btf: Option<PathBuf>,
-    /// Ring buffer between the probes and us, bytes; rounded up to a power of two.
+    /// Ring buffer between the probes and the agent, bytes; rounded up to a power of two.
     pub ring_bytes: u32,
 }
 
-impl Default for Kernel {
+impl Default for KernelSettings {
     fn default() -> Self {
         let kernel::Options { btf, ring_bytes, .. } = kernel::Options::default();
-        Kernel { btf, ring_bytes }
+        KernelSettings { btf, ring_bytes }
     }
 }
 
-impl Kernel {
+impl KernelSettings {
     pub fn options(&self) -> kernel::Options {
         kernel::Options {
             btf: self.btf.clone(),
@@ -230,18 +120,18 @@ impl Kernel {
     }
 }
 
-/// Where the machine's own `/proc` and `/sys` are mounted, as seen from here.
+/// Where the machine's own `/proc` and `/sys` are mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Host {
+pub struct HostSettings {
     pub proc: PathBuf,
     /// Only `fs/cgroup` below it is read.
     pub sys: PathBuf,
 }
 
-impl Default for Host {
+impl Default for HostSettings {
     fn default() -> Self {
-        Host {
+        HostSettings {
             proc: "/proc".into(),
             sys: "/sys".into(),
         }
@@ -251,23 +141,23 @@ impl Default for Host {
 /// The Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Kubernetes {
+pub struct KubernetesSettings {
     pub mode: KubernetesMode,
     /// Without one the pod's ServiceAccount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// `spec.nodeName` of the pods that are ours.
+    /// `spec.nodeName` of the pods of this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// Warning Events on pods that ended badly and on their workloads.
+    /// Warning Events for unclean terminations, on the pods and on their workloads.
     pub events: bool,
     /// systemd units whose connections are the kubelet's own probes and hooks.
     pub kubelet_units: Vec<String>,
 }
 
-impl Default for Kubernetes {
+impl Default for KubernetesSettings {
     fn default() -> Self {
-        Kubernetes {
+        KubernetesSettings {
             mode: KubernetesMode::default(),
             kubeconfig: None,
             node_name: None,
@@ -287,8 +177,8 @@ pub enum KubernetesMode {
     Off,
 }
 
-impl Kubernetes {
-    /// How the API server is found; None where nobody wants one. `in_pod`: a ServiceAccount's token is mounted here.
+impl KubernetesSettings {
+    /// Access to the API server; None without Kubernetes. `in_pod`: a ServiceAccount's token is mounted here.
     pub fn access(&self, in_pod: bool) -> Option<pods::Access> {
         match (self.mode, &self.kubeconfig) {
             (KubernetesMode::Off, _) => None,
@@ -300,97 +190,42 @@ impl Kubernetes {
     }
 }
 
-/// Bounds of memory and of waiting; see [`correlate::Limits`]. What does not fit is counted (`epitaph_dropped_total`).
+/// Bounds of memory and of waiting. What does not fit is counted (`epitaph_dropped_total`).
+// Without `deny_unknown_fields`, which `flatten` does not allow: `settings::first_unknown` names unknown keys before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    pub subjects: usize,
-    pub timelines: usize,
-    pub facts: usize,
-    pub connections: usize,
-    pub pending: usize,
-    pub pods: usize,
-    pub held: usize,
-    pub index_live: usize,
-    pub index_dead: usize,
-    #[serde(with = "human_duration")]
-    pub reorder: Duration,
-    #[serde(with = "human_duration")]
-    pub linger: Duration,
-    #[serde(with = "human_duration")]
-    pub idle: Duration,
-    /// Finished terminations waiting for the collector.
+#[serde(default)]
+pub struct LimitSettings {
+    #[serde(flatten)]
+    pub core: correlate::Limits,
+    /// Traces that wait for the collector.
     pub export_queue: usize,
     /// Workloads with series of their own on /metrics.
     pub workloads: usize,
 }
 
-impl Default for Limits {
+impl Default for LimitSettings {
     fn default() -> Self {
-        let correlate::Limits {
-            subjects,
-            timelines,
-            facts,
-            connections,
-            pending,
-            pods,
-            held,
-            index_live,
-            index_dead,
-            reorder,
-            linger,
-            idle,
-        } = correlate::Limits::default();
-        Limits {
-            subjects,
-            timelines,
-            facts,
-            connections,
-            pending,
-            pods,
-            held,
-            index_live,
-            index_dead,
-            reorder,
-            linger,
-            idle,
+        LimitSettings {
+            core: correlate::Limits::default(),
+            // As long as OpenTelemetry's own queue of spans (`OTEL_BSP_MAX_QUEUE_SIZE`).
             export_queue: 2_048,
+            // A node runs 110 pods unless told otherwise, and a workload's series outlive its last pod by an hour.
             workloads: 400,
-        }
-    }
-}
-
-impl Limits {
-    /// The core's part.
-    pub fn core(&self) -> correlate::Limits {
-        correlate::Limits {
-            subjects: self.subjects,
-            timelines: self.timelines,
-            facts: self.facts,
-            connections: self.connections,
-            pending: self.pending,
-            pods: self.pods,
-            held: self.held,
-            index_live: self.index_live,
-            index_dead: self.index_dead,
-            reorder: self.reorder,
-            linger: self.linger,
-            idle: self.idle,
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
+pub struct LogSettings {
     /// tracing-subscriber's directives: `info,epitaph::correlate=debug`.
     pub filter: String,
     pub format: LogFormat,
 }
 
-impl Default for Log {
+impl Default for LogSettings {
     fn default() -> Self {
-        Log {
+        LogSettings {
             filter: "info".to_owned(),
             format: LogFormat::Text,
         }
@@ -406,13 +241,13 @@ pub enum LogFormat {
 }
 
 impl FromStr for LogFormat {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Problem> {
         match text {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
-            _ => Err("not a log format: write text or json".to_owned()),
+            _ => Err(Problem::new("not a log format").with_remedy("write text or json")),
         }
     }
 }

@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
+use std::time::Duration;
 
-use super::{Config, Env, KubernetesMode, Secret, parse_duration};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Config, Env, KubernetesMode, Problem, Secret};
+use crate::duration;
 use crate::sink::otlp::{Compression, Protocol};
 
-/// Of the variables that are ours alone.
+/// Of the variables that only epitaph reads.
 const PREFIX: &str = "EPITAPH_";
 
 /// Names the file (`--config`).
@@ -22,25 +27,25 @@ pub struct Setting {
     /// Flag of its own beside `--set KEY=VALUE`.
     pub flag: Option<&'static str>,
     pub about: &'static str,
-    pub set: fn(&mut Config, &str) -> Result<(), String>,
+    pub set: fn(&mut Config, &str) -> Result<(), Problem>,
 }
 
 #[rustfmt::skip]
 pub const ALL: &[Setting] = &[
     Setting { key: "listen", env: &["EPITAPH_LISTEN"], flag: Some("--listen"),
-        about: "address of /metrics, /healthz and /readyz, or `off`; loopback unless told otherwise, and the port that OpenTelemetry gives Prometheus exporters",
+        about: "address of /metrics, /healthz and /readyz, or `off`; by default loopback, and the port that OpenTelemetry gives Prometheus exporters",
         set: |c, v| put(&mut c.listen, v) },
     Setting { key: "otlp.endpoint", env: &["OTEL_EXPORTER_OTLP_ENDPOINT"], flag: Some("--otlp"),
-        about: "collector for traces and metrics (with http/protobuf, /v1/traces and /v1/metrics are appended); nothing is sent without one",
+        about: "collector for traces and metrics (with http/protobuf, /v1/traces and /v1/metrics are appended); without an endpoint nothing is sent",
         set: |c, v| put_some(&mut c.otlp.endpoint, v) },
     Setting { key: "otlp.traces_endpoint", env: &["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"], flag: None,
-        about: "another endpoint for traces, used as it stands",
+        about: "endpoint of traces instead of `otlp.endpoint`; nothing is appended",
         set: |c, v| put_some(&mut c.otlp.traces_endpoint, v) },
     Setting { key: "otlp.metrics_endpoint", env: &["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"], flag: None,
-        about: "another endpoint for metrics, used as it stands",
+        about: "endpoint of metrics instead of `otlp.endpoint`; nothing is appended",
         set: |c, v| put_some(&mut c.otlp.metrics_endpoint, v) },
     Setting { key: "otlp.protocol", env: &["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"], flag: Some("--otlp-protocol"),
-        about: "`grpc` or `http/protobuf`; without it grpc where the endpoint's port is 4317, else http/protobuf",
+        about: "`grpc` or `http/protobuf`; not set: grpc where the port of the endpoint is 4317, else http/protobuf",
         set: |c, v| { c.otlp.protocol = Some(word(v, &[("grpc", Protocol::Grpc), ("http/protobuf", Protocol::HttpProtobuf)])?); Ok(()) } },
     Setting { key: "otlp.insecure", env: &["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"], flag: None,
         about: "with grpc, an endpoint without a scheme means http, not https",
@@ -52,22 +57,22 @@ pub const ALL: &[Setting] = &[
         about: "send traces (the variable: `otlp` or `none`)",
         set: |c, v| put_exporter(&mut c.otlp.traces, v) },
     Setting { key: "otlp.metrics", env: &["OTEL_METRICS_EXPORTER"], flag: None,
-        about: "send metrics (the variable: `otlp` or `none`); /metrics is there either way",
+        about: "send metrics (the variable: `otlp` or `none`); /metrics is served either way",
         set: |c, v| put_exporter(&mut c.otlp.metrics, v) },
     Setting { key: "otlp.metrics_interval", env: &["OTEL_METRIC_EXPORT_INTERVAL"], flag: None,
         about: "time between two exports of metrics",
-        set: |c, v| { c.otlp.metrics_interval = parse_duration(v)?; Ok(()) } },
+        set: |c, v| put_duration(&mut c.otlp.metrics_interval, v) },
     Setting { key: "otlp.timeout", env: &["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"], flag: None,
         about: "limit of one export request",
-        set: |c, v| { c.otlp.timeout = parse_duration(v)?; Ok(()) } },
+        set: |c, v| put_duration(&mut c.otlp.timeout, v) },
     Setting { key: "otlp.certificate", env: &["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"], flag: None,
         about: "PEM file of the CA that signed the collector's certificate",
         set: |c, v| put_some(&mut c.otlp.certificate, v) },
     Setting { key: "otlp.client_certificate", env: &["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"], flag: None,
-        about: "PEM file of our own certificate, for a collector that asks for one",
+        about: "PEM file of the client certificate, for a collector that requires one",
         set: |c, v| put_some(&mut c.otlp.client_certificate, v) },
     Setting { key: "otlp.client_key", env: &["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"], flag: None,
-        about: "PEM file of its private key",
+        about: "PEM file of the client certificate's private key",
         set: |c, v| put_some(&mut c.otlp.client_key, v) },
     Setting { key: "otlp.headers", env: &["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"], flag: None,
         about: "headers of every export, `name=value,name=value` with percent-encoded values; a table of names and values in the file",
@@ -76,109 +81,109 @@ pub const ALL: &[Setting] = &[
         about: "traces of unclean terminations only; metrics count all",
         set: |c, v| put_bool(&mut c.export.unclean_only, v) },
     Setting { key: "export.service_name", env: &["EPITAPH_SERVICE_NAME"], flag: Some("--service-name"),
-        about: "one service.name for the traces of all terminations, such as `epitaph`; without it a pod's traces are its application's, as OpenTelemetry's conventions for Kubernetes compute it, and the others `epitaph`'s",
+        about: "one service.name for the traces of all terminations, such as `epitaph`; not set: a pod's traces have the name of its application, as OpenTelemetry's conventions for Kubernetes compute it, all others `epitaph`",
         set: |c, v| put_some(&mut c.export.service_name, v) },
     Setting { key: "export.cluster_name", env: &["EPITAPH_CLUSTER_NAME"], flag: None,
-        about: "k8s.cluster.name of the traces of pods: no API tells it",
+        about: "k8s.cluster.name of the traces of pods; no Kubernetes API knows the name of a cluster",
         set: |c, v| put_some(&mut c.export.cluster_name, v) },
     Setting { key: "export.agent_service_name", env: &["OTEL_SERVICE_NAME"], flag: None,
         about: "service.name of the agent's own spans and metrics",
         set: |c, v| put(&mut c.export.agent_service_name, v) },
     Setting { key: "export.resource_attributes", env: &["OTEL_RESOURCE_ATTRIBUTES"], flag: None,
-        about: "resource attributes of all traces and metrics, `name=value,name=value` percent-encoded; a table of names (in quotes) and values in the file; the agent's own attributes, service.name among them, win over these",
+        about: "resource attributes of all traces and metrics, `name=value,name=value` percent-encoded; a table of names (in quotes) and values in the file; the agent's own attributes, including service.name, win over these",
         set: |c, v| { c.export.resource_attributes = resource_attributes(v)?; Ok(()) } },
     Setting { key: "kernel.btf", env: &["EPITAPH_BTF"], flag: Some("--btf"),
-        about: "file with the running kernel's BTF, where it has no /sys/kernel/btf/vmlinux",
+        about: "file with the BTF (type information) of the running kernel, where /sys/kernel/btf/vmlinux does not exist",
         set: |c, v| put_some(&mut c.kernel.btf, v) },
     Setting { key: "kernel.ring_bytes", env: &["EPITAPH_RING_BYTES"], flag: Some("--ring-bytes"),
-        about: "ring buffer between the probes and the agent, bytes; rounded up to a power of two",
+        about: "size of the ring buffer between the probes and the agent, bytes; rounded up to a power of two",
         set: |c, v| put_number(&mut c.kernel.ring_bytes, v) },
     Setting { key: "host.proc", env: &["EPITAPH_PROC"], flag: Some("--proc"),
-        about: "the host's /proc, as seen from here",
+        about: "where the host's /proc is mounted",
         set: |c, v| put(&mut c.host.proc, v) },
     Setting { key: "host.sys", env: &["EPITAPH_SYS"], flag: Some("--sys"),
-        about: "the host's /sys, as seen from here; only fs/cgroup below it is read",
+        about: "where the host's /sys is mounted; only fs/cgroup in it is read",
         set: |c, v| put(&mut c.host.sys, v) },
     Setting { key: "kubernetes.mode", env: &["EPITAPH_KUBERNETES"], flag: Some("--kubernetes"),
-        about: "`auto`: in a pod with a ServiceAccount, or with a kubeconfig; `on`: then without either the kubeconfig that kubectl would use; `off`",
+        about: "whether the pods of this node are watched at the API server; `auto`: in a pod with a ServiceAccount, or with a kubeconfig; `on`: always, without either by the kubeconfig that kubectl would use; `off`: never",
         set: |c, v| { c.kubernetes.mode = word(v, &[("auto", KubernetesMode::Auto), ("on", KubernetesMode::On), ("off", KubernetesMode::Off)])?; Ok(()) } },
     Setting { key: "kubernetes.kubeconfig", env: &["EPITAPH_KUBECONFIG"], flag: Some("--kubeconfig"),
-        about: "file that says how the API server is reached, instead of the pod's ServiceAccount",
+        about: "kubeconfig file for access to the API server, instead of the pod's ServiceAccount",
         set: |c, v| put_some(&mut c.kubernetes.kubeconfig, v) },
     Setting { key: "kubernetes.node_name", env: &["EPITAPH_NODE_NAME", "NODE_NAME"], flag: Some("--node-name"),
-        about: "this node as the API names it; by the downward API (spec.nodeName) in a pod",
+        about: "name of this node in the API; in a pod set it by the downward API (spec.nodeName)",
         set: |c, v| put_some(&mut c.kubernetes.node_name, v) },
     Setting { key: "kubernetes.events", env: &["EPITAPH_KUBERNETES_EVENTS"], flag: None,
-        about: "`epitaph agent` posts a Warning Event on each pod that ended badly, and on its workload",
+        about: "`epitaph agent` posts a Warning Event for each unclean termination of a pod, on the pod and on its workload",
         set: |c, v| put_bool(&mut c.kubernetes.events, v) },
     Setting { key: "kubernetes.kubelet_units", env: &["EPITAPH_KUBELET_UNITS"], flag: None,
-        about: "systemd units, `name,name`, whose connections are the kubelet's own probes and hooks, and no client's; a list in the file",
+        about: "systemd units, `name,name`, whose connections are the kubelet's own probes and hooks and do not count as clients; a list in the file",
         set: |c, v| { c.kubernetes.kubelet_units = units(v)?; Ok(()) } },
     Setting { key: "observer.election", env: &["EPITAPH_OBSERVER_ELECTION"], flag: None,
-        about: "an observer is active only while it holds the Lease; without, every one is, and two tell everything twice",
+        about: "an observer is active only while it holds the Lease; `false`: every observer is active, and two of them export every span twice",
         set: |c, v| put_bool(&mut c.observer.election, v) },
     Setting { key: "observer.lease", env: &["EPITAPH_OBSERVER_LEASE"], flag: None,
-        about: "name of the observers' Lease",
+        about: "name of the Lease that the observers share",
         set: |c, v| put(&mut c.observer.lease, v) },
     Setting { key: "observer.namespace", env: &["EPITAPH_OBSERVER_NAMESPACE"], flag: None,
-        about: "namespace of the Lease; without it the observer's own, or that of the kubeconfig's context",
+        about: "namespace of the Lease; not set: the observer's own, or the namespace of the kubeconfig's context",
         set: |c, v| put_some(&mut c.observer.namespace, v) },
     Setting { key: "observer.lease_duration", env: &["EPITAPH_OBSERVER_LEASE_DURATION"], flag: None,
-        about: "how long the others wait for a sign of the active observer before one takes over; whole seconds",
-        set: |c, v| { c.observer.lease_duration = parse_duration(v)?; Ok(()) } },
+        about: "how long a Lease that is not renewed stays with the active observer; then another one takes over; whole seconds",
+        set: |c, v| put_duration(&mut c.observer.lease_duration, v) },
     Setting { key: "observer.renew_deadline", env: &["EPITAPH_OBSERVER_RENEW_DEADLINE"], flag: None,
-        about: "how long the active one goes on without having renewed the Lease",
-        set: |c, v| { c.observer.renew_deadline = parse_duration(v)?; Ok(()) } },
+        about: "how long the active observer stays active without renewing the Lease",
+        set: |c, v| put_duration(&mut c.observer.renew_deadline, v) },
     Setting { key: "observer.retry_period", env: &["EPITAPH_OBSERVER_RETRY_PERIOD"], flag: None,
-        about: "time between two attempts to renew or to get the Lease",
-        set: |c, v| { c.observer.retry_period = parse_duration(v)?; Ok(()) } },
+        about: "time between two attempts to renew or to acquire the Lease",
+        set: |c, v| put_duration(&mut c.observer.retry_period, v) },
     Setting { key: "observer.pods", env: &["EPITAPH_OBSERVER_PODS"], flag: None,
-        about: "pods of the cluster known to an observer, a kilobyte each",
+        about: "most pods of the cluster known to an observer, a kilobyte each",
         set: |c, v| put_number(&mut c.observer.pods, v) },
     Setting { key: "observer.endpoints", env: &["EPITAPH_OBSERVER_ENDPOINTS"], flag: None,
-        about: "endpoints known to an observer, one per Service and pod",
+        about: "most endpoints known to an observer, one per Service and pod",
         set: |c, v| put_number(&mut c.observer.endpoints, v) },
     Setting { key: "limits.subjects", env: &["EPITAPH_LIMITS_SUBJECTS"], flag: None,
-        about: "containers and units known at once",
-        set: |c, v| put_number(&mut c.limits.subjects, v) },
+        about: "most containers and units known at once",
+        set: |c, v| put_number(&mut c.limits.core.subjects, v) },
     Setting { key: "limits.timelines", env: &["EPITAPH_LIMITS_TIMELINES"], flag: None,
-        about: "terminations in progress",
-        set: |c, v| put_number(&mut c.limits.timelines, v) },
+        about: "most terminations in progress at once",
+        set: |c, v| put_number(&mut c.limits.core.timelines, v) },
     Setting { key: "limits.facts", env: &["EPITAPH_LIMITS_FACTS"], flag: None,
-        about: "facts of each sort kept of one termination; the rest are counted",
-        set: |c, v| put_number(&mut c.limits.facts, v) },
+        about: "most signals, handler entries, OOM victims and exits (each) kept of one termination; the rest is counted",
+        set: |c, v| put_number(&mut c.limits.core.facts, v) },
     Setting { key: "limits.connections", env: &["EPITAPH_LIMITS_CONNECTIONS"], flag: None,
-        about: "connections kept of one termination",
-        set: |c, v| put_number(&mut c.limits.connections, v) },
+        about: "most connections kept of one termination",
+        set: |c, v| put_number(&mut c.limits.core.connections, v) },
     Setting { key: "limits.pending", env: &["EPITAPH_LIMITS_PENDING"], flag: None,
-        about: "events that wait for their cgroup's name",
-        set: |c, v| put_number(&mut c.limits.pending, v) },
+        about: "most events that wait for the name of their cgroup",
+        set: |c, v| put_number(&mut c.limits.core.pending, v) },
     Setting { key: "limits.pods", env: &["EPITAPH_LIMITS_PODS"], flag: None,
-        about: "pods of this node known at once",
-        set: |c, v| put_number(&mut c.limits.pods, v) },
+        about: "most pods of this node known at once",
+        set: |c, v| put_number(&mut c.limits.core.pods, v) },
     Setting { key: "limits.held", env: &["EPITAPH_LIMITS_HELD"], flag: None,
-        about: "ends of pods' containers that wait for the Kubernetes API's word",
-        set: |c, v| put_number(&mut c.limits.held, v) },
+        about: "most terminations of pods' containers that wait for the pod's status",
+        set: |c, v| put_number(&mut c.limits.core.held, v) },
     Setting { key: "limits.index_live", env: &["EPITAPH_LIMITS_INDEX_LIVE"], flag: None,
-        about: "living cgroups, and living processes, known",
-        set: |c, v| put_number(&mut c.limits.index_live, v) },
+        about: "most live cgroups known, and most live processes",
+        set: |c, v| put_number(&mut c.limits.core.index_live, v) },
     Setting { key: "limits.index_dead", env: &["EPITAPH_LIMITS_INDEX_DEAD"], flag: None,
-        about: "dead cgroups still known",
-        set: |c, v| put_number(&mut c.limits.index_dead, v) },
+        about: "most removed cgroups still known",
+        set: |c, v| put_number(&mut c.limits.core.index_dead, v) },
     Setting { key: "limits.reorder", env: &["EPITAPH_LIMITS_REORDER"], flag: None,
-        about: "how late an event may arrive behind a later one",
-        set: |c, v| { c.limits.reorder = parse_duration(v)?; Ok(()) } },
+        about: "how late an event may arrive after a later one",
+        set: |c, v| put_duration(&mut c.limits.core.reorder, v) },
     Setting { key: "limits.linger", env: &["EPITAPH_LIMITS_LINGER"], flag: None,
-        about: "how long after its end a death still gathers evidence",
-        set: |c, v| { c.limits.linger = parse_duration(v)?; Ok(()) } },
+        about: "how long after its exit a termination still gathers evidence; not shorter than `limits.reorder`",
+        set: |c, v| put_duration(&mut c.limits.core.linger, v) },
     Setting { key: "limits.idle", env: &["EPITAPH_LIMITS_IDLE"], flag: None,
-        about: "age at which facts that came to nothing are forgotten",
-        set: |c, v| { c.limits.idle = parse_duration(v)?; Ok(()) } },
+        about: "age at which evidence is forgotten where no termination followed",
+        set: |c, v| put_duration(&mut c.limits.core.idle, v) },
     Setting { key: "limits.export_queue", env: &["EPITAPH_LIMITS_EXPORT_QUEUE"], flag: None,
-        about: "terminations waiting for the collector; the oldest is counted out",
+        about: "most traces that wait for the collector; beyond that the oldest is dropped and counted",
         set: |c, v| put_number(&mut c.limits.export_queue, v) },
     Setting { key: "limits.workloads", env: &["EPITAPH_LIMITS_WORKLOADS"], flag: None,
-        about: "workloads with series of their own on /metrics; a new one beyond that is counted as `other`",
+        about: "most workloads with their own series on /metrics; a new one beyond that is counted as `other`",
         set: |c, v| put_number(&mut c.limits.workloads, v) },
     Setting { key: "log.filter", env: &["EPITAPH_LOG", "RUST_LOG"], flag: Some("--log"),
         about: "which messages are logged, such as `info,epitaph::source=debug`",
@@ -203,7 +208,7 @@ pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, k)| k)
 }
 
-/// Variables that are named as if they were ours and are no setting, with the one that was probably meant.
+/// Variables with our prefix that are not a setting, each with the one that was probably meant.
 pub fn unknown_variables(env: &dyn Env) -> Vec<(String, Option<&'static str>)> {
     let known = || ALL.iter().flat_map(|setting| setting.env).copied().chain([FILE_VARIABLE]);
     let mut unknown: Vec<String> = env.names();
@@ -219,7 +224,7 @@ pub fn unknown_variables(env: &dyn Env) -> Vec<(String, Option<&'static str>)> {
         .collect()
 }
 
-/// The kubelet sets such variables for each Service of the namespace (`enableServiceLinks`): not by anybody's mistake.
+/// The kubelet sets such variables for each Service of the namespace (`enableServiceLinks`): they are nobody's mistake.
 fn is_service_link(name: &str, env: &dyn Env) -> bool {
     let is_address = || env.get(name).is_some_and(|value| value.contains("://"));
     name.ends_with("_SERVICE_HOST")
@@ -261,23 +266,47 @@ fn at(table: &toml::Table, key: &str) -> Option<toml::Value> {
     key.split('.').try_fold(table, |value, part| value.get(part).cloned())
 }
 
+/// Where in a file the value of a dotted path begins, bytes.
+pub(super) fn offset(text: &str, key: &str) -> Option<usize> {
+    fn find<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t Spanned<DeValue<'i>>> {
+        let mut entries = table.iter();
+        entries.find(|(known, _)| *known.get_ref() == name).map(|(_, value)| value)
+    }
+    let root = DeTable::parse(text).ok()?;
+    let mut table = root.get_ref();
+    let (sections, name) = key.rsplit_once('.').unwrap_or(("", key));
+    for section in sections.split('.').filter(|section| !section.is_empty()) {
+        table = find(table, section)?.get_ref().as_table()?;
+    }
+    Some(find(table, name)?.span().start)
+}
+
 /// The settings that have no value.
 pub(super) fn unset(config: &Config) -> impl Iterator<Item = &'static str> {
     let table = toml::Table::try_from(config).expect("every setting has a form in TOML");
     ALL.iter().map(|s| s.key).filter(move |key| at(&table, key).is_none())
 }
 
-/// The first setting whose value in a file is none, which the error of the typed parse does not name.
-pub(super) fn first_wrong(table: &toml::Table) -> Option<&'static str> {
-    let is_wrong = |key: &str| {
-        at(table, key).is_some_and(|value| {
-            let alone = key.rsplit('.').fold(value, |value, part| {
-                toml::Value::Table(toml::Table::from_iter([(part.to_owned(), value)]))
-            });
-            alone.try_into::<Config>().is_err()
-        })
-    };
-    ALL.iter().map(|s| s.key).find(|key| is_wrong(key))
+/// The first setting that the value in a file does not fit, which the error of the typed parse does not name; and the problem in
+/// our own words, with its remedy, where there are any.
+pub(super) fn first_wrong(table: &toml::Table) -> Option<(&'static str, Option<Problem>)> {
+    ALL.iter().find_map(|setting| {
+        let value = at(table, setting.key)?;
+        let alone = setting.key.rsplit('.').fold(value.clone(), |value, part| {
+            toml::Value::Table(toml::Table::from_iter([(part.to_owned(), value)]))
+        });
+        let error = alone.try_into::<Config>().err()?;
+        let problem = match (setting.key, &value) {
+            ("export.resource_attributes", _) => {
+                let what = Problem::new(error.message().to_owned());
+                Some(what.with_remedy("put names and values in quotes, as in \"a.b\" = \"value\""))
+            }
+            // As a flag or a variable would be refused.
+            (_, toml::Value::String(text)) => (setting.set)(&mut Config::default(), text).err(),
+            _ => None,
+        };
+        Some((setting.key, problem))
+    })
 }
 
 /// The table of `docs/config.md`.
@@ -295,54 +324,62 @@ pub fn markdown() -> String {
     out
 }
 
-fn put<T: FromStr<Err: ToString>>(to: &mut T, text: &str) -> Result<(), String> {
-    *to = text.parse().map_err(|e: T::Err| e.to_string())?;
+fn put<T: FromStr<Err: Into<Problem>>>(to: &mut T, text: &str) -> Result<(), Problem> {
+    *to = text.parse().map_err(Into::into)?;
     Ok(())
 }
 
-fn put_number<T: FromStr<Err = ParseIntError>>(to: &mut T, text: &str) -> Result<(), String> {
+fn put_some<T: FromStr<Err: Into<Problem>>>(to: &mut Option<T>, text: &str) -> Result<(), Problem> {
+    *to = Some(text.parse().map_err(Into::into)?);
+    Ok(())
+}
+
+fn put_number<T: FromStr<Err = ParseIntError>>(to: &mut T, text: &str) -> Result<(), Problem> {
     *to = text.parse().map_err(|e: ParseIntError| match e.kind() {
-        IntErrorKind::PosOverflow => "too large".to_owned(),
-        _ => "not a whole number: write for example 2000".to_owned(),
+        IntErrorKind::PosOverflow => Problem::new("too large"),
+        _ => Problem::new("not a whole number").with_remedy("write for example 2000"),
     })?;
     Ok(())
 }
 
-fn put_some<T: FromStr<Err: ToString>>(to: &mut Option<T>, text: &str) -> Result<(), String> {
-    *to = Some(text.parse().map_err(|e: T::Err| e.to_string())?);
+fn put_duration(to: &mut Duration, text: &str) -> Result<(), Problem> {
+    *to = duration::parse(text).map_err(|error| {
+        Problem::new(format!("not a duration: {error}"))
+            .with_remedy("write for example 10s, 500ms, or a number of milliseconds")
+    })?;
     Ok(())
 }
 
-fn put_bool(to: &mut bool, text: &str) -> Result<(), String> {
+fn put_bool(to: &mut bool, text: &str) -> Result<(), Problem> {
     *to = match text {
         "true" | "True" | "TRUE" | "1" => true,
         "false" | "False" | "FALSE" | "0" => false,
-        _ => return Err("neither true nor false".to_owned()),
+        _ => return Err(Problem::new("neither true nor false")),
     };
     Ok(())
 }
 
-fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Problem> {
     match words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)) {
         Some((_, value)) => Ok(*value),
-        None => Err(format!(
-            "not one of {}",
-            words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ")
-        )),
+        None => {
+            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            Err(Problem::new(format!("not one of {}", words.join(", "))))
+        }
     }
 }
 
 /// `otlp` and `none` are OpenTelemetry's words.
-fn put_exporter(to: &mut bool, text: &str) -> Result<(), String> {
+fn put_exporter(to: &mut bool, text: &str) -> Result<(), Problem> {
     *to = match text {
         "otlp" | "true" => true,
         "none" | "false" => false,
-        _ => return Err("not an exporter that is spoken here: write otlp or none".to_owned()),
+        _ => return Err(Problem::new("not a supported exporter").with_remedy("write otlp or none")),
     };
     Ok(())
 }
 
-fn units(text: &str) -> Result<Vec<String>, String> {
+fn units(text: &str) -> Result<Vec<String>, Problem> {
     let units: Vec<String> = text
         .split(',')
         .map(str::trim)
@@ -353,24 +390,28 @@ fn units(text: &str) -> Result<Vec<String>, String> {
         .iter()
         .find(|unit| !unit.ends_with(".service") && !unit.ends_with(".scope"))
     {
-        Some(unit) => Err(format!("`{unit}` is neither a .service nor a .scope")),
+        Some(unit) => Err(Problem::new(format!("`{unit}` is neither a .service nor a .scope"))),
         None => Ok(units),
     }
 }
 
 /// W3C baggage form: `name=value,name=value`, values percent-encoded.
-fn headers(text: &str) -> Result<BTreeMap<String, Secret>, String> {
+fn headers(text: &str) -> Result<BTreeMap<String, Secret>, Problem> {
     let mut headers = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         // The value is a secret: it must not be in the message.
-        let (name, value) = pair.split_once('=').ok_or("not `name=value,name=value`")?;
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Problem::new("not `name=value,name=value`"))?;
         let name = name.trim();
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
-            return Err("a header's name has letters, digits, `-`, `_` and `.` only".to_owned());
+            return Err(Problem::new(
+                "the name of a header has a character other than letters, digits, `-`, `_` and `.`",
+            ));
         }
         let value = percent_decode(value.trim())
             .filter(|value| !value.contains(char::is_control))
-            .ok_or_else(|| format!("the value of `{name}` is badly percent-encoded"))?;
+            .ok_or_else(|| Problem::new(format!("the value of `{name}` is badly percent-encoded")))?;
         headers.insert(name.to_ascii_lowercase(), Secret::new(value));
     }
     Ok(headers)
@@ -378,19 +419,20 @@ fn headers(text: &str) -> Result<BTreeMap<String, Secret>, String> {
 
 /// <https://opentelemetry.io/docs/specs/otel/resource/sdk/#specifying-resource-information-via-an-environment-variable>:
 /// names and values are percent-encoded, a mistake spoils the whole, values are strings.
-fn resource_attributes(text: &str) -> Result<BTreeMap<String, String>, String> {
+fn resource_attributes(text: &str) -> Result<BTreeMap<String, String>, Problem> {
     let mut attributes = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or_else(|| format!("`{pair}` is not `name=value`; a comma within a value is %2C"))?;
+        let (name, value) = pair.split_once('=').ok_or_else(|| {
+            Problem::new(format!("`{pair}` is not `name=value`")).with_remedy("write a comma within a value as %2C")
+        })?;
         let decode = |text: &str| {
-            percent_decode(text.trim())
-                .ok_or_else(|| format!("`{pair}` is badly percent-encoded; a percent sign itself is %25"))
+            percent_decode(text.trim()).ok_or_else(|| {
+                Problem::new(format!("`{pair}` is badly percent-encoded")).with_remedy("write a percent sign itself as %25")
+            })
         };
         let name = decode(name)?;
         if name.is_empty() {
-            return Err(format!("`{pair}` has no name before its `=`"));
+            return Err(Problem::new(format!("`{pair}` has no name before its `=`")));
         }
         attributes.insert(name, decode(value)?);
     }

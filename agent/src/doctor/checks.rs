@@ -2,10 +2,10 @@
 
 use super::{Facts, Finding, Probes, Trouble};
 use crate::cli::SysExit;
-use crate::clock;
-use crate::event::{CgroupMode, ESSENTIAL, ProbeState, Wall};
+use crate::input::{CgroupMode, ESSENTIAL, ProbeState};
+use crate::time::Wall;
 
-/// 2024-01-01: before, no kernel that this program knows was built.
+/// 2024-01-01: a clock before that is not set.
 const EARLIEST: Wall = Wall(1_704_067_200_000_000_000);
 
 pub fn kernel(facts: &Facts) -> Vec<Finding> {
@@ -16,7 +16,7 @@ pub fn kernel(facts: &Facts) -> Vec<Finding> {
             &Trouble {
                 code: SysExit::Unavailable,
                 problem: problem.clone(),
-                remedy: Some("name the host's /proc with --proc".to_owned()),
+                remedy: Some("name the host's /proc with --proc".into()),
             },
         ),
     }]
@@ -33,7 +33,7 @@ pub fn capabilities(facts: &Facts) -> Vec<Finding> {
     let rights = &facts.rights;
     let check = "capabilities";
     let mut found = vec![match (rights.missing(), &facts.probes) {
-        // The agent's own words.
+        // As the agent reports it.
         (Some(_), Probes::Refused { trouble, .. }) => Finding::problem(check, trouble),
         (Some(missing), Probes::Tried { .. }) => Finding::note(check, format!("without {missing}"), None),
         (None, _) if rights.effective.is_none() => Finding::note(check, "cannot be read", None),
@@ -43,16 +43,19 @@ pub fn capabilities(facts: &Facts) -> Vec<Finding> {
         found.push(Finding::note(
             "user namespace",
             "this process is in one: its capabilities do not count for bpf(2)",
-            Some("run it in the host's user namespace (hostUsers: true)".to_owned()),
+            Some("run it in the host's user namespace (hostUsers: true)".into()),
         ));
     }
     if let Some(mode) = &rights.lockdown {
         let (message, remedy) = match mode.as_str() {
             "confidentiality" => (
                 "the kernel is locked down (confidentiality): probes may not read its memory",
-                Some("boot with lockdown=integrity".to_owned()),
+                Some("boot with lockdown=integrity".into()),
             ),
-            _ => ("the kernel is locked down (integrity): no hindrance to the probes", None),
+            _ => (
+                "the kernel is locked down (integrity), which does not restrict the probes",
+                None,
+            ),
         };
         found.push(Finding::note("lockdown", message, remedy));
     }
@@ -64,17 +67,21 @@ pub fn probes(facts: &Facts) -> Vec<Finding> {
         Probes::Tried { states, shrunk } => {
             let less = shrunk
                 .iter()
-                .map(|(less, remedy)| Finding::note("memlock", less, Some((*remedy).to_owned())));
+                .map(|(less, remedy)| Finding::note("memlock", less, Some((*remedy).into())));
             less.chain(states.iter().map(|(name, state)| probe(name, state))).collect()
         }
         Probes::Refused { trouble, fitting } => {
             let mut found = Vec::new();
-            // Said once: where type information or capabilities are missing, that is the finding.
+            // Reported once: where type information or capabilities are missing, that is the finding.
             if facts.btf.is_ok() && facts.rights.missing().is_none() {
                 found.push(Finding::problem("bpf", trouble));
             }
             found.extend(fitting.iter().map(|(name, fits)| match fits {
-                Ok(()) => Finding::note(format!("probe {name}"), "not loaded; this kernel has all that it reads", None),
+                Ok(()) => Finding::note(
+                    format!("probe {name}"),
+                    "not loaded; this kernel has everything that the probe reads",
+                    None,
+                ),
                 Err(reason) => unsupported(name, reason),
             }));
             found
@@ -92,7 +99,7 @@ fn probe(name: &str, state: &ProbeState) -> Finding {
             &Trouble {
                 code: SysExit::Os,
                 problem: format!("failed: {reason}"),
-                remedy: Some("this kernel should have it: please report it, with this output".to_owned()),
+                remedy: Some("this kernel should support the probe: please report it, with this output".into()),
             },
         ),
     }
@@ -105,14 +112,14 @@ fn unsupported(name: &str, reason: &str) -> Finding {
         let trouble = Trouble {
             code: SysExit::Unavailable,
             problem: message,
-            remedy: Some("nothing is seen without this probe: run a kernel from 5.10 on".to_owned()),
+            remedy: Some("run kernel 5.10 or newer: nothing can be observed without this probe".into()),
         };
         return Finding::problem(check, &trouble);
     }
     Finding::note(
         check,
         message,
-        Some("what it would tell is unknown, and verdicts say so: docs/limits.md".to_owned()),
+        Some("nothing to fix; what this probe observes is reported as unknown (docs/limits.md)".into()),
     )
 }
 
@@ -123,8 +130,8 @@ pub fn proc(facts: &Facts) -> Vec<Finding> {
     } else {
         Finding::note(
             "proc",
-            format!("{proc} shows no process but our own: containers that run already have no known processes"),
-            Some("name the host's with --proc; where it is mounted with hidepid, add this user to its gid= or grant CAP_SYS_PTRACE".to_owned()),
+            format!("{proc} shows no process but epitaph itself: the processes of containers that run already are not known"),
+            Some("name the host's /proc with --proc; where /proc is mounted with hidepid, add this user to the group of gid=, or grant CAP_SYS_PTRACE".into()),
         )
     }]
 }
@@ -137,12 +144,14 @@ pub fn cgroups(facts: &Facts) -> Vec<Finding> {
                 CgroupMode::V2 => Finding::ok("cgroups", format!("v2 at {at}")),
                 CgroupMode::Hybrid => Finding::ok(
                     "cgroups",
-                    format!("v2 at {at}; cgroup v1 beside it: sockets of what is in v1 only are not observed"),
+                    format!("v2 at {at}, and cgroup v1: sockets of containers in v1 only are not observed"),
                 ),
                 CgroupMode::V1(_) => Finding::note(
                     "cgroups",
-                    format!("v1 alone, at {at}: what clients saw is unknown, for the kernel knows a socket by its cgroup v2"),
-                    Some("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)".to_owned()),
+                    format!(
+                        "v1 only, at {at}: the traffic of every termination is unknown, because the kernel knows the cgroup of a socket in v2 only"
+                    ),
+                    Some("boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)".into()),
                 ),
             }
         }
@@ -152,12 +161,12 @@ pub fn cgroups(facts: &Facts) -> Vec<Finding> {
 
 pub fn clock(facts: &Facts) -> Vec<Finding> {
     let wall = facts.wall_offset.wall(facts.now);
-    let shown = clock::rfc3339(wall);
+    let shown = wall.rfc3339();
     vec![if wall < EARLIEST {
         Finding::note(
             "clock",
-            format!("{shown}: it is not set, and traces will stand at that time"),
-            Some("synchronise it (chrony, systemd-timesyncd)".to_owned()),
+            format!("{shown}: the clock is not set, and traces will have that time"),
+            Some("synchronise the clock (chrony, systemd-timesyncd)".into()),
         )
     } else {
         Finding::ok("clock", shown)

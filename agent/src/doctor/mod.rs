@@ -1,6 +1,6 @@
-//! Would this machine be observed? Facts in, findings out: what is well, what is missing, and what to do about it.
+//! Can this machine be observed? Facts in, findings out: what works, what is missing, and what to do about it.
 //!
-//! Each check is a function in [`CHECKS`]; another one is another row. Pure: `runtime` gathers the facts and shows the findings.
+//! Each check is a function in [`CHECKS`]. Pure: `runtime` gathers the facts and shows the findings.
 
 mod checks;
 mod show;
@@ -8,12 +8,14 @@ mod show;
 use std::path::PathBuf;
 
 use crate::cli::SysExit;
-use crate::event::{Boot, CgroupMode, ProbeState, WallOffset};
+use crate::error::Remedy;
+use crate::input::{CgroupMode, ProbeState};
 use crate::source::kernel::{Fitting, Rights};
+use crate::time::{Boot, WallOffset};
 
 pub use show::{json, text};
 
-/// What was found on the machine. An error is one in words: it is shown, not handled.
+/// What was found on the machine. Errors are text: they are shown, not handled.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// As in `/proc/sys/kernel/osrelease`.
@@ -35,42 +37,42 @@ pub struct Facts {
 pub enum Probes {
     Tried {
         states: Vec<(String, ProbeState)>,
-        /// What they could not have of the memory that they can use, and the remedy.
+        /// Where the probes have less memory than they can use: what is smaller, and the remedy.
         shrunk: Option<(String, &'static str)>,
     },
-    /// None could be. By name: what this kernel has not that it needs.
+    /// None could be loaded. `fitting`: by the probe's name, what the kernel lacks for it.
     Refused { trouble: Trouble, fitting: Vec<Fitting> },
 }
 
 #[derive(Clone, Debug)]
 pub struct Cgroups {
-    /// Where the hierarchy is mounted by which tasks are told apart, as seen from here.
+    /// Where the hierarchy is mounted that tells tasks apart.
     pub mount: PathBuf,
     pub mode: CgroupMode,
 }
 
-/// Something that did not work: the code it ends a command with, in words, and what to do.
+/// Something that did not work: what failed, what to do, and the exit code of a command that fails so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub code: SysExit,
     pub problem: String,
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
 }
 
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Of what: `kernel`, `probe signal_generate`.
+    /// What was checked: `kernel`, `probe signal_generate`.
     pub check: String,
     pub status: Status,
     pub message: String,
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Ok,
-    /// Less is known here than elsewhere, and what is not known is said to be unknown.
+    /// Less can be known here than elsewhere; verdicts report it as unknown.
     Note,
     /// The agent does not work here; the code for scripts.
     Problem(SysExit),
@@ -96,7 +98,7 @@ impl Finding {
         }
     }
 
-    fn note(check: impl Into<String>, message: impl Into<String>, remedy: Option<String>) -> Finding {
+    fn note(check: impl Into<String>, message: impl Into<String>, remedy: Option<Remedy>) -> Finding {
         Finding {
             status: Status::Note,
             remedy,
@@ -113,7 +115,7 @@ impl Finding {
     }
 }
 
-/// In the order in which they are shown: what the later ones build on comes first.
+/// In the order in which they are shown: a check comes before those that depend on it.
 const CHECKS: [fn(&Facts) -> Vec<Finding>; 7] = [
     checks::kernel,
     checks::btf,
@@ -128,7 +130,7 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(facts)).collect()
 }
 
-/// That of the first problem; 0 where there is none.
+/// The exit code: of the first problem, or 0.
 pub fn code(findings: &[Finding]) -> SysExit {
     let problem = findings.iter().find_map(|finding| match finding.status {
         Status::Problem(code) => Some(code),

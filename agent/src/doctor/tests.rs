@@ -73,16 +73,16 @@ fn an_old_kernel_tells_less_and_is_observed() {
         ok       kernel                      6.12.1-cloud
         ok       btf                         /sys/kernel/btf/vmlinux
         ok       capabilities                CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN in their place
-        note     lockdown                    the kernel is locked down (integrity): no hindrance to the probes
+        note     lockdown                    the kernel is locked down (integrity), which does not restrict the probes
         note     memlock                     the tables are smaller
                                              remedy: allow more
         note     probe inet_sk_error_report  unsupported: this kernel has no tracepoint inet_sk_error_report
-                                             remedy: what it would tell is unknown, and verdicts say so: docs/limits.md
-        note     proc                        /proc shows no process but our own: containers that run already have no known processes
-                                             remedy: name the host's with --proc; where it is mounted with hidepid, add this user to its gid= or grant CAP_SYS_PTRACE
+                                             remedy: nothing to fix; what this probe observes is reported as unknown (docs/limits.md)
+        note     proc                        /proc shows no process but epitaph itself: the processes of containers that run already are not known
+                                             remedy: name the host's /proc with --proc; where /proc is mounted with hidepid, add this user to the group of gid=, or grant CAP_SYS_PTRACE
         ok       cgroups                     v2 at /sys/fs/cgroup
-        note     clock                       1970-01-01T00:00:05.000000000Z: it is not set, and traces will stand at that time
-                                             remedy: synchronise it (chrony, systemd-timesyncd)
+        note     clock                       1970-01-01T00:00:05.000000000Z: the clock is not set, and traces will have that time
+                                             remedy: synchronise the clock (chrony, systemd-timesyncd)
         this machine can be observed
     "#]]
     .assert_eq(&text(&findings));
@@ -103,7 +103,7 @@ fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
     let trouble = Trouble {
         code: SysExit::NoPerm,
         problem: "loading the probes needs CAP_PERFMON".to_owned(),
-        remedy: Some("grant it".to_owned()),
+        remedy: Some("grant it".into()),
     };
     let mut facts = well();
     facts.rights.effective = Some(1 << 39);
@@ -118,7 +118,7 @@ fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
         ok kernel: 6.12.1-cloud
         ok btf: /sys/kernel/btf/vmlinux
         problem capabilities: loading the probes needs CAP_PERFMON
-        note probe signal_generate: not loaded; this kernel has all that it reads
+        note probe signal_generate: not loaded; this kernel has everything that the probe reads
         note probe inet_sk_error_report: unsupported: no such tracepoint
         ok proc: /proc shows the machine's processes
         ok cgroups: v2 at /sys/fs/cgroup
@@ -131,7 +131,7 @@ fn what_refuses_bpf_in_spite_of_the_capabilities_is_a_finding_of_its_own() {
     let trouble = Trouble {
         code: SysExit::NoPerm,
         problem: "the kernel refused bpf(2) \u{1b}[31m".to_owned(),
-        remedy: Some("allow bpf(2) for this process".to_owned()),
+        remedy: Some("allow bpf(2) for this process".into()),
     };
     let mut facts = well();
     facts.probes = refused(&trouble);

@@ -15,10 +15,8 @@ mod writer;
 
 use serde::{Deserialize, Serialize};
 
-use std::sync::Arc;
-
-use crate::event::{Boot, CgroupFact, Input, Kind, Observation, ProbeState, ProcessFact, WallOffset};
-use crate::pod::{ApiClock, PodFact, PodGone, PodHint, PodHints, PodsState};
+use crate::error::{HasRemedy, Remedy};
+use crate::input::Observation;
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;
@@ -50,114 +48,46 @@ pub struct Header {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("file is no epitaph recording; give a file that `epitaph record` has written")]
+    #[error("the file is not a recording")]
     NotARecording,
-    #[error(
-        "recording has format version {found}, this epitaph reads up to {VERSION}; replay it with the epitaph that wrote it, or a newer one"
-    )]
+    #[error("the recording has format version {found}, and this epitaph reads up to {VERSION}")]
     Newer { found: u32 },
-    #[error("recording's header is damaged, so its machine and start are not known; record again")]
+    #[error("the header of the recording is damaged: the machine and the start are not known")]
     DamagedHeader,
-    #[error("cannot read recording: {0}")]
+    #[error("cannot read the recording: {0}")]
     Read(std::io::Error),
+}
+
+impl HasRemedy for ReadError {
+    fn remedy(&self) -> Option<Remedy> {
+        let remedy = match self {
+            ReadError::NotARecording => "give a file that `epitaph record` wrote",
+            ReadError::Newer { .. } => "replay it with the epitaph that wrote it, or a newer one",
+            ReadError::DamagedHeader => "record again",
+            ReadError::Read(_) => return None,
+        };
+        Some(remedy.into())
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("cannot write recording: {0}; free space or record to another file")]
+    #[error("cannot write the recording: {0}")]
     Write(std::io::Error),
-    #[error("cannot record an input of {0} bytes, the format's limit is {MAX_PAYLOAD}")]
+    #[error("cannot record an input of {0} bytes, the limit of the format is {MAX_PAYLOAD}")]
     TooLong(usize),
-    #[error("cannot record a kernel event without its record's bytes; use Writer::record")]
+    #[error("cannot record a kernel event without the bytes of its record")]
     KernelWithoutBytes,
     #[error("cannot record an input as JSON: {0}")]
     Json(serde_json::Error),
 }
 
-/// An input on disk: all but kernel records.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "input", rename_all = "snake_case")]
-enum Stored {
-    Start(Observation),
-    Probe {
-        name: String,
-        state: ProbeState,
-    },
-    Cgroup(CgroupFact),
-    Process(ProcessFact),
-    Pods {
-        state: PodsState,
-    },
-    Pod {
-        pod: PodFact,
-    },
-    PodGone(PodGone),
-    PodHint(PodHint),
-    PodHints(PodHints),
-    ApiClock(ApiClock),
-    Lost {
-        /// [`Kind::name`].
-        kind: String,
-        since: Boot,
-        count: u64,
-    },
-    Clock {
-        offset: WallOffset,
-    },
-    Tick,
-    End,
-}
-
-impl Stored {
-    /// None for a kernel event: it is kept as bytes.
-    fn new(input: &Input) -> Option<Stored> {
-        Some(match input.clone() {
-            Input::Kernel { .. } => return None,
-            Input::Start(observation) => Stored::Start(observation),
-            Input::Probe { name, state } => Stored::Probe { name, state },
-            Input::Cgroup(fact) => Stored::Cgroup(fact),
-            Input::Process(fact) => Stored::Process(fact),
-            Input::Pods(state) => Stored::Pods { state },
-            Input::Pod(pod) => Stored::Pod {
-                pod: Arc::unwrap_or_clone(pod),
-            },
-            Input::PodGone(gone) => Stored::PodGone(gone),
-            Input::PodHint(hint) => Stored::PodHint(hint),
-            Input::PodHints(hints) => Stored::PodHints(hints),
-            Input::ApiClock(clock) => Stored::ApiClock(clock),
-            Input::Lost { kind, since, count } => Stored::Lost {
-                kind: kind.name().to_owned(),
-                since,
-                count,
-            },
-            Input::Clock(offset) => Stored::Clock { offset },
-            Input::Tick => Stored::Tick,
-            Input::End => Stored::End,
-        })
-    }
-
-    /// None where it speaks of a kind of evidence that this version does not know.
-    fn input(self) -> Option<Input> {
-        Some(match self {
-            Stored::Start(observation) => Input::Start(observation),
-            Stored::Probe { name, state } => Input::Probe { name, state },
-            Stored::Cgroup(fact) => Input::Cgroup(fact),
-            Stored::Process(fact) => Input::Process(fact),
-            Stored::Pods { state } => Input::Pods(state),
-            Stored::Pod { pod } => Input::Pod(Arc::new(pod)),
-            Stored::PodGone(gone) => Input::PodGone(gone),
-            Stored::PodHint(hint) => Input::PodHint(hint),
-            Stored::PodHints(hints) => Input::PodHints(hints),
-            Stored::ApiClock(clock) => Input::ApiClock(clock),
-            Stored::Lost { kind, since, count } => Input::Lost {
-                kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
-                since,
-                count,
-            },
-            Stored::Clock { offset } => Input::Clock(offset),
-            Stored::Tick => Input::Tick,
-            Stored::End => Input::End,
-        })
+impl HasRemedy for WriteError {
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            WriteError::Write(_) => Some("free space, or record to another file".into()),
+            WriteError::TooLong(_) | WriteError::KernelWithoutBytes | WriteError::Json(_) => None,
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 
-use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, ReadError, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
-use crate::event::{Boot, Event, Input, Kind};
+use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, ReadError, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
+use crate::event::{Event, Kind};
+use crate::input::Input;
+use crate::stored::StoredInput;
+use crate::time::Boot;
 
 /// What a recording did not give; complete once the iterator has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +99,7 @@ where
                                 .extend(kind.map(|kind| (now, Input::Lost { kind, since, count: 1 })));
                         }
                     },
-                    TAG_INPUT => match serde_json::from_slice(body).ok().and_then(Stored::input) {
+                    TAG_INPUT => match serde_json::from_slice(body).ok().and_then(StoredInput::input) {
                         Some(input) => self.ready.push_back((now, input)),
                         None => self.report.unknown_inputs += 1,
                     },

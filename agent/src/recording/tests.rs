@@ -2,9 +2,14 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::PodUid;
-use crate::event::{CgroupId, CgroupMode, CgroupRmdir, Event, Pid};
-use crate::pod::HintsState;
+use crate::error::lines;
+use crate::event::{CgroupRmdir, Event, Kind};
+use crate::ids::PodUid;
+use crate::ids::{CgroupId, Pid};
+use crate::input::{CgroupFact, CgroupMode, Input, ProbeState, ProcessFact};
+use crate::pod::{PodEventsState, PodEventsUpdate};
+use crate::stored::StoredInput;
+use crate::time::{Boot, WallOffset};
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
@@ -116,10 +121,7 @@ fn read(file: &[u8]) -> (Vec<(Boot, Input)>, Report) {
 }
 
 fn error(file: &[u8]) -> String {
-    Reader::new(file, decode)
-        .err()
-        .map(|error| error.to_string())
-        .unwrap_or_default()
+    Reader::new(file, decode).err().map(|error| lines(&error)).unwrap_or_default()
 }
 
 #[test]
@@ -206,9 +208,9 @@ fn damaged_length_is_damage_not_the_end() {
 fn newer_format_names_both_versions() {
     let (mut file, _) = record(&inputs());
     file[8] = 7;
-    expect![
-        "recording has format version 7, this epitaph reads up to 1; replay it with the epitaph that wrote it, or a newer one"
-    ]
+    expect![[r#"
+        the recording has format version 7, and this epitaph reads up to 1
+        remedy: replay it with the epitaph that wrote it, or a newer one"#]]
     .assert_eq(&error(&file));
 }
 
@@ -219,11 +221,16 @@ fn other_files_are_refused() {
     damaged[end] ^= 1;
     let rows = [&b""[..], b"EPITAPH\n", b"#!/bin/sh\nexit 0\n", &damaged, &damaged[..20]].map(|file| error(file) + "\n");
     expect![[r#"
-        file is no epitaph recording; give a file that `epitaph record` has written
-        file is no epitaph recording; give a file that `epitaph record` has written
-        file is no epitaph recording; give a file that `epitaph record` has written
-        recording's header is damaged, so its machine and start are not known; record again
-        recording's header is damaged, so its machine and start are not known; record again
+        the file is not a recording
+        remedy: give a file that `epitaph record` wrote
+        the file is not a recording
+        remedy: give a file that `epitaph record` wrote
+        the file is not a recording
+        remedy: give a file that `epitaph record` wrote
+        the header of the recording is damaged: the machine and the start are not known
+        remedy: record again
+        the header of the recording is damaged: the machine and the start are not known
+        remedy: record again
     "#]]
     .assert_eq(&rows.concat());
 }
@@ -237,7 +244,7 @@ fn unreadable_file_says_why() {
         }
     }
     let error = Reader::new(Broken, decode).err().unwrap();
-    assert_eq!(error.to_string(), "cannot read recording: disk on fire");
+    assert_eq!(error.to_string(), "cannot read the recording: disk on fire");
 
     let (file, _) = record(&inputs());
     let mut reader = Reader::new(std::io::Read::chain(&file[..], Broken), decode).unwrap();
@@ -382,16 +389,29 @@ fn an_observation_written_before_v1_was_told_apart_is_read() {
 }
 
 #[test]
-fn what_is_known_of_a_pods_events_is_given_back() {
+fn the_state_of_a_pods_events_is_read_back() {
     let why = "no answer".to_owned();
-    let inputs = [HintsState::Asked, HintsState::Known, HintsState::Unknown { why }].map(|state| {
-        let hints = PodHints {
+    let inputs = [PodEventsState::Asked, PodEventsState::Known, PodEventsState::Unknown { why }].map(|state| {
+        let events = PodEventsUpdate {
             uid: PodUid("uid".into()),
             seen: Boot(1_950),
             state,
         };
-        (Boot(2_000), Input::PodHints(hints))
+        (Boot(2_000), Input::PodEvents(events))
     });
     let (file, _) = record(&inputs);
     assert_eq!(read(&file).0, inputs);
+}
+
+/// The types were renamed after recordings had been written: the tag on disk stays, and the type's own name is read, too.
+#[test]
+fn a_pod_event_is_read_by_both_of_its_tags() {
+    let body = r#""uid":"u","seen":5,"at":null,"container":"app","reason":"Killing","message":"m""#;
+    let read = |tag: &str| serde_json::from_str::<StoredInput>(&format!(r#"{{"input":"{tag}",{body}}}"#)).unwrap();
+    let event = read("pod_hint");
+    assert_eq!(event, read("pod_event"));
+    assert!(serde_json::to_string(&event).unwrap().starts_with(r#"{"input":"pod_hint""#));
+    let update =
+        |tag: &str| serde_json::from_str::<StoredInput>(&format!(r#"{{"input":"{tag}","uid":"u","seen":5,"state":"known"}}"#));
+    assert_eq!(update("pod_hints").unwrap(), update("pod_events").unwrap());
 }

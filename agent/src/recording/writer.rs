@@ -1,7 +1,9 @@
 use std::io::Write;
 
-use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, Stored, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
-use crate::event::{Boot, Input, Observation};
+use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
+use crate::input::{Input, Observation};
+use crate::stored::StoredInput;
+use crate::time::Boot;
 
 /// Writes evidence in the order in which the core gets it. Each input is one `write`: give it something buffered.
 pub struct Writer<W: Write> {
@@ -34,7 +36,7 @@ impl<W: Write> Writer<W> {
 
     /// Any other input.
     pub fn input(&mut self, now: Boot, input: &Input) -> Result<(), WriteError> {
-        let stored = Stored::new(input).ok_or(WriteError::KernelWithoutBytes)?;
+        let stored = StoredInput::new(input).ok_or(WriteError::KernelWithoutBytes)?;
         let json = serde_json::to_vec(&stored).map_err(WriteError::Json)?;
         self.write(&stamp(now, TAG_INPUT), &json)
     }

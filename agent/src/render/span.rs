@@ -11,19 +11,21 @@ mod stop;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::attribute::{ContainerId, Subject};
-use crate::event::{Boot, Observation, WallOffset};
-use crate::kubernetes::PodTermination;
+use crate::attribute::Subject;
+use crate::ids::ContainerId;
+use crate::input::Observation;
 use crate::render::attributes::key;
 use crate::render::id;
-use crate::termination::Termination;
+use crate::report::PodTermination;
+use crate::report::Termination;
+use crate::time::{Boot, WallOffset};
 use crate::verdict::Verdict;
 
 use attributes::Attributes;
@@ -122,11 +124,11 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     fn wall(&self, at: Boot) -> SystemTime {
-        UNIX_EPOCH + Duration::from_nanos(self.offset.wall(at).0)
+        self.offset.wall(at).system_time()
     }
 
     fn rfc3339(&self, at: Boot) -> String {
-        humantime::format_rfc3339_nanos(self.wall(at)).to_string()
+        self.offset.wall(at).rfc3339()
     }
 
     fn span(&self, name: impl Into<Cow<'static, str>>, parent: SpanId, begin: Boot, end: Boot, mut a: Attributes) -> SpanData {

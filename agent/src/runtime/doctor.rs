@@ -1,22 +1,24 @@
-//! `epitaph doctor`: gathers what [`crate::doctor`] judges. The probes are loaded and attached for that moment, as the agent would.
+//! `epitaph doctor`: gathers what [`crate::doctor`] judges. It loads and attaches the probes for a moment, as the agent does.
 
 use std::path::Path;
 
+use super::error::code_of_load;
 use super::{RuntimeError, privileges};
 use crate::cli::{self, SysExit};
 use crate::clock;
 use crate::config::{Config, Env};
 use crate::doctor::{self, Cgroups, Facts, Probes, Trouble};
+use crate::error::{HasRemedy, chain};
 use crate::source::kernel::{self, Kernel, LoadError, Rights};
-use crate::source::procfs::{Procfs, ProcfsError};
+use crate::source::procfs::Procfs;
 
-/// The code that the command ends with, once it has said why.
+/// Prints the findings; returns the exit code.
 pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeError> {
     let config = Config::for_person(env, &args.overrides())?;
     let findings = doctor::examine(&gather(&config));
     let shown = match args.output {
-        cli::Output::Json => doctor::json(&findings),
-        cli::Output::Auto | cli::Output::Text => doctor::text(&findings),
+        cli::OutputFormat::Json => doctor::json(&findings),
+        cli::OutputFormat::Auto | cli::OutputFormat::Text => doctor::text(&findings),
     };
     cli::print(&shown).map_err(RuntimeError::os("write to standard output"))?;
     Ok(doctor::code(&findings))
@@ -57,7 +59,7 @@ fn gather(config: &Config) -> Facts {
                 mount: procfs.mount().to_owned(),
                 mode: procfs.cgroups(),
             }),
-            Err(error) => Err(of_procfs(&error)),
+            Err(error) => Err(trouble(SysExit::Unavailable, &error)),
         },
         // Ourselves, and any other.
         shows_others: privileges::shown(&proc) > 1,
@@ -74,23 +76,14 @@ fn release(proc: &Path) -> Result<String, String> {
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn of_load(error: &LoadError) -> Trouble {
+fn trouble(code: SysExit, error: &(impl HasRemedy + 'static)) -> Trouble {
     Trouble {
-        code: super::code(error),
-        problem: error.problem(),
-        remedy: error.remedy().map(str::to_owned),
+        code,
+        problem: chain(error),
+        remedy: error.remedy(),
     }
 }
 
-fn of_procfs(error: &ProcfsError) -> Trouble {
-    let words = error.to_string();
-    let (problem, remedy) = match words.split_once("; ") {
-        Some((problem, remedy)) => (problem.to_owned(), Some(remedy.to_owned())),
-        None => (words, None),
-    };
-    Trouble {
-        code: SysExit::Unavailable,
-        problem,
-        remedy,
-    }
+fn of_load(error: &LoadError) -> Trouble {
+    trouble(code_of_load(error), error)
 }

@@ -9,19 +9,18 @@ use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use tokio::time::Instant;
 
-use crate::cli::SysExit;
 use crate::config::Config;
 use crate::render::attributes::key;
 use crate::sink::metrics::Metrics;
 use crate::sink::metrics::push::{Push, push};
-use crate::sink::otlp;
+use crate::sink::otlp::{self, Delivery};
 
 use super::{RuntimeError, privileges};
 
 /// The exporters that run beside the loop.
 pub struct Export {
     pub metrics: Arc<Metrics>,
-    traces: Option<(otlp::Sink, otlp::Worker)>,
+    traces: Option<(otlp::Sink, otlp::ExportWorker)>,
 }
 
 impl Export {
@@ -39,14 +38,11 @@ impl Export {
         config: &Config,
         metrics: impl FnOnce(Resource, Option<(Push, Duration)>, usize) -> Result<Metrics, OTelSdkError> + Send,
     ) -> Result<Export, RuntimeError> {
-        let traces = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
-            Some(settings) => Some(otlp::start(settings).map_err(wrong)?),
-            None => None,
-        };
-        let push = match config.otlp.metrics().map_err(wrong)? {
-            Some(settings) => Some((push(settings).map_err(wrong)?, config.otlp.metrics_interval)),
-            None => None,
-        };
+        let to = config.otlp.destinations()?;
+        let delivery = Delivery::with_queue(config.limits.export_queue);
+        let traces = to.traces.map(|to| otlp::start(to, delivery)).transpose()?;
+        let push = to.metrics.map(push).transpose()?;
+        let push = push.map(|push| (push, config.otlp.metrics_interval));
         // The SDK pushes metrics from a thread of its own.
         let metrics = privileges::without(|| metrics(own_resource(config), push, config.limits.workloads))
             .map_err(RuntimeError::os("start the metrics"))?;
@@ -63,13 +59,14 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Where traces go, for a person; a warning where that is nowhere, for a service that nobody looks at.
+    /// Where traces go, for a person; logs a warning where they go nowhere, because nobody looks at a service that says nothing.
     pub fn destination(&self) -> &'static str {
         if self.traces.is_some() {
             return "to the collector";
         }
         tracing::warn!(
-            "no OTLP endpoint is set: no trace leaves this machine; set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`"
+            remedy = "set OTEL_EXPORTER_OTLP_ENDPOINT or `otlp.endpoint`",
+            "no OTLP endpoint is set: no trace leaves this machine"
         );
         "nowhere"
     }
@@ -107,14 +104,9 @@ pub fn own_resource(config: &Config) -> Resource {
         .build()
 }
 
-/// This machine's name, as the kernel has it.
+/// The host name of this machine.
 pub fn host() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// A configuration that nothing can be started with.
-pub fn wrong(error: impl std::fmt::Display) -> RuntimeError {
-    RuntimeError::new(SysExit::Config, error.to_string())
 }
 
 #[cfg(test)]

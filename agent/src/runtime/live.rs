@@ -12,24 +12,28 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::attribute::Attribution;
 use crate::clock;
 use crate::decode::decode;
-use crate::event::{Boot, CgroupId, Event, Input, Kind, Observation, Task, WallOffset};
-use crate::neighbours::Neighbours;
+use crate::event::{Event, Kind, Task};
+use crate::ids::CgroupId;
+use crate::input::{Input, Observation};
+use crate::neighbours::Peers;
+use crate::report::Command;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Hierarchies, Kernel, MapError, hello};
-use crate::source::pods::{DropReason, Pods};
+use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
+use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
+use crate::time::{Boot, WallOffset};
 
 use super::RuntimeError;
-use super::pipeline::{Pipeline, Sockets};
+use super::pipeline::Pipeline;
 
-/// How often the core is told the time and the loss counters are read: well under the core's linger, so that a loss is
-/// known before the death that it touches is judged.
+/// How often the core gets the time and the loss counters are read: well under the core's linger, so that a loss is known before
+/// a termination with that loss is judged.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Batches of records taken before the core is told the time or the API's word, at most: in a storm both go on, too.
+/// Batches of records taken before the core gets the time or a pod's status, at most: in a storm both go on.
 const BATCHES: usize = 64;
 
-/// How often what the kernel armed by itself and no death came of is disarmed.
+/// How often sockets are disarmed that the kernel armed by itself, where no termination followed.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// A step of the wall clock smaller than this is not worth an input.
@@ -41,36 +45,36 @@ pub struct Live {
     pipeline: Pipeline,
     /// None without Kubernetes.
     pods: Option<Pods>,
-    neighbours: Neighbours,
-    voice: Voice,
-    /// Counted already of what they dropped.
-    pods_dropped: [u64; DropReason::ALL.len()],
+    peers: Peers,
+    announcing: Announcing,
+    /// Already counted on `/metrics`, by reason.
+    pods_dropped: [u64; PodsDropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
-    /// When what is armed was last gone through.
+    /// When the armed cgroups were last checked.
     swept: Boot,
 }
 
-/// Whether others can hear us.
+/// Whether this epitaph can announce itself to others on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Voice {
-    Heard,
-    /// It failed, was said to have failed, and is tried again.
+enum Announcing {
+    Works,
+    /// The last attempt failed, which is logged; the next one follows.
     Failed,
-    /// A policy forbids it, for as long as we live.
+    /// A policy forbids it, for as long as this process lives.
     Forbidden,
 }
 
-/// Neighbours whose place is told, at most; of the others the pids are.
+/// Peers that are logged with their place, at most; of the others only the pids are.
 const PLACES: usize = 4;
 
-/// What a drain of the ring buffer leaves to be done with the kernel's maps.
+/// Updates of the kernel's maps that follow from a drain of the ring buffer.
 #[derive(Default)]
-struct Chores {
-    made: Vec<CgroupId>,
-    gone: Vec<CgroupId>,
-    sockets: Vec<Sockets>,
+struct MapUpdates {
+    created: Vec<CgroupId>,
+    removed: Vec<CgroupId>,
+    commands: Vec<Command>,
 }
 
 impl Live {
@@ -94,20 +98,20 @@ impl Live {
             procfs,
             pipeline,
             pods,
-            neighbours: Neighbours::new(RandomState::new().hash_one(()) as u32, std::process::id()),
-            voice: Voice::Heard,
-            pods_dropped: [0; DropReason::ALL.len()],
+            peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
+            announcing: Announcing::Works,
+            pods_dropped: [0; PodsDropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
         };
         procfs_facts(&mut live)?;
         live.pipeline.sinks().alive(clock::now())?;
-        live.greet(clock::now())?;
+        live.meet_peers(clock::now())?;
         Ok(live)
     }
 
-    /// Runs until `stop` says so or nobody reads our output, then finishes what can be finished.
+    /// Runs until `stop` is true or nobody reads the output, then finishes what can be finished.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut acts: mpsc::Receiver<Act>) -> Result<(), RuntimeError> {
         let mut ticks = interval_at(Instant::now() + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -124,13 +128,21 @@ impl Live {
                 }
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
                 _ = ticks.tick() => {
-                    // What waits comes before the time at which it would be too late.
+                    // The core takes waiting records before a time at which they would be late.
                     self.catch_up()?;
                     self.tick()?;
                 }
             }
         }
-        // What was there when we were told to end, and no more: under a storm the ring buffer is never empty.
+        self.drain_rest()?;
+        self.tick()?;
+        self.pipeline.feed(clock::now(), Input::End)?;
+        self.pipeline.flush()?;
+        self.pipeline.sinks().finish()
+    }
+
+    /// The records that wait now, and no more: under a storm the ring buffer is never empty.
+    fn drain_rest(&mut self) -> Result<(), RuntimeError> {
         let mut left = self.kernel.ring_records();
         while left > 0 {
             match self.drain()? {
@@ -138,30 +150,20 @@ impl Live {
                 count => left = left.saturating_sub(count),
             }
         }
-        self.tick()?;
-        self.pipeline.feed(clock::now(), Input::End)?;
-        self.pipeline.flush()?;
-        self.pipeline.sinks().finish()
+        Ok(())
     }
 
     fn tick(&mut self) -> Result<(), RuntimeError> {
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
-        // Any input can be the one at which a death is due, and its sockets need no watching any more.
-        let mut sockets = Vec::new();
-        for (kind, count) in self.kernel.lost() {
-            sockets.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
-        }
-        let offset = clock::wall_offset();
-        if u128::from(offset.0.abs_diff(self.wall_offset.0)) > CLOCK_STEP.as_nanos() {
-            self.wall_offset = offset;
-            sockets.extend(self.pipeline.feed(now, Input::Clock(offset))?);
-        }
-        sockets.extend(self.pipeline.tick(now)?);
+        // Any input can make a termination due, whose sockets need no watching any more.
+        let mut commands = self.feed_losses(now, since)?;
+        commands.extend(self.feed_clock_step(now)?);
+        commands.extend(self.pipeline.tick(now)?);
         self.count_pods_dropped();
-        self.greet(now)?;
+        self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
-        self.arm(sockets);
+        self.obey(commands);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
             self.sweep();
@@ -169,48 +171,66 @@ impl Live {
         Ok(())
     }
 
-    /// What the kernel said before it comes first: the API's word is always the later one.
+    fn feed_losses(&mut self, now: Boot, since: Boot) -> Result<Vec<Command>, RuntimeError> {
+        let mut commands = Vec::new();
+        for (kind, count) in self.kernel.lost() {
+            commands.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
+        }
+        Ok(commands)
+    }
+
+    fn feed_clock_step(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
+        let offset = clock::wall_offset();
+        if u128::from(offset.0.abs_diff(self.wall_offset.0)) <= CLOCK_STEP.as_nanos() {
+            return Ok(Vec::new());
+        }
+        self.wall_offset = offset;
+        self.pipeline.feed(now, Input::Clock(offset))
+    }
+
+    /// The kernel's records come first: a pod's status always follows what it reports.
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
         self.catch_up()?;
-        let sockets = self.pipeline.feed(clock::now(), input)?;
-        self.arm(sockets);
+        let commands = self.pipeline.feed(clock::now(), input)?;
+        self.obey(commands);
         Ok(())
     }
 
-    /// Two that observe one machine are no error, but whoever sees each death twice shall know why.
-    fn greet(&mut self, now: Boot) -> Result<(), RuntimeError> {
-        let act = self.neighbours.tick(now);
-        if act.say && self.voice != Voice::Forbidden {
-            self.say_hello();
+    /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
+    fn meet_peers(&mut self, now: Boot) -> Result<(), RuntimeError> {
+        let act = self.peers.tick(now);
+        if act.say && self.announcing != Announcing::Forbidden {
+            self.announce();
         }
         if !act.tell.is_empty() {
-            const WORDS: &str = "another epitaph observes this machine, too: what both of them send is there twice; \
-                                 one agent per node is enough, and watching beside one is fine";
+            const WORDS: &str =
+                "another epitaph observes this machine, too: every termination is exported twice where both export";
+            const REMEDY: &str = "run one agent per node; `epitaph watch` at the same time does no harm";
             let who = self.who(&act.tell);
-            if !self.pipeline.sinks().note(&format!("{WORDS} ({who})"))? {
-                tracing::warn!(%who, "{WORDS}");
+            if !self.pipeline.sinks().note(&format!("{WORDS}; {REMEDY} ({who})"))? {
+                tracing::warn!(%who, remedy = REMEDY, "{WORDS}");
             }
         }
-        if let Some(count) = self.neighbours.count() {
+        if let Some(count) = self.peers.count() {
             self.pipeline.sinks().neighbours(count);
         }
         Ok(())
     }
 
-    fn say_hello(&mut self) {
-        let Err(error) = hello::say(self.neighbours.nonce()) else {
+    fn announce(&mut self) {
+        let Err(error) = announcement::send(self.peers.nonce()) else {
             return;
         };
         if is_forbidden(&error) {
-            self.voice = Voice::Forbidden;
-            tracing::warn!(%error, "other epitaphs on this machine cannot be told of this one: allow rt_sigqueueinfo(2)");
-        } else if self.voice == Voice::Heard {
-            self.voice = Voice::Failed;
-            tracing::warn!(%error, "other epitaphs on this machine could not be told of this one; it is tried again each minute");
+            self.announcing = Announcing::Forbidden;
+            tracing::warn!(%error, remedy = "allow rt_sigqueueinfo(2)", "cannot announce this epitaph to others on this machine");
+        } else if self.announcing == Announcing::Works {
+            self.announcing = Announcing::Failed;
+            tracing::warn!(%error, "cannot announce this epitaph to others on this machine; the next attempt follows within a minute");
         }
     }
 
-    /// Several processes in one bounded line: anybody can forge a hello.
+    /// Several processes in one bounded line: any process can forge an announcement.
     fn who(&self, tasks: &[Task]) -> String {
         let one = |(at, task): (usize, &Task)| match at < PLACES {
             true => format!("pid {} `{}`, {}", task.tgid, task.comm, self.place(task)),
@@ -219,7 +239,7 @@ impl Live {
         tasks.iter().enumerate().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// Where a process lives, for people.
+    /// The container, unit or cgroup of a process, for people.
     fn place(&self, task: &Task) -> String {
         let index = self.pipeline.core().index();
         match (index.attribute(task), index.path(task.cgroup)) {
@@ -233,23 +253,23 @@ impl Live {
 
     fn count_pods_dropped(&mut self) {
         let Some(pods) = &self.pods else { return };
-        for (reason, counted) in DropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
-            let total = pods.stats.dropped(reason);
+        for (reason, counted) in PodsDropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
+            let total = pods.counters.dropped(reason);
             self.pipeline.sinks().dropped(reason.name(), total - *counted);
             *counted = total;
         }
     }
 
-    /// The core says when a subject's sockets need no watching any more; of what is no subject it says nothing, and a cgroup that
-    /// stays armed costs every TCP event of the machine a look-up.
+    /// The core returns when the sockets of a container or unit need no watching any more. Nothing returns that for other cgroups,
+    /// and a cgroup that stays armed costs every TCP event of the machine a look-up.
     fn sweep(&mut self) {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
-        self.arm(idle.into_iter().map(Sockets::Forget).collect());
+        self.obey(idle.into_iter().map(Command::Forget).collect());
     }
 
-    /// All that waits, or in a storm as much of it as the time may wait for.
+    /// All waiting records, or in a storm as many as the time may wait for.
     fn catch_up(&mut self) -> Result<(), RuntimeError> {
         for _ in 0..BATCHES {
             if self.drain()? == 0 {
@@ -259,58 +279,59 @@ impl Live {
         Ok(())
     }
 
-    /// A batch of records; how many.
+    /// Takes a batch of records; returns how many.
     fn drain(&mut self) -> Result<usize, RuntimeError> {
-        let mut chores = Chores::default();
+        let mut updates = MapUpdates::default();
         let mut result = Ok(());
         let Live {
             kernel,
             procfs,
             pipeline,
-            neighbours,
+            peers,
             ..
         } = self;
         let hierarchies = kernel.hierarchies();
         let count = kernel.drain(|bytes| {
             if result.is_ok() {
-                result = take(procfs, pipeline, neighbours, bytes, hierarchies, &mut chores);
+                result = take_record(procfs, pipeline, peers, bytes, hierarchies, &mut updates);
             }
         });
         result?;
-        for cgroup in chores.made {
+        for cgroup in updates.created {
             watch_cgroup(&mut self.kernel, &mut self.pipeline, cgroup);
         }
-        // After the new ones: the kernel forgot it already, and must not have it put back for good.
-        for cgroup in chores.gone {
-            let mut told = self.kernel.watch(cgroup, 0);
+        // After the created ones: the kernel has forgotten a removed cgroup already, and a late entry would stay for good.
+        for cgroup in updates.removed {
+            let mut written = self.kernel.watch(cgroup, 0, None);
             if cgroup.hierarchy == 0 {
-                told = told.and_then(|()| self.kernel.kubelet(cgroup, false));
+                written = written.and_then(|()| self.kernel.kubelet(cgroup, false));
             }
-            not_told(&mut self.pipeline, told);
+            count_map_error(&mut self.pipeline, written);
         }
-        self.arm(chores.sockets);
+        self.obey(updates.commands);
         Ok(count)
     }
 
-    fn arm(&mut self, sockets: Vec<Sockets>) {
-        for what in sockets {
+    /// What the core commands is done in the kernel.
+    fn obey(&mut self, commands: Vec<Command>) {
+        for command in commands {
             // The probes see no sockets of other hierarchies.
-            let told = match what {
-                Sockets::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
-                Sockets::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
-                Sockets::Watch(_) | Sockets::Forget(_) => continue,
+            let written = match command {
+                Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
+                Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
+                Command::Watch(_) | Command::Forget(_) => continue,
             };
-            not_told(&mut self.pipeline, told);
+            count_map_error(&mut self.pipeline, written);
         }
     }
 }
 
-/// By seccomp, as its profiles answer. Anything else may pass.
+/// By seccomp, with the errors of its usual profiles. Any other error may pass.
 fn is_forbidden(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }
 
-/// Never where there is no Kubernetes.
+/// Waits for ever without Kubernetes.
 async fn next(pods: &mut Option<Pods>) -> Option<Input> {
     match pods {
         Some(pods) => pods.inputs.recv().await,
@@ -334,64 +355,66 @@ fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// One record from the ring buffer: decoded, its open questions answered first, handed on.
-fn take(
+/// Takes one record from the ring buffer: decodes it, answers its open questions first, and hands it on.
+fn take_record(
     procfs: &mut Procfs,
     pipeline: &mut Pipeline,
-    neighbours: &mut Neighbours,
+    peers: &mut Peers,
     bytes: &[u8],
     hierarchies: Hierarchies,
-    chores: &mut Chores,
+    updates: &mut MapUpdates,
 ) -> Result<(), RuntimeError> {
     let (at, event) = match decode(bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
-            tracing::warn!(%error, "a record of the probes was not understood");
+            tracing::warn!(%error, "cannot decode a record of the probes");
             pipeline.sinks().dropped("undecodable", 1);
-            // As at a replay: the deaths that it may have touched say so.
+            // As at a replay: a termination that the record may belong to has lost evidence.
             if let Some(lost) = lost_in(bytes, clock::now()) {
-                chores.sockets.extend(pipeline.feed(clock::now(), lost)?);
+                updates.commands.extend(pipeline.feed(clock::now(), lost)?);
             }
             return Ok(());
         }
     };
     match &event {
-        Event::CgroupMkdir(mkdir) if hierarchies.has(mkdir.cgroup) => chores.made.push(mkdir.cgroup),
-        Event::CgroupRmdir(rmdir) if hierarchies.has(rmdir.cgroup) => chores.gone.push(rmdir.cgroup),
-        Event::Hello(hello) => neighbours.hear(clock::now(), hello),
-        Event::ProcessExit(exit) => neighbours.ended(&exit.task),
+        Event::CgroupMkdir(mkdir) if hierarchies.has(mkdir.cgroup) => updates.created.push(mkdir.cgroup),
+        Event::CgroupRmdir(rmdir) if hierarchies.has(rmdir.cgroup) => updates.removed.push(rmdir.cgroup),
+        Event::PeerAnnouncement(announcement) => peers.hear(clock::now(), announcement),
+        Event::ProcessExit(exit) => peers.ended(&exit.task),
         _ => {}
     }
     let input = Input::Kernel { at, event };
     let now = clock::now();
     for question in pipeline.core().questions(&input) {
-        chores.sockets.extend(pipeline.feed(now, procfs.answer(&question))?);
+        updates.commands.extend(pipeline.feed(now, procfs.answer(&question))?);
     }
-    chores.sockets.extend(pipeline.feed_record(now, bytes, input)?);
+    updates.commands.extend(pipeline.feed_record(now, bytes, input)?);
     Ok(())
 }
 
-/// Whose exits the kernel keeps: a subject's own and those below it; elsewhere only what is made below.
+/// Whose exits the kernel keeps: those of a container or unit and of the cgroups below it; elsewhere only of cgroups created below.
 ///
-/// The kernel has marked a new cgroup with both bits already (nothing is born unseen); here it loses what it does not need.
+/// The kernel has set both bits of a new cgroup already, so that nothing starts unseen; here a cgroup loses the bits that it does not
+/// need.
 fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) {
     let bits = match pipeline.core().index().attribute_cgroup(cgroup) {
         Attribution::Subject(..) => bits::SELF | bits::CHILDREN,
         Attribution::Host => bits::CHILDREN,
         Attribution::Unknown(_) => return,
     };
-    let mut told = kernel.watch(cgroup, bits);
+    let container = pipeline.core().index().outermost_container(cgroup);
+    let mut written = kernel.watch(cgroup, bits, container);
     // The probes see no sockets of other hierarchies.
     if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {
-        told = told.and(kernel.kubelet(cgroup, true));
+        written = written.and(kernel.kubelet(cgroup, true));
     }
-    not_told(pipeline, told);
+    count_map_error(pipeline, written);
 }
 
-/// One cgroup that the probes could not be told about (a map is full, no memory) is no reason to stop seeing all the others.
-fn not_told(pipeline: &mut Pipeline, told: Result<(), MapError>) {
-    if let Err(error) = told {
-        tracing::warn!(%error, "the probes could not be told about a cgroup; deaths in it may be missed");
+/// One cgroup that is not in the probes' maps (a map is full, no memory) is not a reason to stop observing all others.
+fn count_map_error(pipeline: &mut Pipeline, written: Result<(), MapError>) {
+    if let Err(error) = written {
+        tracing::warn!(%error, "cannot update the probes' map for a cgroup; terminations in it may be missed");
         pipeline.sinks().dropped("probe_map", 1);
     }
 }

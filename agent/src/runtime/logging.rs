@@ -1,4 +1,4 @@
-//! The agent's own words: messages on standard error, and spans of its own under a service of its own.
+//! The agent's own messages on standard error, and its own spans under a service of its own.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -9,10 +9,11 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::cli::SysExit;
 use crate::config::{Config, Env, LogFormat, settings};
+use crate::sink::otlp::Delivery;
 use crate::sink::own_spans;
 
 use super::RuntimeError;
-use super::export::{own_resource, wrong};
+use super::export::own_resource;
 
 pub struct Logging {
     spans: Option<own_spans::Guard>,
@@ -20,7 +21,7 @@ pub struct Logging {
 
 /// Once per process.
 pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
-    // They speak of each failed attempt by themselves, without the address or a remedy; we say both, once, where it matters.
+    // These crates log each failed attempt, without the address or a remedy; ours logs both, once.
     let filter = EnvFilter::try_new(format!("kube_client=off,aya::sys=error,{}", config.log.filter))
         .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))?;
     let stderr = fmt::layer()
@@ -30,9 +31,10 @@ pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
         LogFormat::Text => stderr.boxed(),
         LogFormat::Json => stderr.json().boxed(),
     };
-    let (layer, spans) = match config.otlp.traces(config.limits.export_queue).map_err(wrong)? {
-        Some(settings) => {
-            let (layer, guard) = own_spans::start(settings, own_resource(config)).map_err(wrong)?;
+    let (layer, spans) = match config.otlp.destinations()?.traces {
+        Some(to) => {
+            let delivery = Delivery::with_queue(config.limits.export_queue);
+            let (layer, guard) = own_spans::start(to, delivery, own_resource(config))?;
             (Some(layer), Some(guard))
         }
         None => (None, None),
@@ -44,13 +46,16 @@ pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
     Ok(Logging { spans })
 }
 
-/// No error: whoever names a variable so need not have meant us.
+/// Not an error: a variable with such a name may be meant for another program.
 pub fn warn_of_unknown_variables(env: &dyn Env) {
     for (name, meant) in settings::unknown_variables(env) {
         match meant {
-            Some(meant) => tracing::warn!("environment variable {name} is no setting and has no effect; did you mean {meant}?"),
+            Some(meant) => {
+                tracing::warn!(remedy = %format_args!("did you mean {meant}?"), "environment variable {name} is not a setting and has no effect")
+            }
             None => tracing::warn!(
-                "environment variable {name} is no setting and has no effect; `epitaph agent --print-config` lists the settings"
+                remedy = "`epitaph agent --print-config` lists the settings",
+                "environment variable {name} is not a setting and has no effect"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! `epitaph observer`: candidate for the Lease, and while it holds it, the watches, the machine over them, and its spans.
+//! `epitaph observer`: a candidate for the Lease; while it is the leader, its watches, its state machine and its spans.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -10,45 +10,49 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
 use crate::config::{Config, Env};
-use crate::event::Boot;
 use crate::observe::election::{Answer, Ask, Election};
 use crate::observe::{Input, Observer, Output, Watch};
 use crate::render::span::{self, Options};
 use crate::sink::http::{Duty, Health};
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
-use crate::source::cluster::{self, Cluster, Lease, Stats};
+use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
 use crate::source::pods::TOKEN;
+use crate::time::Boot;
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, stop_on_signal};
 use crate::cli::SysExit;
 
-/// How often the machine is told the time, and the Lease is looked after.
+/// How often the state machine gets the time, and the Lease is checked.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Nothing was taken in for so long: the machine slept, or this process had no time. What waits has waited for nobody knows how long.
+/// After so long without an input the machine slept, or this process had no CPU: inputs waited for an unknown time.
 const STALL: Duration = Duration::from_secs(2);
 
-/// Without an election: how often the Lease is looked at, to warn of another observer.
+/// Without an election: how often the Lease is read, to warn of another observer.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// What the release of the Lease may take at the end.
+/// Limit of the Lease's release at shutdown.
 const RELEASE: Duration = Duration::from_secs(2);
 
 pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> {
-    let wrong = |message: &str| Err(RuntimeError::new(SysExit::Config, message));
+    let wrong = |problem: &str, remedy| Err(RuntimeError::new(SysExit::Config, problem).with_remedy(remedy));
     if config.export.unclean_only {
         return wrong(
-            "export.unclean_only is set: an observer cannot know which deaths are unclean, and its spans of the others would have no \
-             trace to be in; unset it for the observer (EPITAPH_UNCLEAN_ONLY=false), or run none",
+            "bad setting `export.unclean_only`: an observer cannot know which terminations are unclean, and its spans of the others \
+             would have no trace",
+            "unset it for the observer (EPITAPH_UNCLEAN_ONLY=false), or run no observer",
         );
     }
     if config.export.agent_service_name == Config::default().export.agent_service_name {
         config.export.agent_service_name = "epitaph-observer".to_owned();
     }
     let Some(access) = config.kubernetes.access(std::path::Path::new(TOKEN).exists()) else {
-        return wrong("an observer needs the Kubernetes API: run it in a pod with a ServiceAccount, or give --kubeconfig FILE");
+        return wrong(
+            "an observer needs the Kubernetes API",
+            "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
+        );
     };
     let logging = logging::start(&config)?;
     logging::warn_of_unknown_variables(env);
@@ -57,7 +61,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     let server = listen(&config).await?;
     let client = cluster::client(&access).await?;
     if let Err(error) = privileges::drop_all_but(&mut []) {
-        tracing::warn!("{error}; going on with more than is needed");
+        tracing::warn!("{error}; the observer runs with more privileges than it needs");
     }
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, false));
@@ -74,14 +78,14 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         traces = export.destination(),
         "an observer"
     );
-    // Half of the deadline, as client-go has it: one request that hangs must not cost the Lease.
+    // Half of the deadline, as in client-go: one request that hangs must not cost the Lease.
     let lease = Lease::new(
         &client,
         config.observer.namespace.as_deref(),
         &config.observer.lease,
         config.observer.renew_deadline / 2,
     );
-    let duty = OnDuty {
+    let observer = ObserverLoop {
         metrics: ObserverMetrics::new(&export.metrics),
         traces: export.traces(),
         spans: Options {
@@ -92,14 +96,14 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         },
         health,
         client,
-        stats: Arc::default(),
+        counters: Arc::default(),
         counted: Counted::default(),
-        seat: Seat::new(&config, identity, lease),
-        term: None,
+        leadership: Leadership::new(&config, identity, lease),
+        session: None,
         limits: config.observer.limits(),
     };
-    let released = duty.run(stop).await;
-    tracing::debug!("ending: what waits is sent");
+    let released = observer.run(stop).await;
+    tracing::debug!("shutting down: queued spans are exported");
     tokio::join!(released, export.finish(FLUSH), logging.finish(FLUSH));
     if let Some(serving) = serving {
         serving.abort();
@@ -107,134 +111,134 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     Ok(())
 }
 
-/// Unlike that of any other process, also of the one before it in the same pod: that one may still believe that it leads.
+/// Differs from every other process, also from the one before it in the same pod, which may still consider itself the leader.
 fn identity() -> String {
-    // The standard library's only source of chance.
+    // The standard library's only source of randomness.
     format!("{}_{:016x}", host(), RandomState::new().hash_one(()))
 }
 
-struct OnDuty {
+struct ObserverLoop {
     metrics: ObserverMetrics,
     traces: Option<otlp::Sink>,
     spans: Options,
     health: Arc<Health>,
     client: kube::Client,
-    stats: Arc<Stats>,
+    counters: Arc<ClusterCounters>,
     counted: Counted,
-    seat: Seat,
-    term: Option<Term>,
-    limits: crate::observe::Limits,
+    leadership: Leadership,
+    session: Option<Session>,
+    limits: crate::observe::ObserverLimits,
 }
 
-/// While it is ours to observe.
-struct Term {
+/// From winning the Lease to losing it.
+struct Session {
     observer: Observer,
     cluster: Cluster,
-    /// What the machine was told last: three watches tell side by side.
-    told: Boot,
-    /// When that was, by the clock: a word is told with the time at which it came.
+    /// Time of the state machine's last input: inputs of several watches arrive side by side.
+    handled: Boot,
+    /// When it was handled: an input has the time of its arrival.
     fed: Boot,
     synced: bool,
-    /// The Lease ran out while nobody could be asked: nothing is taken in and nothing is told until it is ours again.
+    /// The Lease expired while the API server did not answer: no input is read and no span is exported until it is renewed.
     paused: bool,
-    /// Said by the machine just as it ran out.
+    /// Outputs of the state machine at the moment of expiry.
     held: Vec<Output>,
 }
 
-/// Of the sources' totals, what `/metrics` has already.
+/// The part of the sources' totals that `/metrics` has already.
 #[derive(Default)]
 struct Counted {
     breaks: [u64; Watch::ALL.len()],
     unreadable: u64,
 }
 
-impl OnDuty {
-    /// Until it is told to stop; what is left to do is to let go of the Lease.
+impl ObserverLoop {
+    /// Until `stop`. The future that it returns releases the Lease.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> impl Future<Output = ()> {
         let mut ticks = interval_at(Instant::now(), TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
-                () = self.seat.answered() => self.take_or_leave(),
-                word = next(&mut self.term) => match word {
+                () = self.leadership.answered() => self.start_or_stop(),
+                input = next(&mut self.session) => match input {
                     Some((at, input)) => self.feed(at, input),
                     None => {
-                        tracing::error!("the watches ended by themselves; beginning anew");
-                        self.term = None;
+                        tracing::error!("the watches ended by themselves; they are started again");
+                        self.session = None;
                     }
                 },
                 _ = ticks.tick() => {
-                    self.take_or_leave();
-                    if self.seat.is_ours(clock::now()) {
+                    self.start_or_stop();
+                    if self.leadership.is_ours(clock::now()) {
                         self.feed(clock::now(), Input::Tick);
                     }
-                    self.tell();
+                    self.publish();
                 }
             }
         }
-        // First nobody observes any more, then the Lease is free.
-        self.term = None;
-        self.seat.release()
+        // The watches end before the Lease is released.
+        self.session = None;
+        self.leadership.release()
     }
 
-    /// Begins to observe where the Lease is ours, and ends where it is not any more.
-    fn take_or_leave(&mut self) {
+    /// Starts a session where the Lease is ours, and ends it where the Lease is lost.
+    fn start_or_stop(&mut self) {
         let now = clock::now();
-        self.seat.look_after(now);
-        match (self.seat.is_ours(now), &mut self.term) {
+        self.leadership.renew(now);
+        match (self.leadership.is_ours(now), &mut self.session) {
             (true, None) => {
                 tracing::info!("active: watching EndpointSlices, pods and namespaces");
-                self.term = Some(Term {
+                self.session = Some(Session {
                     observer: Observer::new(self.limits),
-                    cluster: Cluster::start(&self.client, &self.stats),
-                    told: now,
+                    cluster: Cluster::start(&self.client, &self.counters),
+                    handled: now,
                     fed: now,
                     synced: false,
                     paused: false,
                     held: Vec::new(),
                 });
             }
-            (true, Some(term)) if term.paused => {
-                tracing::info!("active again: the Lease was nobody else's meanwhile");
-                term.paused = false;
-                term.take(now, Input::Stalled);
+            (true, Some(session)) if session.paused => {
+                tracing::info!("active again: no other observer held the Lease meanwhile");
+                session.paused = false;
+                session.take(now, Input::Stalled);
             }
-            (false, Some(_)) if self.seat.is_lost() => {
-                tracing::warn!("the Lease is another's: nothing is observed any more; what was under way is not told");
-                self.term = None;
+            (false, Some(_)) if self.leadership.is_lost() => {
+                tracing::warn!("another observer holds the Lease: this one stops observing and exports no unfinished span");
+                self.session = None;
             }
-            (false, Some(term)) if !term.paused => {
-                tracing::warn!("the Lease could not be renewed: nothing is told until it is ours again");
-                term.paused = true;
+            (false, Some(session)) if !session.paused => {
+                tracing::warn!("the Lease could not be renewed: no span is exported until it is");
+                session.paused = true;
             }
             _ => {}
         }
     }
 
     fn feed(&mut self, at: Boot, input: Input) {
-        let Some(term) = &mut self.term else { return };
+        let Some(session) = &mut self.session else { return };
         if let Input::ApiClock(clock) = &input {
             self.metrics.api_clock(clock);
         }
         let now = clock::now();
-        if now.since(term.fed) > STALL {
-            term.take(now, Input::Stalled);
+        if now.since(session.fed) > STALL {
+            session.take(now, Input::Stalled);
         }
-        term.fed = now;
-        term.take(at, input);
-        if !term.synced && term.observer.is_synced() {
-            term.synced = true;
-            let (pods, endpoints) = term.observer.known();
-            tracing::info!(pods, endpoints, "everything is known: what happens from here on is told");
+        session.fed = now;
+        session.take(at, input);
+        if !session.synced && session.observer.is_synced() {
+            session.synced = true;
+            let (pods, endpoints) = session.observer.known();
+            tracing::info!(pods, endpoints, "all watches are synced: changes from here on are reported");
         }
-        // Between two looks at the Lease it may have run out.
-        if !self.seat.is_ours(clock::now()) {
+        // The Lease may have expired since the last check.
+        if !self.leadership.is_ours(clock::now()) {
             return;
         }
-        for mut output in term.held.drain(..) {
+        for mut output in session.held.drain(..) {
             if let Some(pod) = output.pod_mut()
-                && let Some(named) = term.cluster.named(&pod.uid)
+                && let Some(named) = session.cluster.named(&pod.uid)
             {
                 *pod = named;
             }
@@ -252,73 +256,74 @@ impl OnDuty {
     }
 
     /// To `/metrics` and `/readyz`.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         self.health.alive(clock::now());
         self.health.duty(Duty {
-            ready: match &self.term {
-                Some(term) => term.synced && !term.paused,
-                None => self.seat.is_known(),
+            ready: match &self.session {
+                Some(session) => session.synced && !session.paused,
+                None => self.leadership.is_known(),
             },
-            role: match (&self.term, self.seat.is_known()) {
+            role: match (&self.session, self.leadership.is_known()) {
                 (Some(_), _) => "active",
                 (None, true) => "standby",
                 (None, false) => "starting",
             },
-            lease_holder: self.seat.holder(),
+            lease_holder: self.leadership.holder(),
         });
-        self.metrics.active(self.term.as_ref().is_some_and(|term| !term.paused));
-        let known = self.term.as_ref().map(|term| term.observer.known());
+        self.metrics
+            .active(self.session.as_ref().is_some_and(|session| !session.paused));
+        let known = self.session.as_ref().map(|session| session.observer.known());
         self.metrics.known(known.unwrap_or_default());
         for watch in Watch::ALL {
-            let total = self.stats.breaks(watch);
+            let total = self.counters.breaks(watch);
             let counted = std::mem::replace(&mut self.counted.breaks[watch as usize], total);
             self.metrics.watch_breaks(watch, total - counted);
         }
-        let total = self.stats.unreadables();
+        let total = self.counters.unreadable();
         self.metrics
             .dropped("unreadable", total - std::mem::replace(&mut self.counted.unreadable, total));
     }
 }
 
-impl Term {
+impl Session {
     fn take(&mut self, at: Boot, input: Input) {
-        self.told = self.told.max(at);
-        self.held.extend(self.observer.handle(self.told, input));
+        self.handled = self.handled.max(at);
+        self.held.extend(self.observer.handle(self.handled, input));
     }
 }
 
-/// Never where there is no term, or it is paused: the queue fills, and the watches wait.
-async fn next(term: &mut Option<Term>) -> Option<(Boot, Input)> {
-    match term {
-        Some(term) if !term.paused => term.cluster.next().await,
+/// Pending without a session, or while it is paused: the queue fills, and the watches wait.
+async fn next(session: &mut Option<Session>) -> Option<(Boot, Input)> {
+    match session {
+        Some(session) if !session.paused => session.cluster.next().await,
         _ => std::future::pending().await,
     }
 }
 
-/// The right to observe: by the Lease, or without an election always.
-struct Seat {
+/// The right to observe: by the Lease; without an election, always.
+struct Leadership {
     election: Option<Election>,
-    /// None while a question is under way.
+    /// None while a request is under way.
     lease: Option<Lease>,
     asking: Option<JoinHandle<(Lease, Answer)>>,
     looked: Option<Boot>,
-    /// Another one was seen to hold the Lease that we do without.
+    /// The holder of the Lease, while this observer runs without an election.
     warned: Option<String>,
     is_known: bool,
 }
 
-impl Seat {
-    fn new(config: &Config, identity: String, lease: Lease) -> Seat {
+impl Leadership {
+    fn new(config: &Config, identity: String, lease: Lease) -> Leadership {
         let election = config
             .observer
             .election
             .then(|| Election::new(identity, config.observer.timing()));
         if election.is_none() {
             tracing::warn!(
-                "observer.election is off: run no second observer, or everything is told twice, with times that differ"
+                "observer.election is off: run no second observer, or every span is exported twice, with times that differ"
             );
         }
-        Seat {
+        Leadership {
             is_known: election.is_none(),
             election,
             lease: Some(lease),
@@ -336,7 +341,7 @@ impl Seat {
         self.election.as_ref().is_some_and(Election::is_lost)
     }
 
-    /// Somebody holds it, as far as the API server said.
+    /// The API server answered a request for the Lease.
     fn is_known(&self) -> bool {
         self.is_known
     }
@@ -345,8 +350,8 @@ impl Seat {
         Some(self.election.as_ref()?.holder()?.to_owned())
     }
 
-    /// Asks what is to be asked.
-    fn look_after(&mut self, now: Boot) {
+    /// Sends the request that is due.
+    fn renew(&mut self, now: Boot) {
         if self.lease.is_none() {
             return;
         }
@@ -368,7 +373,7 @@ impl Seat {
         }
     }
 
-    /// Waits for the answer, for ever where nothing was asked.
+    /// Waits for the answer; for ever without a request.
     async fn answered(&mut self) {
         let Some(asking) = &mut self.asking else {
             return std::future::pending().await;
@@ -376,8 +381,8 @@ impl Seat {
         let answered = asking.await;
         self.asking = None;
         let Ok((lease, answer)) = answered else {
-            // Only a panic ends it so: then there is no Lease to renew, and the term ends with its deadline.
-            tracing::error!("the task that asks for the Lease failed");
+            // Only a panic ends it so. The Lease is not renewed any more, and the session ends with its deadline.
+            tracing::error!("the task that renews the Lease failed");
             return;
         };
         self.lease = Some(lease);
@@ -396,14 +401,14 @@ impl Seat {
         {
             tracing::warn!(
                 %holder,
-                "another observer holds the Lease while observer.election is off here: everything may be told twice, with times \
-                 that differ; end one of them"
+                "another observer holds the Lease while observer.election is off here: every span may be exported twice, with \
+                 times that differ; stop one of them"
             );
             self.warned = Some(holder);
         }
     }
 
-    /// Lets go of the Lease, where it is ours.
+    /// Releases the Lease, where it is ours.
     async fn release(mut self) {
         let released = async {
             if self.asking.is_some() {
@@ -415,7 +420,7 @@ impl Seat {
         };
         match tokio::time::timeout(RELEASE, released).await {
             Ok(Some(Answer::Is(_))) => tracing::info!("the Lease is free"),
-            Ok(Some(_)) | Err(_) => tracing::warn!("could not let go of the Lease: the next observer waits for its end"),
+            Ok(Some(_)) | Err(_) => tracing::warn!("the Lease could not be released: the next observer waits until it expires"),
             Ok(None) => {}
         }
     }

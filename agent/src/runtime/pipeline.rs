@@ -1,25 +1,18 @@
-//! The one loop's body: an input is written down, handed to the core, and what the core says goes to the sinks.
+//! The body of the one loop: an input is recorded, handed to the core, and the core's answers go to the sinks.
 
 use std::fs::File;
 use std::io::BufWriter;
 
-use crate::cli::SysExit;
 use crate::correlate::Correlator;
-use crate::event::{Boot, CgroupId, Input, Observation, ProbeState};
-use crate::recording::{WriteError, Writer};
-use crate::termination::Output;
+use crate::input::{Input, Observation, ProbeState};
+use crate::recording::Writer;
+use crate::report::{Answers, Command, Report};
+use crate::time::Boot;
 
 use super::RuntimeError;
 use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
-
-/// What the kernel is to do with a cgroup's sockets from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sockets {
-    Watch(CgroupId),
-    Forget(CgroupId),
-}
 
 /// The core between one source and the sinks. Live and replay differ only in who calls it.
 pub struct Pipeline {
@@ -27,7 +20,7 @@ pub struct Pipeline {
     recorder: Option<Recorder>,
     sinks: Sinks,
     observation: Observation,
-    /// Collected from the start until anything else comes; then the sinks are told and it is None.
+    /// Collected until the first other input, which sends them to the sinks; None from then on.
     probes: Option<Vec<(String, ProbeState)>>,
 }
 
@@ -50,40 +43,40 @@ impl Pipeline {
         &mut self.sinks
     }
 
-    /// Takes an input that is not a kernel record. Answers whose sockets are to be watched, and whose no more, in this order.
-    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    /// Takes an input that is not a kernel record. Returns the core's commands for the kernel.
+    pub fn feed(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.input(now, &input).map_err(not_recorded)?;
+            recorder.input(now, &input)?;
         }
         self.handle(now, input)
     }
 
     /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
-    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(now, bytes).map_err(not_recorded)?;
+            recorder.record(now, bytes)?;
         }
         self.handle(now, input)
     }
 
-    /// Time went by. Written down only where the core had something to say about it: replay then says it in the same place.
-    pub fn tick(&mut self, now: Boot) -> Result<Vec<Sockets>, RuntimeError> {
+    /// Time passed. Recorded only where the core answers: a replay then answers at the same place.
+    pub fn tick(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
         self.before(&Input::Tick)?;
-        let outputs = self.core.handle(now, Input::Tick);
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| !outputs.is_empty()) {
-            recorder.input(now, &Input::Tick).map_err(not_recorded)?;
+        let answers = self.core.handle(now, Input::Tick);
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| !answers.is_empty()) {
+            recorder.input(now, &Input::Tick)?;
         }
-        self.send(now, outputs)
+        self.send(now, answers)
     }
 
-    /// Takes an input that is written down already.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Sockets>, RuntimeError> {
+    /// Takes an input that is recorded already.
+    pub fn handle(&mut self, now: Boot, input: Input) -> Result<Vec<Command>, RuntimeError> {
         self.before(&input)?;
-        let outputs = self.core.handle(now, input);
-        self.send(now, outputs)
+        let answers = self.core.handle(now, input);
+        self.send(now, answers)
     }
 
-    /// What the sinks are to know of an input itself.
+    /// What the sinks need of the input itself.
     fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
         match input {
             Input::Start(observation) => self.observation = observation.clone(),
@@ -107,32 +100,22 @@ impl Pipeline {
         Ok(())
     }
 
-    fn send(&mut self, now: Boot, outputs: Vec<Output>) -> Result<Vec<Sockets>, RuntimeError> {
-        let mut sockets = Vec::new();
-        for output in outputs {
-            let path = match &output {
-                Output::Forget(cgroup) => {
-                    sockets.push(Sockets::Forget(*cgroup));
-                    continue;
-                }
-                Output::Watch(cgroup) => {
-                    sockets.push(Sockets::Watch(*cgroup));
-                    continue;
-                }
-                Output::Early(early) => self.core.index().path(early.key.cgroup),
+    fn send(&mut self, now: Boot, answers: Answers) -> Result<Vec<Command>, RuntimeError> {
+        for report in &answers.reports {
+            let path = match report {
+                Report::StopSignalIgnored(early) => self.core.index().path(early.key.cgroup),
                 _ => None,
             };
-            self.sinks.send(now, &output, &self.observation, path)?;
+            self.sinks.send(now, report, &self.observation, path)?;
         }
-        Ok(sockets)
+        Ok(answers.commands)
     }
 
     /// Writes what the recorder still holds.
     pub fn flush(&mut self) -> Result<(), RuntimeError> {
-        self.recorder.as_mut().map_or(Ok(()), |r| r.flush().map_err(not_recorded))
+        match &mut self.recorder {
+            Some(recorder) => Ok(recorder.flush()?),
+            None => Ok(()),
+        }
     }
-}
-
-fn not_recorded(error: WriteError) -> RuntimeError {
-    RuntimeError::new(SysExit::CantCreat, error.to_string())
 }

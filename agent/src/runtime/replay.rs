@@ -7,8 +7,10 @@ use std::path::Path;
 use crate::cli::SysExit;
 use crate::correlate::Correlator;
 use crate::decode::decode;
-use crate::event::{Boot, Input, Kind};
+use crate::event::Kind;
+use crate::input::Input;
 use crate::recording::{ReadError, Reader};
+use crate::time::Boot;
 
 use super::pipeline::Pipeline;
 use super::sinks::Sinks;
@@ -18,12 +20,10 @@ use super::{RuntimeError, privileges};
 pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), RuntimeError> {
     let shown = path.display();
     let file = File::open(path).map_err(|error| {
-        RuntimeError::new(
-            SysExit::NoInput,
-            format!("cannot open recording {shown}: {error}; give a file that `epitaph record` has written"),
-        )
+        RuntimeError::new(SysExit::NoInput, format!("cannot open recording {shown}: {error}"))
+            .with_remedy("give a file that `epitaph record` wrote")
     })?;
-    // The recording may be somebody else's: whatever is wrong with it is met without a capability.
+    // The recording may come from anybody: it is read without a capability.
     if let Err(error) = privileges::drop_all_but(&mut []) {
         tracing::warn!("{error}; going on with more than is needed");
     }
@@ -32,7 +32,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
             ReadError::Read(_) => SysExit::NoInput,
             _ => SysExit::Data,
         };
-        RuntimeError::new(code, format!("{shown}: {error}"))
+        RuntimeError::of(code, &error).at(&shown)
     })?;
     let mut pipeline = Pipeline::new(core, reader.header().observation.clone(), None, sinks);
     let mut last = Boot::default();
@@ -46,8 +46,8 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         }
     }
     if !ended {
-        // The recorder was stopped in the middle, or its tail is gone: nobody knows what followed, so what was still under way
-        // is judged as one that may have lost something.
+        // The recorder was stopped in the middle, or the tail of the file is gone: what followed is not known, so every termination
+        // in progress is judged as one that may have lost evidence.
         for kind in Kind::ALL {
             let (since, count) = (last, 1);
             pipeline.handle(last, Input::Lost { kind, since, count })?;

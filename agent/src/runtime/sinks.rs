@@ -1,19 +1,23 @@
-//! Where the core's words go: each sink is asked in turn, and none can hold the loop up.
+//! Where the core's answers go: one sink after the other, and none can hold the loop up.
 
 use std::sync::Arc;
 
 use crate::cli::SysExit;
-use crate::event::{Boot, Kind, Observation, ProbeState};
+use crate::config::Config;
+use crate::event::Kind;
+use crate::input::{Observation, ProbeState};
 use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
+use crate::report::Report;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
-use crate::termination::Output;
+use crate::time::Boot;
 
 use super::RuntimeError;
+use super::export::Export;
 
 /// All of them; a command takes those it needs.
 pub struct Sinks {
@@ -23,39 +27,56 @@ pub struct Sinks {
     pub traces: Option<otlp::Sink>,
     pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
-    /// Nobody reads our output any more: the end of the work.
+    /// Nobody reads the output any more: the command ends.
     pub reader_gone: bool,
 }
 
 impl Sinks {
-    /// What the core says. `path` is the cgroup's, of a subject that is not over.
+    pub fn new(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>, health: Arc<Health>) -> Sinks {
+        Sinks {
+            metrics: export.metrics.clone(),
+            health,
+            terminal,
+            traces: export.traces(),
+            events: None,
+            spans: Options {
+                service_name: config.export.service_name.clone(),
+                cluster_name: config.export.cluster_name.clone(),
+                resource_attributes: config.export.resource_attributes.clone(),
+                unclean_only: config.export.unclean_only,
+            },
+            reader_gone: false,
+        }
+    }
+
+    /// Hands on what the core answered. `path`: the cgroup of a container or unit that still runs.
     pub fn send(
         &mut self,
         now: Boot,
-        output: &Output,
+        report: &Report,
         observation: &Observation,
         path: Option<&str>,
     ) -> Result<(), RuntimeError> {
-        if let Output::Terminated(t) = output
+        if let Report::Terminated(t) = report
             && t.is_still_ending()
         {
-            // A person is shown how far it was seen; elsewhere it would be told and counted again, with other words, by the agent
-            // that sees its end.
-            tracing::debug!(subject = %t.subject, "it had not ended when the observation did");
-            return self.show(|terminal| terminal.output(output, observation, path));
+            // A person sees how far the termination came; every other sink would get it again, with another verdict, from the agent
+            // that observes the exit.
+            tracing::debug!(subject = %t.subject, "epitaph stopped while it was still shutting down");
+            return self.show(|terminal| terminal.report(report, observation, path));
         }
-        self.metrics.output(output);
-        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(output, observation)) {
+        self.metrics.report(report);
+        if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
             // A full queue counts its oldest out; the count is on /metrics.
             traces.offer(trace);
         }
         if let Some(events) = &self.events {
-            events.offer(output, observation, now);
+            events.offer(report, observation, now);
         }
-        self.show(|terminal| terminal.output(output, observation, path))
+        self.show(|terminal| terminal.report(report, observation, path))
     }
 
-    /// Every probe's state is known: said first, so that whoever waits for it can begin.
+    /// The state of every probe is known: sent before anything else, so that a reader who waits for it can begin.
     pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> Result<(), RuntimeError> {
         for (name, state) in probes {
             self.metrics.probe(name, state);
@@ -69,7 +90,7 @@ impl Sinks {
         self.show(|terminal| terminal.lost(kind, count))
     }
 
-    /// How the Kubernetes API stands to us.
+    /// State of the connection to the Kubernetes API.
     pub fn pods(&self, state: &PodsState) {
         self.metrics.pods(state);
         self.health.pods(state.clone());
@@ -79,12 +100,12 @@ impl Sinks {
         self.metrics.api_clock(clock);
     }
 
-    /// So many others observe this machine.
+    /// How many other epitaphs observe this machine.
     pub fn neighbours(&self, count: usize) {
         self.metrics.neighbours(count);
     }
 
-    /// False where nobody is shown it, so that it belongs into the log.
+    /// False where no terminal shows it: then it belongs into the log.
     pub fn note(&mut self, text: &str) -> Result<bool, RuntimeError> {
         let is_live = self.terminal.as_ref().is_some_and(terminal::Sink::is_live);
         if is_live {
@@ -97,7 +118,7 @@ impl Sinks {
         self.metrics.dropped(reason, count);
     }
 
-    /// The loop went round.
+    /// One iteration of the loop is done.
     pub fn alive(&mut self, now: Boot) -> Result<(), RuntimeError> {
         self.health.alive(now);
         self.metrics.alive(now);
@@ -111,16 +132,16 @@ impl Sinks {
         self.show(|terminal| terminal.resize(columns))
     }
 
-    /// The last words; what was queued for the terminal is written when the sinks are dropped.
+    /// The end of the output; what is queued for the terminal is written when the sinks are dropped.
     pub fn finish(&mut self) -> Result<(), RuntimeError> {
         self.show(terminal::Sink::finish)
     }
 
-    fn trace(&self, output: &Output, observation: &Observation) -> Option<Trace> {
+    fn trace(&self, report: &Report, observation: &Observation) -> Option<Trace> {
         let wants = |verdict| self.spans.wants(verdict);
-        match output {
-            Output::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
-            Output::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
+        match report {
+            Report::Terminated(t) => wants(&t.verdict).then(|| span::trace(t, observation, &self.spans)),
+            Report::PodTerminated(p) => wants(&p.verdict).then(|| span::pod_trace(p, observation, &self.spans)),
             _ => None,
         }
     }
@@ -152,10 +173,8 @@ mod tests {
 
     use super::*;
     use crate::cli::Filter;
-    use crate::config::Config;
-    use crate::runtime::export::Export;
     use crate::sink::terminal::Form;
-    use crate::verdict::judge::Open;
+    use crate::termination::Open;
     use epitaph_core::fixtures::terminations::{ignored, observation};
 
     #[derive(Clone, Default)]
@@ -177,24 +196,17 @@ mod tests {
         let export = Export::start(&config).unwrap();
         let paper = Paper::default();
         let out = Background::whole(paper.clone()).unwrap();
-        let mut sinks = Sinks {
-            metrics: export.metrics.clone(),
-            health: Arc::default(),
-            terminal: Some(terminal::Sink::new(out, Form::Json, Filter::default())),
-            traces: export.traces(),
-            events: None,
-            spans: Options::default(),
-            reader_gone: false,
-        };
+        let terminal = terminal::Sink::new(out, Form::Json, Filter::default());
+        let mut sinks = Sinks::new(&config, &export, Some(terminal), Arc::default());
         let mut told = Vec::new();
         for (cgroup, open) in [(1, true), (2, false)] {
             let mut t = ignored(cgroup);
             if open {
-                t.exit = None;
-                t.basis.open = Open::ObservationEnded;
+                t.facts.exit = None;
+                t.facts.open = Open::ObservationEnded;
             }
-            let output = Output::Terminated(Box::new(t));
-            sinks.send(Boot(0), &output, &observation(), None).unwrap();
+            let report = Report::Terminated(Box::new(t));
+            sinks.send(Boot(0), &report, &observation(), None).unwrap();
             let counted = sinks.metrics.text().unwrap();
             let counts = counted.lines().filter(|line| line.starts_with("epitaph_terminations_total{"));
             let counts: u64 = counts

@@ -14,10 +14,12 @@ use nix::libc::EAFNOSUPPORT;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use crate::event::{Boot, ESSENTIAL, ProbeState};
+use crate::error::{HasRemedy, Remedy};
+use crate::input::{ESSENTIAL, ProbeState};
 use crate::pod::PodsState;
 use crate::render::json::{ProbeObject, probes_object};
 use crate::sink::metrics::Metrics;
+use crate::time::Boot;
 
 /// The loop ticks several times a second: one that was not seen for so long is stuck, and a restart is the remedy.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -99,15 +101,23 @@ impl Health {
 
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    #[error(
-        "cannot listen on {address}: another process uses this port; \
-         stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off"
-    )]
+    #[error("cannot listen on {address}: another process uses this port")]
     InUse { address: SocketAddr },
-    #[error("cannot listen on {address}: this machine has no such address; set one that it has with --listen, or --listen off")]
+    #[error("cannot listen on {address}: this machine has no such address")]
     NoSuchAddress { address: SocketAddr },
-    #[error("cannot listen on {address}: {error}; set another address with --listen, or --listen off")]
+    #[error("cannot listen on {address}: {error}")]
     Bind { address: SocketAddr, error: io::Error },
+}
+
+impl HasRemedy for HttpError {
+    fn remedy(&self) -> Option<Remedy> {
+        let remedy = match self {
+            HttpError::InUse { .. } => "stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off",
+            HttpError::NoSuchAddress { .. } => "set an address of this machine with --listen, or --listen off",
+            HttpError::Bind { .. } => "set another address with --listen, or --listen off",
+        };
+        Some(remedy.into())
+    }
 }
 
 /// Bound, and not serving yet: a port in use is known before the probes are attached.
@@ -260,9 +270,10 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::error::lines;
 
     fn metrics() -> Arc<Metrics> {
-        let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
+        let push = None::<(crate::sink::metrics::push::Push, Duration)>;
         Arc::new(Metrics::new(Resource::builder_empty().build(), push, 10).unwrap())
     }
 
@@ -379,13 +390,11 @@ mod tests {
     async fn a_port_in_use_is_named_with_the_remedy() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = taken.local_addr().unwrap();
-        let error = Server::bind(address)
-            .await
-            .unwrap_err()
-            .to_string()
-            .replace(&address.to_string(), "ADDRESS");
-        expect!["cannot listen on ADDRESS: another process uses this port; stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off"]
-            .assert_eq(&error);
+        let error = lines(&Server::bind(address).await.unwrap_err()).replace(&address.to_string(), "ADDRESS");
+        expect![[r#"
+            cannot listen on ADDRESS: another process uses this port
+            remedy: stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off"#]]
+        .assert_eq(&error);
         // TEST-NET-1: no machine has it.
         let error = Server::bind("192.0.2.1:0".parse().unwrap()).await.unwrap_err();
         assert!(matches!(error, HttpError::NoSuchAddress { .. }), "{error}");

@@ -5,8 +5,8 @@
 
 mod api;
 mod bucket;
+mod notice;
 mod queue;
-mod report;
 mod series;
 mod stats;
 #[cfg(test)]
@@ -19,8 +19,9 @@ use std::time::Duration;
 use kube::Client;
 use tokio::task::JoinHandle;
 
-use crate::event::{Boot, Observation};
-use crate::termination::Output;
+use crate::input::Observation;
+use crate::report::Report;
+use crate::time::Boot;
 
 pub use bucket::Rate;
 pub use stats::{OUTCOMES, Outcome, Stats};
@@ -75,9 +76,9 @@ pub struct Sink {
 
 impl Sink {
     /// Takes what is worth an Event; never waits.
-    pub fn offer(&self, output: &Output, observation: &Observation, now: Boot) {
-        for report in report::of(output, observation) {
-            self.queue.push(report, now, &self.stats);
+    pub fn offer(&self, report: &Report, observation: &Observation, now: Boot) {
+        for notice in notice::of(report, observation) {
+            self.queue.push(notice, now, &self.stats);
         }
     }
 

@@ -20,11 +20,13 @@ use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, S
 use prometheus::{Encoder as _, TextEncoder};
 
 use crate::attribute::{Runtime, Subject};
-use crate::event::{Boot, Kind, ProbeState};
+use crate::event::Kind;
+use crate::input::ProbeState;
 use crate::pod::{ApiClock, PodsState};
 use crate::render::json::runtime_name;
+use crate::report::{DropReason, Report, Termination};
 use crate::sink::{kubernetes_events, otlp};
-use crate::termination::{DropReason, Output, Termination};
+use crate::time::Boot;
 use crate::verdict;
 
 use table::*;
@@ -164,51 +166,47 @@ impl Metrics {
         }
     }
 
-    /// Counts what the core said.
-    pub fn output(&self, output: &Output) {
-        match output {
-            Output::Terminated(t) => {
+    /// Counts a report of the core's.
+    pub fn report(&self, report: &Report) {
+        match report {
+            Report::Terminated(t) => {
                 self.termination(t);
                 if let Some(context) = &t.kubernetes {
                     let end = Ended {
                         what: What::Container,
                         verdict: &t.verdict,
-                        needs: verdict::advice::needs(std::slice::from_ref(t.as_ref()), &[]),
+                        needs: verdict::advice::needs(&[t.as_judged()], &[]),
                     };
                     let over = self.workloads.ended(&context.pod.workload, &end, [&t.traffic]);
                     self.dropped(workloads::OVER_CAP, over);
                 }
             }
-            Output::PodTerminated(pod) => {
+            Report::PodTerminated(pod) => {
                 pod.containers.iter().for_each(|t| self.termination(t));
+                let members: Vec<_> = pod.containers.iter().map(Termination::as_judged).collect();
                 let traffic = pod.containers.iter().map(|t| &t.traffic);
                 let end = Ended {
                     what: What::Pod,
                     verdict: &pod.verdict,
-                    needs: verdict::advice::needs(&pod.containers, &pod.unseen),
+                    needs: verdict::advice::needs(&members, &pod.unseen),
                 };
                 let over = self.workloads.ended(&pod.pod.workload, &end, traffic);
                 self.dropped(workloads::OVER_CAP, over);
             }
-            Output::Early(e) => {
+            Report::StopSignalIgnored(e) => {
                 self.ignored.add(1, &[KeyValue::new("subject", subject(&e.subject).0)]);
                 if let Some(context) = &e.kubernetes {
                     self.workloads.ignored(&context.pod.workload);
                 }
             }
-            Output::Stuck(t) => {
-                if let Some(context) = &t.kubernetes {
-                    self.workloads.stuck(&context.pod.workload);
-                }
-            }
-            Output::ChildOomKilled { subject: of, .. } => {
+            Report::Stuck(stuck) => self.workloads.stuck(&stuck.kubernetes.pod.workload),
+            Report::ChildOomKilled { subject: of, .. } => {
                 self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0)]);
             }
-            Output::Dropped { reason, count } => self.dropped(reason.name(), *count),
-            Output::Workload(workload) => self.workloads.runs(workload),
-            Output::WorkloadGone(workload) => self.workloads.gone(workload),
-            Output::OptedOut { count } => self.opted_out.add(*count, &[]),
-            Output::Forget(_) | Output::Watch(_) => {}
+            Report::Dropped { reason, count } => self.dropped(reason.name(), *count),
+            Report::Workload(workload) => self.workloads.runs(workload),
+            Report::WorkloadGone(workload) => self.workloads.gone(workload),
+            Report::OptedOut { count } => self.opted_out.add(*count, &[]),
         }
     }
 
@@ -295,7 +293,7 @@ impl Metrics {
             .with_description(EXPORT_SPANS.about)
             .with_callback(move |observer| {
                 observer.observe(sink.stats().exported(), &[KeyValue::new("outcome", "exported")]);
-                for reason in otlp::DropReason::ALL {
+                for reason in otlp::SpanDropReason::ALL {
                     observer.observe(sink.stats().dropped(reason), &[KeyValue::new("outcome", reason.name())]);
                 }
             })

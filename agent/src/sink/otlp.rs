@@ -3,9 +3,9 @@
 //! [`Sink::offer`] never waits: a bounded queue stands between the agent and the collector, and what does not fit is
 //! counted by reason. One worker sends; while the collector is down, slow or refusing it tries again with growing waits.
 //!
-//! *Architecture invariant*: nothing here can hold the agent up, and no span is lost without a count in [`Stats`].
+//! *Architecture invariant*: nothing here can hold the agent up, and no span is lost without a count in [`SpanStats`].
 
-mod config;
+mod destination;
 mod queue;
 pub(in crate::sink) mod transport;
 mod worker;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-pub use config::{Backoff, Compression, ConfigError, Headers, Identity, OtlpConfig, Protocol, Settings};
+pub use destination::{Backoff, Compression, Delivery, Destination, Identity, Protocol};
 pub use queue::Offer;
 pub use transport::BuildError;
 
@@ -35,23 +35,23 @@ use queue::Queue;
 ///
 /// # Panics
 /// Outside a Tokio runtime.
-pub fn start(settings: Settings) -> Result<(Sink, Worker), BuildError> {
-    let queue = Arc::new(Queue::new(settings.queue));
-    let stats = Arc::new(Stats::default());
-    let worker = worker::Worker::new(settings, queue.clone(), stats.clone())?;
-    let task = tokio::spawn(worker.run());
+pub fn start(to: Destination, delivery: Delivery) -> Result<(Sink, ExportWorker), BuildError> {
+    let queue = Arc::new(Queue::new(delivery.queue.max(1)));
+    let stats = Arc::new(SpanStats::default());
+    let sender = worker::Sender::new(to, delivery, queue.clone(), stats.clone())?;
+    let task = tokio::spawn(sender.run());
     let sink = Sink {
         queue: queue.clone(),
         stats: stats.clone(),
     };
-    Ok((sink, Worker { task, queue, stats }))
+    Ok((sink, ExportWorker { task, queue, stats }))
 }
 
 /// Where to put traces. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sink {
     queue: Arc<Queue>,
-    stats: Arc<Stats>,
+    stats: Arc<SpanStats>,
 }
 
 impl Sink {
@@ -61,13 +61,13 @@ impl Sink {
         let offer = self.queue.push(trace);
         match offer {
             Offer::Queued => {}
-            Offer::OldestDropped { spans } => self.stats.count_dropped(DropReason::QueueFull, spans),
-            Offer::Closed => self.stats.count_dropped(DropReason::Shutdown, spans),
+            Offer::OldestDropped { spans } => self.stats.count_dropped(SpanDropReason::QueueFull, spans),
+            Offer::Closed => self.stats.count_dropped(SpanDropReason::Shutdown, spans),
         }
         offer
     }
 
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &SpanStats {
         &self.stats
     }
 
@@ -77,15 +77,15 @@ impl Sink {
     }
 }
 
-/// The sending side; dropped without [`Worker::shutdown`] it goes on sending.
+/// The sending side; dropped without [`ExportWorker::shutdown`] it goes on sending.
 #[derive(Debug)]
-pub struct Worker {
+pub struct ExportWorker {
     task: JoinHandle<()>,
     queue: Arc<Queue>,
-    stats: Arc<Stats>,
+    stats: Arc<SpanStats>,
 }
 
-impl Worker {
+impl ExportWorker {
     /// Takes no more, sends what waits for `deadline` at most, and counts the rest as dropped.
     pub async fn shutdown(mut self, deadline: Duration) {
         self.queue.close();
@@ -99,14 +99,14 @@ impl Worker {
             }
         }
         let left = self.queue.drain() + self.stats.in_flight.swap(0, Ordering::Relaxed);
-        self.stats.count_dropped(DropReason::Shutdown, left);
+        self.stats.count_dropped(SpanDropReason::Shutdown, left);
         tracing::warn!(spans = left, "shut down before the collector took all spans");
     }
 }
 
 /// Why a span did not reach the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DropReason {
+pub enum SpanDropReason {
     /// The queue was full and it was the oldest.
     QueueFull,
     /// The collector refused it for good, alone or as a part of a request (partial success).
@@ -115,29 +115,29 @@ pub enum DropReason {
     Shutdown,
 }
 
-impl DropReason {
-    pub const ALL: [DropReason; 3] = [DropReason::QueueFull, DropReason::Rejected, DropReason::Shutdown];
+impl SpanDropReason {
+    pub const ALL: [SpanDropReason; 3] = [SpanDropReason::QueueFull, SpanDropReason::Rejected, SpanDropReason::Shutdown];
 
     /// Name on metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            DropReason::QueueFull => "queue_full",
-            DropReason::Rejected => "rejected",
-            DropReason::Shutdown => "shutdown",
+            SpanDropReason::QueueFull => "queue_full",
+            SpanDropReason::Rejected => "rejected",
+            SpanDropReason::Shutdown => "shutdown",
         }
     }
 }
 
 /// Counters since the start; all of spans, but for retries.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct SpanStats {
     exported: AtomicU64,
     retries: AtomicU64,
     in_flight: AtomicU64,
-    dropped: [AtomicU64; DropReason::ALL.len()],
+    dropped: [AtomicU64; SpanDropReason::ALL.len()],
 }
 
-impl Stats {
+impl SpanStats {
     /// Spans that the collector took.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
@@ -146,11 +146,11 @@ impl Stats {
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
-    pub fn dropped(&self, reason: DropReason) -> u64 {
+    pub fn dropped(&self, reason: SpanDropReason) -> u64 {
         self.dropped[reason as usize].load(Ordering::Relaxed)
     }
 
-    fn count_dropped(&self, reason: DropReason, spans: u64) {
+    fn count_dropped(&self, reason: SpanDropReason, spans: u64) {
         self.dropped[reason as usize].fetch_add(spans, Ordering::Relaxed);
     }
 }

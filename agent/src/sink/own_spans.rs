@@ -14,7 +14,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::otlp::{BuildError, Settings, Sink, Stats, Worker, start as start_sink};
+use super::otlp::{BuildError, Delivery, Destination, ExportWorker, Sink, SpanStats, start as start_sink};
 use crate::render::span::Trace;
 
 /// A layer that sends the agent's spans under `resource`, and the guard that flushes them.
@@ -24,11 +24,11 @@ use crate::render::span::Trace;
 ///
 /// # Panics
 /// Outside a Tokio runtime.
-pub fn start<S>(settings: Settings, resource: Resource) -> Result<(impl Layer<S> + use<S>, Guard), BuildError>
+pub fn start<S>(to: Destination, delivery: Delivery, resource: Resource) -> Result<(impl Layer<S> + use<S>, Guard), BuildError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let (sink, worker) = start_sink(settings)?;
+    let (sink, worker) = start_sink(to, delivery)?;
     let to_sink = ToSink {
         sink: sink.clone(),
         resource: resource.clone(),
@@ -55,7 +55,7 @@ fn own_targets() -> Targets {
 pub struct Guard {
     provider: SdkTracerProvider,
     sink: Sink,
-    worker: Worker,
+    worker: ExportWorker,
 }
 
 impl Guard {
@@ -68,7 +68,7 @@ impl Guard {
         self.worker.shutdown(deadline).await;
     }
 
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &SpanStats {
         self.sink.stats()
     }
 }
@@ -107,19 +107,19 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
-    use crate::sink::otlp::OtlpConfig;
+    use crate::config::OtlpSettings;
     use crate::sink::otlp::collector::{Collector, Reply};
 
     #[tokio::test]
     async fn own_spans_go_out_and_those_of_the_way_out_do_not() {
         let collector = Collector::start(|_, _| Reply::Take).await;
-        let config = OtlpConfig {
-            endpoint: Some(format!("http://{}", collector.address)),
-            ..OtlpConfig::default()
+        let settings = OtlpSettings {
+            endpoint: Some(format!("http://{}", collector.address).parse().expect("an endpoint")),
+            ..OtlpSettings::default()
         };
-        let settings = config.settings().expect("settings").expect("an endpoint");
+        let to = settings.destinations().expect("valid settings").traces.expect("an endpoint");
         let resource = Resource::builder_empty().with_service_name("epitaph-agent").build();
-        let (layer, guard) = start(settings, resource).expect("a layer");
+        let (layer, guard) = start(to, Delivery::with_queue(2_048), resource).expect("a layer");
 
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {

@@ -1,6 +1,11 @@
 //! Where evidence comes from.
 
+mod api_error;
 pub mod cluster;
 pub mod kernel;
 pub mod pods;
 pub mod procfs;
+mod watch;
+
+pub use api_error::{ApiError, FailureReason};
+pub use watch::WatchCounters;

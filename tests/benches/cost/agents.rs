@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use epitaph::decode::decode;
-use epitaph::event::{Event, Input, Kind, Pid};
+use epitaph::event::{Event, Kind};
+use epitaph::ids::Pid;
+use epitaph::input::Input;
 use epitaph::recording::Reader;
 use epitaph_tests::agent::Agent;
 use epitaph_tests::sys::kill;

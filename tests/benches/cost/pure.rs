@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::ensure;
 use epitaph::correlate::{Correlator, Limits};
 use epitaph::decode::decode;
-use epitaph::event::{Boot, CgroupMode, Input, Observation, ProbeState, WallOffset};
-use epitaph::termination::Output;
+use epitaph::input::{CgroupMode, Input, Observation, ProbeState};
+use epitaph::report::{Answers, Report};
+use epitaph::time::{Boot, WallOffset};
 
 use crate::stats::{median, median_of_pairs, now};
 use crate::table::Table;
@@ -124,8 +125,8 @@ impl Core {
             let (at, event) = decode(record)?;
             if at.since(self.tick) >= TICK {
                 self.tick = at;
-                let out = self.correlator.handle(at, Input::Tick);
-                count_outputs(&out, &mut self.judged, &mut self.dropped);
+                let answers = self.correlator.handle(at, Input::Tick);
+                count_reports(&answers, &mut self.judged, &mut self.dropped);
             }
             let input = Input::Kernel { at, event };
             let questions = self.correlator.questions(&input);
@@ -133,9 +134,9 @@ impl Core {
                 questions.is_empty(),
                 "the core asks {questions:?} of a machine that told it all"
             );
-            let out = self.correlator.handle(at, input);
-            count_outputs(&out, &mut self.judged, &mut self.dropped);
-            black_box(&out);
+            let answers = self.correlator.handle(at, input);
+            count_reports(&answers, &mut self.judged, &mut self.dropped);
+            black_box(&answers);
             count += 1;
         }
         Ok((now() - begin) as f64 / f64::from(count))
@@ -143,19 +144,19 @@ impl Core {
 
     /// That it was the real work: every death was judged.
     fn end(mut self) -> anyhow::Result<()> {
-        let out = self.correlator.handle(self.machine.now(), Input::End);
-        count_outputs(&out, &mut self.judged, &mut self.dropped);
+        let answers = self.correlator.handle(self.machine.now(), Input::End);
+        count_reports(&answers, &mut self.judged, &mut self.dropped);
         let (judged, deaths) = (self.judged, self.machine.deaths);
         ensure!(judged == deaths, "the core judged {judged} deaths of {deaths}");
         Ok(())
     }
 }
 
-fn count_outputs(out: &[Output], judged: &mut u64, dropped: &mut u64) {
-    for output in out {
-        match output {
-            Output::Terminated(_) => *judged += 1,
-            Output::Dropped { count, .. } => *dropped += count,
+fn count_reports(answers: &Answers, judged: &mut u64, dropped: &mut u64) {
+    for report in &answers.reports {
+        match report {
+            Report::Terminated(_) => *judged += 1,
+            Report::Dropped { count, .. } => *dropped += count,
             _ => {}
         }
     }

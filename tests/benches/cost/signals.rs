@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph::event::ProbeState;
+use epitaph::input::ProbeState;
 use epitaph::source::kernel::{Kernel, Options};
 
 use crate::agents::Watch;

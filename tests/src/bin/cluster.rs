@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use epitaph_tests::cluster::{Cluster, Tools, keeper};
 
 const USAGE: &str = "usage: cluster up [--nodes N] | status | down | shell [NODE] | kubectl ...";
-const NONE: &str = "there is no cluster: `cargo xtask cluster up` makes one";
+const NONE: &str = "there is no cluster: `cargo xtask cluster up` creates one";
 
 fn main() -> ExitCode {
     match act() {

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use epitaph_tests::demo::{Options, demo};
 use epitaph_tests::stories::stories;
 
-const USAGE: &str = "usage: demo AGENT [--otlp URL] [--keep] [STORY...] | demo --list";
+const USAGE: &str = "usage: demo AGENT [--otlp URL] [--keep] [--record FILE] [--at-once NUMBER] [STORY...] | demo --list";
 
 fn main() -> ExitCode {
     match play() {
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
 fn play() -> anyhow::Result<bool> {
     let mut agent = None;
     let (mut otlp, mut keep, mut only) = (None, false, Vec::new());
+    let (mut record, mut at_once) = (None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -32,6 +33,8 @@ fn play() -> anyhow::Result<bool> {
             }
             "--otlp" => otlp = Some(args.next().context("--otlp needs a URL")?),
             "--keep" => keep = true,
+            "--record" => record = Some(PathBuf::from(args.next().context("--record needs a file")?)),
+            "--at-once" => at_once = Some(args.next().context("--at-once needs a number")?.parse()?),
             flag if flag.starts_with('-') => bail!("no flag {flag}; {USAGE}"),
             path if agent.is_none() => agent = Some(PathBuf::from(path)),
             story => only.push(story.to_owned()),
@@ -41,11 +44,14 @@ fn play() -> anyhow::Result<bool> {
         .parent()
         .context("this program has no directory")?
         .to_path_buf();
+    let defaults = Options::new(agent.context(USAGE)?, players);
     let options = Options {
         otlp,
         only,
         keep,
-        ..Options::new(agent.context(USAGE)?, players)
+        record,
+        at_once: at_once.unwrap_or(defaults.at_once),
+        ..defaults
     };
     Ok(demo(&options)?.passed())
 }

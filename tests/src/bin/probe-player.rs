@@ -8,6 +8,7 @@ use std::time::Duration;
 use std::{env, fs, io, thread};
 
 use nix::libc;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
 
 fn main() -> anyhow::Result<()> {
@@ -40,12 +41,54 @@ fn main() -> anyhow::Result<()> {
             SigSet::from(Signal::SIGTERM).thread_block()?;
             wait()
         }
+        "sigwait" => {
+            let set = SigSet::from(Signal::SIGTERM);
+            set.thread_block()?;
+            say("ready")?;
+            set.wait()?;
+            say("read")?;
+            io::stdin().lock().lines().for_each(drop);
+            Ok(())
+        }
+        "raise-again" => {
+            extern "C" fn again(number: libc::c_int) {
+                // SAFETY: async-signal-safe. Blocked until the handler returns.
+                unsafe { libc::raise(number) };
+            }
+            // SAFETY: the handler only raises.
+            unsafe {
+                sigaction(
+                    Signal::SIGTERM,
+                    &SigAction::new(
+                        SigHandler::Handler(again),
+                        SaFlags::SA_RESTART | SaFlags::SA_RESETHAND,
+                        SigSet::empty(),
+                    ),
+                )
+            }?;
+            wait()
+        }
+        "no-queue" => {
+            setrlimit(Resource::RLIMIT_SIGPENDING, 0, 0)?;
+            wait()
+        }
+        "queue" => {
+            let mut number = || anyhow::Ok(args.next().unwrap_or_default().parse::<i32>()?);
+            let (pid, signal) = (number()?, number()?);
+            // SAFETY: reads its arguments only.
+            let result = unsafe {
+                let value: libc::sigval = std::mem::zeroed();
+                libc::sigqueue(pid, signal, value)
+            };
+            anyhow::ensure!(result == 0, "sigqueue: {}", io::Error::last_os_error());
+            Ok(())
+        }
         "comm" => {
             fs::write("/proc/self/comm", b"a\x1b[31m\xff\\z")?;
             wait()
         }
-        "hello" => {
-            say_hello(args.next().unwrap_or_default().parse()?)?;
+        "announce" => {
+            announce(args.next().unwrap_or_default().parse()?)?;
             wait()
         }
         "leader-first" => {
@@ -106,7 +149,7 @@ fn say(text: &str) -> io::Result<()> {
 }
 
 /// As an agent does: a signal to ourselves with a code of our own.
-fn say_hello(code: i32) -> io::Result<()> {
+fn announce(code: i32) -> io::Result<()> {
     // SAFETY: all-zero bytes are a siginfo_t, which lives until the call returns.
     let result = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();

@@ -38,7 +38,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// # Errors
 /// A part does not come up.
 pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Cluster> {
-    ensure!(nodes <= MOST_NODES, "{nodes} nodes: {MOST_NODES} are the most");
+    ensure!(nodes <= MOST_NODES, "{nodes} nodes: at most {MOST_NODES} are possible");
     if let Some(parent) = directory.parent() {
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
     }
@@ -46,7 +46,7 @@ pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn
     end_what_cannot_stay(tools, directory, say)?;
     timed(say, "control plane", || control_plane(tools, directory, say))?;
     timed(say, "Jaeger", || start_jaeger(tools, directory))?;
-    let cluster = Cluster::open(directory)?.context("the cluster that was just written down is gone")?;
+    let cluster = Cluster::open(directory)?.context("the cluster that was just recorded is gone")?;
     if nodes > 0 {
         let images = directory.join("images");
         let images = timed(say, "images", || images::all(tools, players, &images))?;
@@ -84,7 +84,10 @@ pub fn down(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
 /// The records cannot be read.
 pub fn status(directory: &Path) -> anyhow::Result<(String, bool)> {
     let Some(cluster) = Cluster::open(directory)? else {
-        return Ok(("there is no cluster: `cargo xtask cluster up` makes one\n".to_owned(), false));
+        return Ok((
+            "there is no cluster: `cargo xtask cluster up` creates one\n".to_owned(),
+            false,
+        ));
     };
     let mut text = String::new();
     let mut all = true;
@@ -140,7 +143,7 @@ fn alone(directory: &Path) -> anyhow::Result<File> {
     let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
     ensure!(
         ours || empty,
-        "{} holds something that is no cluster: it is left alone",
+        "{} is not a cluster directory: left untouched",
         directory.display()
     );
     let path = directory.with_extension("lock");
@@ -153,13 +156,13 @@ fn end_what_cannot_stay(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> 
     let records = directory.join("processes");
     let why = match Known::read(directory) {
         Ok(None) if Process::names(&records)?.is_empty() => return Ok(()),
-        Ok(None) => "the cluster here was not written down whole",
-        Err(_) => "what is written down about the cluster here cannot be read",
-        Ok(Some(known)) if known.tools != tools.directory() => "the cluster here is made of other programs",
-        Ok(Some(_)) if Process::find("etcd", &records)?.is_none() => "the cluster here has lost its etcd",
+        Ok(None) => "the record of the cluster here is incomplete",
+        Err(_) => "the record of the cluster here cannot be read",
+        Ok(Some(known)) if known.tools != tools.directory() => "the cluster here uses other program versions",
+        Ok(Some(_)) if Process::find("etcd", &records)?.is_none() => "etcd of the cluster here does not run",
         Ok(Some(_)) => return Ok(()),
     };
-    say(&format!("{why}: it is ended, and made anew"));
+    say(&format!("{why}: the cluster is stopped and created again"));
     end_all(directory, say)
 }
 
@@ -167,7 +170,7 @@ fn control_plane(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow:
     let before: Vec<String> = Process::names(&directory.join("processes"))?;
     for name in &before {
         if Process::find(name, &directory.join("processes"))?.is_none() {
-            say(&format!("{name} had ended: it is started again"));
+            say(&format!("{name} had stopped: starting it again"));
         }
     }
     ControlPlane::start(tools, directory, Parts::Full, Lifetime::Detached)?;
@@ -214,7 +217,7 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
         Some(node) => node,
         None => {
             if ended {
-                say(&format!("{name} had ended: it is made anew"));
+                say(&format!("{name} had stopped: creating it again"));
             }
             // Else what the API server still says of an earlier one would pass for this one's word.
             kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
@@ -291,7 +294,7 @@ fn end_all(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
         }
     }
     let count = end_recorded(&directory.join("processes"))?;
-    say(&format!("{count} programs ended"));
+    say(&format!("{count} programs stopped"));
     clear(directory)
 }
 
@@ -346,13 +349,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_something_else_is_left_alone() {
+    fn a_directory_of_something_else_is_left_untouched() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("precious");
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join("letter"), "dear").unwrap();
         let error = down(&directory, &|_| {}).unwrap_err().to_string();
-        assert!(error.contains("left alone"), "{error}");
+        assert!(error.contains("left untouched"), "{error}");
         assert!(directory.join("letter").exists());
     }
 

@@ -59,7 +59,7 @@ impl Tools {
             let program = tools.program(name);
             ensure!(
                 program.is_file(),
-                "{} is not there: `cargo xtask cluster` makes it",
+                "{} is missing: `cargo xtask cluster` creates it",
                 program.display()
             );
         }

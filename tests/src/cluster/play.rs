@@ -121,7 +121,7 @@ impl Stage {
                 let node = self.node_of(pod)?;
                 self.kubectl
                     .run(&["taint", "node", &node, "epitaph.dev/story=taint:NoExecute", "--overwrite"])?;
-                let gone = until(OVER, "the tainted node to be free of it", || {
+                let gone = until(OVER, "the pod to leave the tainted node", || {
                     Ok(self.gone(pod)?.then_some(()))
                 });
                 self.kubectl.run(&["taint", "node", &node, "epitaph.dev/story:NoExecute-"])?;
@@ -132,12 +132,12 @@ impl Stage {
                 sleep(*time);
                 Ok(())
             }
-            Act::UntilOver => until(OVER, "its phase to be Succeeded or Failed", || {
+            Act::UntilOver => until(OVER, "the phase Succeeded or Failed", || {
                 let phase = self.pod(pod)?.map(|pod| text(&pod["status"]["phase"]));
                 Ok(phase.filter(|phase| phase == "Succeeded" || phase == "Failed").map(drop))
             }),
             Act::UntilRestarted => until(OVER, "a restart", || {
-                let pod = self.pod(pod)?.context("it is gone")?;
+                let pod = self.pod(pod)?.context("the pod is gone")?;
                 let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
                 Ok(restarts.filter(|&restarts| restarts > 0).map(drop))
             }),
@@ -158,7 +158,7 @@ impl Stage {
                 let args = [&path[..], &["--type", "strategic", "--patch", &patch]].concat();
                 self.kubectl.run(&args)?;
                 until(READY, "the debugger to run", || {
-                    let pod = self.pod(pod)?.context("it is gone")?;
+                    let pod = self.pod(pod)?.context("the pod is gone")?;
                     let running = &pod["status"]["ephemeralContainerStatuses"][0]["state"]["running"];
                     Ok((!running.is_null()).then_some(()))
                 })
@@ -194,7 +194,7 @@ impl Stage {
     fn told(&self, story: &Story, pod: &Pod) -> anyhow::Result<Vec<String>> {
         let expected = &story.expected;
         if expected.root.is_empty() {
-            until(OVER, "it to be gone", || Ok(self.gone(pod)?.then_some(())))?;
+            until(OVER, "the pod to be gone", || Ok(self.gone(pod)?.then_some(())))?;
             sleep(Duration::from_secs(25));
             let traces = self.traces(pod)?;
             let is_its = |event: &&Value| event["regarding"]["uid"] == pod.uid.as_str();
@@ -280,7 +280,7 @@ impl Stage {
             ])
         };
         let before = holder()?;
-        let (pod, _) = before.split_once('_').context("the Lease has no holder of ours")?;
+        let (pod, _) = before.split_once('_').context("no observer holds the Lease")?;
         let path = "jsonpath={.status.containerStatuses[0].containerID} {.spec.nodeName}";
         let found = self
             .kubectl
@@ -339,16 +339,16 @@ impl Stage {
     }
 
     fn ready(&self, pod: &Pod) -> anyhow::Result<Option<()>> {
-        let found = self.pod(pod)?.context("it is gone")?;
+        let found = self.pod(pod)?.context("the pod is gone")?;
         let phase = text(&found["status"]["phase"]);
-        ensure!(phase != "Failed" && phase != "Succeeded", "it is {phase} already");
+        ensure!(phase != "Failed" && phase != "Succeeded", "the pod is already {phase}");
         let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
         let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
         Ok(ready.any(|condition| condition["status"] == "True").then_some(()))
     }
 
     fn node_of(&self, pod: &Pod) -> anyhow::Result<String> {
-        let found = self.pod(pod)?.context("it is gone")?;
+        let found = self.pod(pod)?.context("the pod is gone")?;
         Ok(text(&found["spec"]["nodeName"]))
     }
 
@@ -358,7 +358,7 @@ impl Stage {
 
     /// Of container `app`, in the node's own pid namespace.
     fn main_pid(&self, pod: &Pod) -> anyhow::Result<u32> {
-        let found = self.pod(pod)?.context("it is gone")?;
+        let found = self.pod(pod)?.context("the pod is gone")?;
         let statuses = found["status"]["containerStatuses"].as_array().into_iter().flatten();
         let id = statuses
             .filter(|status| status["name"] == "app")
@@ -368,7 +368,7 @@ impl Stage {
         let line = tasks
             .lines()
             .find(|line| line.starts_with(id))
-            .context("containerd has no task of it")?;
+            .context("containerd has no task for the container")?;
         let pid = line.split_whitespace().nth(1).context("a task without a pid")?;
         pid.parse().with_context(|| format!("pid `{pid}`"))
     }

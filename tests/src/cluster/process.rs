@@ -145,7 +145,7 @@ impl Process {
         let text = String::from_utf8_lossy(&text);
         let tail: Vec<&str> = text.lines().rev().take(8).collect();
         let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
-        bail!("{} ended by itself; the end of {}:\n{tail}", self.name, log.display())
+        bail!("{} exited by itself; the last lines of {}:\n{tail}", self.name, log.display())
     }
 
     /// Sends `signal` to it, if it still runs.
@@ -162,13 +162,13 @@ impl Process {
     /// SIGTERM, SIGKILL after `patience`; returns when it is gone, its record with it.
     ///
     /// # Errors
-    /// It cannot be signalled, or outlives SIGKILL by half a minute.
+    /// It cannot be signalled, or is still running after SIGKILL by half a minute.
     pub fn end(&mut self, patience: Duration) -> anyhow::Result<()> {
         self.signal(SIGTERM)?;
         if !self.gone_within(patience) {
             self.signal(SIGKILL)?;
             if !self.gone_within(Duration::from_secs(30)) {
-                bail!("{} (pid {}) outlives SIGKILL", self.name, self.identity.pid);
+                bail!("{} (pid {}) is still running after SIGKILL", self.name, self.identity.pid);
             }
         }
         match fs::remove_file(&self.record) {
@@ -197,7 +197,7 @@ fn record(records: &Path, name: &str) -> PathBuf {
 }
 
 fn write_down(child: &Child, record: &Path) -> anyhow::Result<Identity> {
-    let identity = identity(child.id().cast_signed())?.context("it ended at once")?;
+    let identity = identity(child.id().cast_signed())?.context("the process exited at once")?;
     if let Some(directory) = record.parent() {
         fs::create_dir_all(directory)?;
     }

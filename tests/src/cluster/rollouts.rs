@@ -147,15 +147,17 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
     for row in rows {
         let rollout = row.rollout;
         if !row.agrees() {
-            problems.push(format!("{rollout}: the agent does not count as the clients do"));
+            problems.push(format!("{rollout}: the counts of the agent and of the clients differ"));
         }
         // Where the proxy hears at once it is enough.
         let is_enough = !rollout.late_proxy && rollout.sleep == Sleep::Seconds(ENOUGH);
         if is_enough && row.clients.iter().sum::<u64>() > 0 {
-            problems.push(format!("{rollout}: clients lost something in spite of a sleep of {ENOUGH} s"));
+            problems.push(format!(
+                "{rollout}: connections were lost in spite of a preStop sleep of {ENOUGH} s"
+            ));
         }
         if row.answered == 0 {
-            problems.push(format!("{rollout}: the server answered nobody"));
+            problems.push(format!("{rollout}: the server answered no client"));
         }
     }
     for row in experiment.iter().filter(|row| row.rollout.sleep == Sleep::None) {
@@ -163,11 +165,13 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         let [refused, ..] = row.clients;
         // Whoever ends at once under load loses something; the others only where the proxy is late.
         if rollout.server == "abrupt" && row.clients.iter().sum::<u64>() == 0 {
-            problems.push(format!("{rollout}: no client lost anything"));
+            problems.push(format!("{rollout}: no connection was lost"));
         }
         // More than may be missed of them.
         if refused > SLACK + row.lost && row.advised.is_none() {
-            problems.push(format!("{rollout}: clients were refused, and no sleep was advised"));
+            problems.push(format!(
+                "{rollout}: connections were refused, and no preStop sleep was advised"
+            ));
         }
     }
     for server in SERVERS {
@@ -175,11 +179,11 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         let advised = experiment.iter().filter(is_its).any(|row| row.advised.is_some());
         let mut cures = cures.iter().filter(is_its).peekable();
         if advised && cures.peek().is_none() {
-            problems.push(format!("{server}: the advised sleep was not tried"));
+            problems.push(format!("{server}: the advised preStop sleep was not tried"));
         }
         for row in cures.filter(|row| row.clients.iter().sum::<u64>() > 0) {
             problems.push(format!(
-                "{}: clients lost something in spite of the advised sleep",
+                "{}: connections were lost in spite of the advised preStop sleep",
                 row.rollout
             ));
         }
@@ -200,7 +204,7 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
                     let Some((place, rollout)) = next else { break };
                     // Once more where nothing was measured: a machine that hears of a deletion late counts none of its clients.
                     let row = stage.roll(rollout).or_else(|error| {
-                        eprintln!("rollout {rollout}, to be played again: {}", head(&error));
+                        eprintln!("rollout {rollout}, will be repeated: {}", head(&error));
                         stage.roll(rollout)
                     });
                     let row = row.with_context(|| format!("rollout {rollout}"));
@@ -271,7 +275,7 @@ impl Stage {
         let totals: Totals = serde_json::from_str(log).with_context(|| format!("read the client's log: {log}"))?;
         ensure!(
             totals.timeout + totals.other + totals.unreachable == 0,
-            "the client met something else: {log}"
+            "unexpected result at the client: {log}"
         );
 
         let mut row = Row {
@@ -295,7 +299,7 @@ impl Stage {
 
     /// What the agent's trace of a pod counts.
     fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<()> {
-        let stops = until(PATIENCE, "the trace of a pod that went", || {
+        let stops = until(PATIENCE, "the trace of a deleted pod", || {
             let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
             let spans = traces
                 .iter()
@@ -309,7 +313,7 @@ impl Stage {
             row.lost += lost(span)?;
             ensure!(
                 tag(span, "epitaph.connections.observed") == true || row.lost > 0,
-                "its sockets were not observed: {span}"
+                "the sockets were not observed: {span}"
             );
             for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
                 let key = format!("epitaph.connections.{what}");
@@ -364,7 +368,7 @@ fn lost(span: &Value) -> anyhow::Result<u64> {
     let tcp = lost.iter().find_map(|kind| kind.strip_prefix("tcp="));
     let lost = tcp
         .map_or(Ok(0), str::parse)
-        .with_context(|| format!("read what was lost: {lost:?}"))?;
+        .with_context(|| format!("read the number of lost records: {lost:?}"))?;
     ensure!(lost <= TOLERABLE, "{lost} TCP records were lost");
     Ok(lost)
 }
@@ -457,27 +461,30 @@ mod tests {
                 rows[0].advised = None;
                 rows.truncate(9);
             }),
-            ["abrupt-no-sleep-prompt: clients were refused, and no sleep was advised"]
+            ["abrupt-no-sleep-prompt: connections were refused, and no preStop sleep was advised"]
         );
         assert_eq!(
             broken(|rows| {
                 rows[0] = row("abrupt", Sleep::None, [0; 3], None);
                 rows.truncate(9);
             }),
-            ["abrupt-no-sleep-prompt: no client lost anything"]
+            ["abrupt-no-sleep-prompt: no connection was lost"]
         );
         assert_eq!(
             broken(|rows| rows[4].answered = 0),
-            ["close-and-drain-sleep-8-prompt: the server answered nobody"]
+            ["close-and-drain-sleep-8-prompt: the server answered no client"]
         );
-        assert_eq!(broken(|rows| rows.truncate(9)), ["abrupt: the advised sleep was not tried"]);
+        assert_eq!(
+            broken(|rows| rows.truncate(9)),
+            ["abrupt: the advised preStop sleep was not tried"]
+        );
         assert_eq!(
             broken(|rows| rows[9] = row("abrupt", Sleep::Seconds(3), [4, 0, 0], None)),
-            ["abrupt-sleep-3-prompt: clients lost something in spite of the advised sleep"]
+            ["abrupt-sleep-3-prompt: connections were lost in spite of the advised preStop sleep"]
         );
         assert_eq!(
             broken(|rows| rows[0].agent = [0; 3]),
-            ["abrupt-no-sleep-prompt: the agent does not count as the clients do"]
+            ["abrupt-no-sleep-prompt: the counts of the agent and of the clients differ"]
         );
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
     problems.extend(
         earlier
             .iter()
-            .map(|name| format!("no trace of {name}, which had ended before")),
+            .map(|name| format!("no trace of {name}, which had exited before")),
     );
     problems
 }
@@ -126,7 +126,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
         }
         // Nobody connects to the victims but the kubelet, where a story does not ask for clients.
         if name.ends_with(" connections") && !expected.spans.contains(&name) {
-            problems.push(format!("{name} of nobody: {}", span["tags"]));
+            problems.push(format!("{name} without any client: {}", span["tags"]));
         }
         let Some(parent) = span["references"][0]["spanID"].as_str() else {
             if name != expected.root {
@@ -164,7 +164,7 @@ fn of_another(trace: &Value, span: &Value, pod: &Pod) -> Option<String> {
         && tag(process, "k8s.namespace.name") == NAMESPACE
         && !tag(process, "k8s.node.name").is_null()
         && process["serviceName"] == pod.service;
-    (!is_its).then(|| format!("{} is of {process}", name(span)))
+    (!is_its).then(|| format!("{} belongs to {process}", name(span)))
 }
 
 /// Where the observer's spans do not say what took the pod's place, or which Service it left. `now`: the story's pods.
@@ -183,17 +183,25 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     let next = now.iter().find(|next| next["metadata"]["uid"] != pod.uid.as_str());
     let next = next.map_or(Value::Null, |next| next["metadata"]["uid"].clone());
     same("the replacement", tag(replacement, "epitaph.replacement.pod.uid"), next);
-    same("its rule", tag(replacement, "epitaph.replacement.rule"), json!(rule));
-    same("it became ready", tag(replacement, "epitaph.replacement.ready"), json!(true));
+    same(
+        "rule of the replacement",
+        tag(replacement, "epitaph.replacement.rule"),
+        json!(rule),
+    );
+    same(
+        "replacement ready",
+        tag(replacement, "epitaph.replacement.ready"),
+        json!(true),
+    );
     same("the Service", tag(removal, "k8s.service.name"), json!(pod.service));
     let start = |span: &Value| span["startTime"].as_u64().unwrap_or(0);
     // Only a ReplicaSet makes the next one at once, not when this one is gone.
     let late = start(replacement) >= end(root);
     let soon = start(replacement) < start(root) + 30_000_000;
     let in_time = if rule == "next-of-replica-set" { soon } else { late };
-    same("it was made in its time", json!(in_time), json!(true));
+    same("replacement created in time", json!(in_time), json!(true));
     let begun = removal["startTime"].as_u64() < Some(end(root));
-    same("the endpoint was terminating before the end", json!(begun), json!(true));
+    same("endpoint terminating before the end of the pod", json!(begun), json!(true));
     problems
 }
 
@@ -247,7 +255,7 @@ pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<
         let made = |event: Option<&Value>| event.map(|event| text(&event["metadata"]["creationTimestamp"]));
         if early.is_some() && unclean.is_some() && made(early) >= made(unclean) {
             problems.push(format!(
-                "StopSignalIgnored of {kind} {name} came with the end: {:?}",
+                "StopSignalIgnored of {kind} {name} was not created before the termination: {:?}",
                 made(early)
             ));
         }
@@ -371,7 +379,7 @@ mod tests {
         ];
         let wrong = |unclean, events: &[Value]| differs_in_events(&trace(unclean), &pod, events).len();
         assert_eq!(wrong(true, &both), 0);
-        assert_eq!(wrong(true, &both[..1]), 1, "the workload hears nothing");
+        assert_eq!(wrong(true, &both[..1]), 1, "no Event for the workload");
         assert_eq!(
             wrong(true, &[event("Pod", "web-1", "v", "it died")]),
             2,

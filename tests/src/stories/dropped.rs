@@ -3,16 +3,16 @@
 use super::*;
 
 pub(super) static STORIES: &[Story] = &[
-    // The stop signal is dropped.
+    // The kernel discards the stop signal.
     stopped(
         "ignored-without-handler",
-        "PID 1 without a handler: the kernel drops SIGTERM, SIGKILL follows",
+        "PID 1 has no handler: the kernel discards SIGTERM, SIGKILL follows",
         &["idle"],
         ignored(&["SIGTERM", "PID 1", "victim", "SIGKILL"]),
     ),
     stopped(
         "ignored-by-choice",
-        "it has set SIGTERM to SIG_IGN, SIGKILL follows",
+        "the process has set SIGTERM to SIG_IGN, SIGKILL follows",
         &["ignore"],
         ignored(&["SIGTERM", "victim", "SIGKILL"]),
     ),
@@ -20,7 +20,7 @@ pub(super) static STORIES: &[Story] = &[
         program: Program::Shell("$VICTIM idle & wait"),
         ..stopped(
             "shell-wrapper",
-            "PID 1 is sh -c 'server & wait': the server never hears of SIGTERM",
+            "PID 1 is sh -c 'server & wait': the server never receives SIGTERM",
             &[],
             ignored(&["SIGTERM", "PID 1", "sh", "SIGKILL"]),
         )
@@ -36,14 +36,14 @@ pub(super) static STORIES: &[Story] = &[
     },
     stopped(
         "escape-in-its-name",
-        "its name carries a terminal escape sequence, and it has no handler",
+        "the name of the process has a terminal escape sequence, and PID 1 has no handler",
         &["named", "\x1b[31mred", "idle"],
         ignored(&["SIGTERM", "PID 1", "[31mred"]),
     ),
     // The stop signal is never read.
     stopped(
         "blocked",
-        "SIGTERM is blocked and nobody ever reads it",
+        "SIGTERM is blocked and never read",
         &["block"],
         unclean(End::Signal(SIGKILL), "blocked-stop-signal", &["SIGTERM", "SIGKILL"]),
     ),
@@ -56,7 +56,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "frozen",
-            "its cgroup is frozen when SIGTERM comes, so its handler never runs",
+            "the cgroup is frozen when SIGTERM comes, so the handler never runs",
             &["handle", "0"],
             unclean(End::Signal(SIGKILL), "blocked-stop-signal", &["SIGTERM", "froze", "SIGKILL"]),
         )
@@ -70,7 +70,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "stopped-by-a-debugger",
-            "somebody has sent it SIGSTOP when SIGTERM comes, so its handler never runs",
+            "the process is stopped by SIGSTOP when SIGTERM comes, so the handler never runs",
             &["handle", "0"],
             unclean(
                 End::Signal(SIGKILL),

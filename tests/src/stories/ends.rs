@@ -1,4 +1,4 @@
-//! Ends that the process itself brought about in time: clean, by the default action, with a code that is not 0.
+//! Exits within the grace period: clean, by the default action of the signal, with a code other than 0.
 
 use super::*;
 
@@ -6,13 +6,13 @@ pub(super) static STORIES: &[Story] = &[
     // Clean ends.
     stopped(
         "handler-exits-0",
-        "its SIGTERM handler runs, it exits 0",
+        "the SIGTERM handler runs, the process exits with 0",
         &["handle", "0"],
         CLEAN,
     ),
     stopped(
         "handler-exits-143",
-        "its SIGTERM handler runs, it exits 143 as Java does",
+        "the SIGTERM handler runs, the process exits with 143, as Java does",
         &["handle", "143"],
         Expected {
             end: End::Code(143),
@@ -21,13 +21,13 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "signalfd-reader",
-        "SIGTERM is blocked and read from a signalfd, it exits 0",
+        "SIGTERM is blocked and read from a signalfd, the process exits with 0",
         &["signalfd"],
         CLEAN,
     ),
     stopped(
         "sigwait-reader",
-        "SIGTERM is blocked and taken by sigwait, it exits 0",
+        "SIGTERM is blocked and read by sigwait, the process exits with 0",
         &["sigwait"],
         CLEAN,
     ),
@@ -35,7 +35,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: by_signal(SIGQUIT),
         ..stopped(
             "custom-stop-signal",
-            "the stop signal is SIGQUIT as nginx has it, handled, it exits 0",
+            "the stop signal is SIGQUIT, as for nginx; the handler runs, the process exits with 0",
             &["handle", "0"],
             Expected {
                 sentence: &["SIGQUIT"],
@@ -47,7 +47,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: by_signal(SIGRTMIN_3),
         ..stopped(
             "realtime-stop-signal",
-            "the stop signal is SIGRTMIN+3 as systemd has it, handled, it exits 0",
+            "the stop signal is SIGRTMIN+3, as for systemd; the handler runs, the process exits with 0",
             &["handle", "0"],
             Expected {
                 sentence: &["SIGRTMIN+3"],
@@ -57,7 +57,7 @@ pub(super) static STORIES: &[Story] = &[
     },
     stopped(
         "leader-exits-first",
-        "its first thread ends early with code 5; another handles SIGTERM and exits 0",
+        "the first thread exits early with 5; another thread handles SIGTERM, and the process exits with 0",
         &["leader-exits-first", "0"],
         CLEAN,
     ),
@@ -65,7 +65,7 @@ pub(super) static STORIES: &[Story] = &[
         pid_namespace: false,
         ..stopped(
             "handler-reraises",
-            "its handler tidies up, restores the default action and raises SIGTERM again",
+            "the handler cleans up, restores the default action and raises SIGTERM again",
             &["reraise"],
             Expected {
                 end: End::Signal(SIGTERM),
@@ -77,7 +77,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: Stop::Wait,
         ..stopped(
             "completed",
-            "it has done its work and exits 0",
+            "the process finishes its work and exits with 0",
             &["exit", "0"],
             Expected {
                 cause: "completed",
@@ -86,12 +86,12 @@ pub(super) static STORIES: &[Story] = &[
             },
         )
     },
-    // The stop signal itself ends it.
+    // The stop signal terminates the process.
     Story {
         pid_namespace: false,
         ..stopped(
             "default-action",
-            "it shares the host's pid namespace and has no handler: SIGTERM ends it at once",
+            "the process shares the host's pid namespace and has no handler: SIGTERM terminates it at once",
             &["idle"],
             unclean(End::Signal(SIGTERM), "default-action", &["SIGTERM"]),
         )
@@ -101,7 +101,7 @@ pub(super) static STORIES: &[Story] = &[
         pid_namespace: false,
         ..stopped(
             "unit-default-action",
-            "a systemd unit's process without a handler: SIGTERM ends it at once",
+            "the process of a systemd unit has no handler: SIGTERM terminates it at once",
             &["idle"],
             unclean(End::Signal(SIGTERM), "default-action", &["SIGTERM"]),
         )
@@ -109,13 +109,13 @@ pub(super) static STORIES: &[Story] = &[
     // Non-zero.
     stopped(
         "handler-exits-3",
-        "its SIGTERM handler runs, but it exits 3",
+        "the SIGTERM handler runs, but the process exits with 3",
         &["handle", "3"],
         unclean(End::Code(3), "nonzero-exit", &["3"]),
     ),
     stopped(
         "leader-exits-first-then-7",
-        "its first thread ends early with code 5; another handles SIGTERM and exits 7",
+        "the first thread exits early with 5; another thread handles SIGTERM, and the process exits with 7",
         &["leader-exits-first", "7"],
         unclean(End::Code(7), "nonzero-exit", &["7"]),
     ),
@@ -123,7 +123,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: Stop::Wait,
         ..stopped(
             "exits-1-by-itself",
-            "nobody asked it to stop: it exits 1",
+            "the process exits with 1 without a stop signal",
             &["exit", "1"],
             unasked(End::Code(1), "crash", "nonzero-exit", &["1"]),
         )
@@ -133,7 +133,7 @@ pub(super) static STORIES: &[Story] = &[
         pid_namespace: false,
         ..stopped(
             "exits-1-beside-the-host",
-            "it shares the host's pid namespace, and nobody asked it to stop: it exits 1",
+            "the process shares the host's pid namespace and exits with 1 without a stop signal",
             &["exit", "1"],
             unasked(End::Code(1), "crash", "nonzero-exit", &["1"]),
         )

@@ -1,4 +1,4 @@
-//! Killed: by the runtime, a stranger, the kernel, or its own fault.
+//! Killed: by the runtime, by another sender, by the kernel, or by a fault of the process.
 
 use super::*;
 
@@ -6,7 +6,7 @@ pub(super) static STORIES: &[Story] = &[
     // Killed.
     stopped(
         "slow-handler",
-        "its handler runs, but its work outlasts the grace",
+        "the handler runs, but the shutdown takes longer than the grace period",
         &["handle-slowly"],
         unclean(End::Signal(SIGKILL), "killed-after-grace", &["SIGTERM", "SIGKILL", "2."]),
     ),
@@ -19,7 +19,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "slow-handler-cgroup-kill",
-            "its work outlasts the grace; the runtime ends it by cgroup.kill",
+            "the shutdown takes longer than the grace period; the runtime kills through cgroup.kill",
             &["handle-slowly"],
             unclean(End::Signal(SIGKILL), "killed-after-grace", &["SIGTERM", "SIGKILL", "1."]),
         )
@@ -28,7 +28,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: Stop::Force(Kill::Main),
         ..stopped(
             "force-killed",
-            "the runtime sends SIGKILL without any stop signal",
+            "the runtime sends SIGKILL without a stop signal",
             &["handle", "0"],
             unclean(End::Signal(SIGKILL), "force-killed", &["SIGKILL"]),
         )
@@ -37,7 +37,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: Stop::Force(Kill::Cgroup),
         ..stopped(
             "force-killed-cgroup-kill",
-            "the runtime writes cgroup.kill without any stop signal",
+            "the runtime writes to cgroup.kill without a stop signal",
             &["handle", "0"],
             unclean(End::Signal(SIGKILL), "force-killed", &["SIGKILL"]),
         )
@@ -52,7 +52,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "killed-by-a-stranger",
-            "a process of the host that is not its runtime sends SIGKILL",
+            "a process of the host that is not the runtime sends SIGKILL",
             &["handle", "0"],
             unasked(End::Signal(SIGKILL), "external", "killed-by-other", &["janitor", "SIGKILL"]),
         )
@@ -66,7 +66,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "killed-within-the-grace",
-            "it is at work after SIGTERM when a stranger sends SIGKILL",
+            "the process is shutting down after SIGTERM when another process of the host sends SIGKILL",
             &["handle-slowly"],
             unclean(End::Signal(SIGKILL), "killed-by-other", &["janitor", "SIGKILL"]),
         )
@@ -86,12 +86,12 @@ pub(super) static STORIES: &[Story] = &[
             unasked(End::Signal(SIGKILL), "external", "killed-by-other", &["neighbour", "SIGKILL"]),
         )
     },
-    // Its own fault.
+    // A fault of the process.
     Story {
         stop: Stop::Wait,
         ..stopped(
             "segmentation-fault",
-            "it writes to address 0",
+            "the process writes to address 0",
             &["fault"],
             unasked(End::Signal(SIGSEGV), "crash", "crashed", &["SIGSEGV"]),
         )
@@ -101,7 +101,7 @@ pub(super) static STORIES: &[Story] = &[
         pid_namespace: false,
         ..stopped(
             "abort",
-            "it calls abort()",
+            "the process calls abort()",
             &["abort"],
             unasked(End::Signal(SIGABRT), "crash", "crashed", &["SIGABRT"]),
         )
@@ -110,7 +110,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: Stop::Wait,
         ..stopped(
             "abort-as-pid-1",
-            "PID 1 calls abort(): its own SIGABRT is dropped, so glibc faults on purpose",
+            "PID 1 calls abort(): the kernel discards the SIGABRT, so glibc faults on purpose",
             &["abort"],
             unasked(End::Signal(SIGSEGV), "crash", "crashed", &["SIGSEGV"]),
         )
@@ -121,7 +121,7 @@ pub(super) static STORIES: &[Story] = &[
         leaves_core: true,
         ..stopped(
             "abort-with-core",
-            "it calls abort() and leaves a core",
+            "the process calls abort() and dumps core",
             &["abort-with-core"],
             unasked(End::Signal(SIGABRT), "crash", "crashed", &["SIGABRT", "core"]),
         )
@@ -131,7 +131,7 @@ pub(super) static STORIES: &[Story] = &[
         memory_limit: Some(MEMORY_LIMIT),
         ..stopped(
             "oom",
-            "it allocates beyond its memory limit",
+            "the process exceeds the memory limit",
             &["allocate"],
             unasked(End::Signal(SIGKILL), "oom", "oom-killed", &["memory"]),
         )
@@ -141,7 +141,7 @@ pub(super) static STORIES: &[Story] = &[
         memory_limit: Some(MEMORY_LIMIT),
         ..stopped(
             "oom-child",
-            "its child allocates beyond the limit and is killed, so it exits 137",
+            "a child exceeds the memory limit and is killed, so the main process exits with 137",
             &["child-allocates"],
             unasked(End::Code(137), "oom", "oom-child", &["memory", "137"]),
         )

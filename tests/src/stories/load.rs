@@ -1,4 +1,4 @@
-//! Three servers under load, each going its own way: what the clients' own log says must be what the agent counted.
+//! Three servers under load, each shutting down in its own way: the agent must count what the clients logged.
 
 use super::*;
 
@@ -33,20 +33,20 @@ pub(super) const fn loaded(
     }
 }
 
-pub(super) const CUT: Expected = suffered("cut-connections", "cut", &["cut", "refused"]);
+pub(super) const CUT: Expected = suffered("cut-connections", "cut", &["dropped at exit", "refused"]);
 pub(super) const REFUSED: Expected = suffered("refused-connections", "refused", &["refused"]);
 
 pub(super) static STORIES: &[Story] = &[
     loaded(
         "load-abrupt",
-        "under load it exits 0 at SIGTERM: requests in hand are cut, those who come later are refused",
+        "under load the server exits with 0 at SIGTERM: open connections are dropped, later ones are refused",
         &["http", "abrupt", ANY, "--in-hand"],
         STALE,
         CUT,
     ),
     loaded(
         "load-abrupt-kept",
-        "the same, with connections that are kept: idle ones lose nothing",
+        "the same with keep-alive connections: idle connections lose nothing",
         &["http", "abrupt", ANY, "--in-hand"],
         STALE_AND_KEPT,
         CUT,
@@ -60,35 +60,35 @@ pub(super) static STORIES: &[Story] = &[
     ),
     loaded(
         "load-close-and-drain",
-        "under load it closes its listener at SIGTERM and answers what it has",
+        "under load the server closes the listener at SIGTERM and answers open requests",
         &["http", "close-and-drain", ANY],
         STALE,
         REFUSED,
     ),
     loaded(
         "load-close-and-drain-kept",
-        "the same, with connections that are kept",
+        "the same with keep-alive connections",
         &["http", "close-and-drain", ANY],
         STALE_AND_KEPT,
         REFUSED,
     ),
     loaded(
         "load-accept-and-drain",
-        "under load it goes on accepting for longer than clients come: nothing is lost",
+        "under load the server keeps accepting until clients stop connecting: nothing is lost",
         &["http", "accept-and-drain", ANY, "--drain-ms=2000"],
         STALE,
         CLEAN,
     ),
     loaded(
         "load-accept-and-drain-kept",
-        "the same, with connections that are kept",
+        "the same with keep-alive connections",
         &["http", "accept-and-drain", ANY, "--drain-ms=2000"],
         STALE_AND_KEPT,
         CLEAN,
     ),
     loaded(
         "load-probed",
-        "it closes its listener under load, and a kubelet's probes are refused too: they are no clients",
+        "the server closes the listener under load; refused kubelet probes are not counted as client connections",
         &["http", "close-and-drain", ANY],
         STALE_AND_PROBED,
         REFUSED,
@@ -97,7 +97,7 @@ pub(super) static STORIES: &[Story] = &[
         network_namespace: true,
         ..loaded(
             "load-in-a-network-of-its-own",
-            "it exits 0 at SIGTERM under load, in a network namespace behind veth, probed by a kubelet",
+            "the server exits with 0 at SIGTERM under load, in a network namespace behind veth, with kubelet probes",
             &["http", "abrupt", ANY, "--in-hand"],
             STALE_AND_PROBED,
             CUT,

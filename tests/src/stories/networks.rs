@@ -1,4 +1,4 @@
-//! Networks that are less plain than a loopback's one address.
+//! Networks other than one address of the loopback.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ const REFUSES: Story = Story {
     bystander: Bystander::KeepsCalling,
     ..stopped(
         "refuses-dual-stack",
-        "it closes its listener on [::] at SIGTERM; a client of 127.0.0.1 keeps connecting",
+        "the server closes the listener on [::] at SIGTERM; a client keeps connecting from 127.0.0.1",
         &["serve", "close-listener", BOTH],
         Expected {
             remedy: &["preStop"],
@@ -40,14 +40,14 @@ const REJECTS: Story = Story {
     bystander: Bystander::Rejected { count: 2 },
     ..stopped(
         "rejected-on-the-way",
-        "it goes on accepting after SIGTERM, but its network rejects two clients by ICMP",
+        "the server keeps accepting after SIGTERM, but the network rejects two connections by ICMP",
         &["serve", "accept-on", ANY],
         Expected {
             remedy: &["missing route"],
             ..suffered(
                 "proxy-rejected",
                 "proxy-rejected",
-                &["2 connections were rejected on the way"],
+                &["2 connections were rejected by the network"],
             )
         },
     )
@@ -59,7 +59,7 @@ pub(super) static STORIES: &[Story] = &[
         IpAddr::V6(Ipv6Addr::LOCALHOST),
         Story {
             name: "refuses-dual-stack-ipv6",
-            what: "the same with a client of ::1",
+            what: "the same with a client on ::1",
             ..REFUSES
         },
     ),
@@ -70,7 +70,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "resets-its-backlog-dual-stack",
-            "it exits 0 with three connections of 127.0.0.1's on [::] that it never accepted",
+            "the server exits with 0 and three connections from 127.0.0.1 on [::] that it never accepted",
             &["serve", "accept-never", BOTH],
             suffered("reset-connections", "reset", &["3", "reset"]),
         )
@@ -82,14 +82,14 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "cuts-requests-dual-stack",
-            "it exits 0 with two requests of 127.0.0.1's on [::] read and not answered",
+            "the server exits with 0 and two requests from 127.0.0.1 on [::] read but not answered",
             &["serve", "answer-never", BOTH],
-            suffered("cut-connections", "cut", &["2", "cut"]),
+            suffered("cut-connections", "cut", &["2", "dropped at exit"]),
         )
     }),
     by_ipv4(loaded(
         "load-dual-stack-probed",
-        "it closes its listener on [::] under load from 127.0.0.1, and a kubelet's probes are refused too",
+        "the server closes the listener on [::] under load from 127.0.0.1; kubelet probes are refused too",
         &["http", "close-and-drain", BOTH],
         STALE_AND_PROBED,
         REFUSED,
@@ -98,7 +98,7 @@ pub(super) static STORIES: &[Story] = &[
         network_namespace: true,
         ..loaded(
             "load-in-an-ipv6-network-of-its-own",
-            "it exits 0 at SIGTERM under load, in a network namespace behind veth with IPv6 alone, probed by a kubelet",
+            "the server exits with 0 at SIGTERM under load, in a network namespace behind veth with IPv6 only, with kubelet probes",
             &["http", "abrupt", ANY_IPV6, "--in-hand"],
             STALE_AND_PROBED,
             CUT,

@@ -1,4 +1,4 @@
-//! What its clients saw.
+//! What clients saw.
 
 use super::*;
 
@@ -8,7 +8,7 @@ pub(super) static STORIES: &[Story] = &[
         bystander: Bystander::KeepsCalling,
         ..stopped(
             "refuses",
-            "it closes its listener at SIGTERM and ends 2 s later; a client keeps connecting",
+            "the server closes the listener at SIGTERM and exits 2 s later; a client keeps connecting",
             &["serve", "close-listener", ANY],
             Expected {
                 remedy: &["preStop"],
@@ -36,7 +36,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "resets-its-backlog",
-            "it exits 0 with three connections that it never accepted",
+            "the server exits with 0 and three connections that it never accepted",
             &["serve", "accept-never", ANY],
             suffered("reset-connections", "reset", &["3", "reset"]),
         )
@@ -48,7 +48,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "resets-unread-requests",
-            "it exits 0 with two requests that it never read",
+            "the server exits with 0 and two requests that it never read",
             &["serve", "read-never", ANY],
             suffered("reset-connections", "reset", &["2", "reset"]),
         )
@@ -60,9 +60,9 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "cuts-requests",
-            "it exits 0 with two requests read and not answered: clients see only a FIN",
+            "the server exits with 0 and two requests read but not answered: clients see only a FIN",
             &["serve", "answer-never", ANY],
-            suffered("cut-connections", "cut", &["2", "cut"]),
+            suffered("cut-connections", "cut", &["2", "dropped at exit"]),
         )
     },
     Story {
@@ -72,9 +72,9 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "hangs-up-on-requests",
-            "it closes two connections whose requests it had read, then exits 0: clients see only a FIN",
+            "the server closes two connections without answering their requests, then exits with 0: clients see only a FIN",
             &["serve", "hang-up", ANY],
-            suffered("cut-connections", "cut", &["2", "cut"]),
+            suffered("cut-connections", "cut", &["2", "dropped at exit"]),
         )
     },
     Story {
@@ -84,7 +84,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "cut-by-the-kill",
-            "a request has been read when the grace ends: SIGKILL cuts it with a FIN",
+            "a request was read but not answered when the grace period ends: SIGKILL closes the connection with a FIN",
             &["serve", "answer-never-slowly", ANY],
             Expected {
                 traffic: "cut",
@@ -99,7 +99,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "idle-keep-alive",
-            "it exits 0 with two answered, idle connections: nothing is lost",
+            "the server exits with 0 and two answered, idle connections: nothing is lost",
             &["serve", "keep-alive", ANY],
             CLEAN,
         )
@@ -112,7 +112,7 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "drains",
-            "it answers the two requests in hand after SIGTERM, then exits 0",
+            "the server answers two open requests after SIGTERM, then exits with 0",
             &["serve", "drain", ANY],
             CLEAN,
         )

@@ -1,21 +1,21 @@
-//! Hears what the source says, keeps it, and waits for what must come.
+//! Reads the source's inputs, keeps them, and waits for those that must come.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use epitaph::event::Input;
+use epitaph::input::Input;
 use epitaph::pod::{PodFact, PodGone, PodsState};
-use epitaph::source::pods::{Pods, Stats};
+use epitaph::source::pods::{Pods, PodsCounters};
 use tokio::time::{Instant, timeout_at};
 
-/// Longer than any pause between two attempts: what has not come by then does not come, whatever else does.
+/// Longer than any pause between two requests: an input that has not come by then does not come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct Listener {
     pods: Pods,
     seen: Vec<Input>,
-    /// Of the states that were waited for.
+    /// Inputs that were read for the states waited for.
     states: usize,
 }
 
@@ -32,11 +32,11 @@ impl Listener {
         &self.seen
     }
 
-    pub fn stats(&self) -> Arc<Stats> {
-        self.pods.stats.clone()
+    pub fn counters(&self) -> Arc<PodsCounters> {
+        self.pods.counters.clone()
     }
 
-    /// The newest version of the pod that was told last under that name.
+    /// The newest version of the last pod of that name.
     pub fn last(&self, name: &str) -> Option<Arc<PodFact>> {
         self.seen.iter().rev().find_map(|input| match input {
             Input::Pod(pod) if pod.pod.name == name => Some(pod.clone()),
@@ -44,7 +44,7 @@ impl Listener {
         })
     }
 
-    /// A version of the pod that `is` what is waited for.
+    /// A version of the pod for which `is` holds.
     pub async fn pod(&mut self, name: &str, is: impl Fn(&PodFact) -> bool) -> anyhow::Result<Arc<PodFact>> {
         self.until(&format!("pod {name}"), |input| match input {
             Input::Pod(pod) if pod.pod.name == name && is(pod) => Some(pod.clone()),
@@ -56,24 +56,24 @@ impl Listener {
     pub async fn gone(&mut self, name: &str) -> anyhow::Result<PodGone> {
         let uid = self
             .last(name)
-            .with_context(|| format!("{name} was never told"))?
+            .with_context(|| format!("{name} was never reported"))?
             .pod
             .uid
             .clone();
-        self.until(&format!("the end of {name}"), |input| match input {
+        self.until(&format!("the deletion of {name}"), |input| match input {
             Input::PodGone(gone) if gone.uid == uid => Some(gone.clone()),
             _ => None,
         })
         .await
     }
 
-    /// The next time that all is said to be known.
+    /// The next `Synced`.
     pub async fn synced(&mut self) -> anyhow::Result<()> {
         self.state("synced", |state| (*state == PodsState::Synced).then_some(()))
             .await
     }
 
-    /// The next reason for which it is not.
+    /// The next `Away`, with its reason.
     pub async fn away(&mut self) -> anyhow::Result<String> {
         self.state("away", |state| match state {
             PodsState::Away { reason } => reason.clone(),
@@ -99,7 +99,7 @@ impl Listener {
         }
     }
 
-    /// What `is` finds in all that came or comes.
+    /// What `is` finds in the inputs so far, or in those to come.
     pub async fn until<T>(&mut self, what: &str, is: impl Fn(&Input) -> Option<T>) -> anyhow::Result<T> {
         let mut from = 0;
         let deadline = Instant::now() + PATIENCE;

@@ -8,9 +8,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::event::Input;
-use epitaph::pod::{ContainerState, HintsState, Phase, PodFact};
-use epitaph::source::pods::{Access, DropReason, Pods};
+use epitaph::input::Input;
+use epitaph::pod::{ContainerState, Phase, PodEventsState, PodFact};
+use epitaph::source::pods::{Access, Pods, PodsDropReason};
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -29,7 +29,7 @@ use proxy::Proxy;
 
 const NODE: &str = "node-1";
 
-/// None where there is no API server to be had, which is said.
+/// None where there is no API server, which is logged as a skip.
 fn plane(test: &str, directory: &Path) -> anyhow::Result<Option<ControlPlane>> {
     let Some(tools) = Tools::named()? else {
         skip(
@@ -74,7 +74,7 @@ fn delete(kubectl: &Kubectl, namespace: &str, name: &str, grace: &[&str]) -> any
 
 const FORCE: &[&str] = &["--grace-period=0", "--force"];
 
-/// As the kubelet would write it.
+/// As the kubelet does.
 fn set_status(kubectl: &Kubectl, namespace: &str, name: &str, status: Value) -> anyhow::Result<()> {
     let patch = json!({ "status": status }).to_string();
     let args = [
@@ -105,9 +105,9 @@ fn exited(code: i32, restarts: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pods_life_is_told_as_the_api_has_it() -> anyhow::Result<()> {
+async fn a_pods_life_is_reported_as_the_api_has_it() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let Some(plane) = plane("a_pods_life_is_told_as_the_api_has_it", directory.path())? else {
+    let Some(plane) = plane("a_pods_life_is_reported_as_the_api_has_it", directory.path())? else {
         return Ok(());
     };
     let kubectl = plane.kubectl();
@@ -123,7 +123,7 @@ async fn a_pods_life_is_told_as_the_api_has_it() -> anyhow::Result<()> {
     a_name_used_again(&kubectl, &mut listener).await?;
     many_at_once(&kubectl, &mut listener).await?;
     let forbidden: Vec<_> = listener
-        .stats()
+        .counters()
         .requests()
         .filter(|(_, how, n)| *how == "forbidden" && *n > 0)
         .collect();
@@ -169,7 +169,7 @@ async fn owners(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
     let of = |references: Value| json!({"ownerReferences": references, "labels": hash});
     for (name, extra) in [
         ("cart-7d9-a", of(owner("apps/v1", "ReplicaSet", "cart-7d9", &replica_set))),
-        // Deleted, and made again by the same name: not this one.
+        // Another object of the same name: not this one.
         (
             "cart-7d9-b",
             of(owner(
@@ -222,7 +222,7 @@ async fn owners(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
     );
     assert_eq!(workload("db-0"), expected("StatefulSet/db", Some("s"), None, "db"));
     assert_eq!(workload("custom-0"), expected("Till/front", Some("t"), None, "custom-0"));
-    let bare = listener.last("bare").context("bare was told")?;
+    let bare = listener.last("bare").context("bare was not reported")?;
     assert_eq!(bare.pod.workload.uid, text(&bare.pod.uid.0));
     assert_eq!(bare.pod.service.version, text("v2"));
     Ok(())
@@ -234,7 +234,7 @@ async fn own_node_only(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Re
     apply(kubectl, &elsewhere)?;
     apply(kubectl, &pod("shop", "here", &json!({})))?;
     listener.pod("here", |_| true).await?;
-    ensure!(listener.last("elsewhere").is_none(), "a pod of another node was told");
+    ensure!(listener.last("elsewhere").is_none(), "a pod of another node was reported");
     Ok(())
 }
 
@@ -253,7 +253,7 @@ async fn deletion(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<
     delete(kubectl, "shop", "leaver", FORCE)?;
     let gone = listener.gone("leaver").await?;
     ensure!(gone.watched, "{gone:?}");
-    let last = listener.last("leaver").context("told")?;
+    let last = listener.last("leaver").context("not reported")?;
     assert_eq!(
         (last.phase, last.reason.as_deref(), seconds(&last)),
         (Phase::Failed, Some("Evicted"), Some(0))
@@ -266,7 +266,7 @@ async fn deletion(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<
 }
 
 async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()> {
-    let before = listener.stats().dropped(DropReason::BadAnnotation);
+    let before = listener.counters().dropped(PodsDropReason::BadAnnotation);
     apply(kubectl, &pod("shop", "plain", &json!({})))?;
     apply(
         kubectl,
@@ -290,9 +290,9 @@ async fn annotations(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Resu
         options.push((pod.spec.options.ignore, pod.spec.options.expected_exit_codes.clone()));
     }
     assert_eq!(options, [(false, vec![3]), (true, vec![7]), (false, vec![3])]);
-    assert_eq!(listener.stats().dropped(DropReason::BadAnnotation) - before, 1);
+    assert_eq!(listener.counters().dropped(PodsDropReason::BadAnnotation) - before, 1);
 
-    // A namespace opts out for all of its pods that have no word of their own.
+    // A namespace opts out for all of its pods without an annotation of their own.
     namespace(kubectl, "private", json!({"epitaph.dev/ignore": "true"}))?;
     for (name, annotations, ignored) in [
         ("hushed", json!({}), true),
@@ -325,30 +325,32 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         apply(kubectl, &event)?;
     }
     set_status(kubectl, "shop", "restarter", exited(137, 0))?;
-    let hint = listener
-        .until("a hint", |input| match input {
-            Input::PodHint(hint) => Some(hint.clone()),
+    let event = listener
+        .until("an event", |input| match input {
+            Input::PodEvent(event) => Some(event.clone()),
             _ => None,
         })
         .await?;
     assert_eq!(
-        (&hint.uid, hint.container.as_deref(), hint.reason.as_str()),
+        (&event.uid, event.container.as_deref(), event.reason.as_str()),
         (&uid, Some("app"), "Killing")
     );
-    assert_eq!(hint.message, "Container app failed liveness probe, will be restarted");
+    assert_eq!(event.message, "Container app failed liveness probe, will be restarted");
     listener
         .until("that these are all", |input| match input {
-            Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Known => Some(()),
+            Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Known => Some(()),
             _ => None,
         })
         .await?;
     let place = |what: &dyn Fn(&Input) -> bool| listener.seen().iter().position(what);
-    let asked = place(&|input| matches!(input, Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Asked));
-    let told = place(&|input| matches!(input, Input::PodHint(_)));
-    let known = place(&|input| matches!(input, Input::PodHints(hints) if hints.uid == uid && hints.state == HintsState::Known));
+    let asked =
+        place(&|input| matches!(input, Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Asked));
+    let sent = place(&|input| matches!(input, Input::PodEvent(_)));
+    let known =
+        place(&|input| matches!(input, Input::PodEvents(events) if events.uid == uid && events.state == PodEventsState::Known));
     ensure!(
-        asked.is_some() && asked < told && told < known,
-        "{asked:?} {told:?} {known:?}"
+        asked.is_some() && asked < sent && sent < known,
+        "{asked:?} {sent:?} {known:?}"
     );
     Ok(())
 }
@@ -376,7 +378,7 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
     for name in &names {
         listener.pod(name, |_| true).await?;
     }
-    // Nobody listens meanwhile: the queue is full, and the watch waits for room.
+    // Inputs are not read meanwhile: the queue is full, and the watch waits for room.
     kubectl.run(&[
         "-n",
         "shop",
@@ -393,8 +395,12 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
         let gone = listener.gone(name).await?;
         ensure!(gone.watched, "{name}: {gone:?}");
     }
-    for reason in [DropReason::PodCap, DropReason::Unreadable, DropReason::HintQueueFull] {
-        assert_eq!(listener.stats().dropped(reason), 0, "{}", reason.name());
+    for reason in [
+        PodsDropReason::PodCap,
+        PodsDropReason::Unreadable,
+        PodsDropReason::EventQueueFull,
+    ] {
+        assert_eq!(listener.counters().dropped(reason), 0, "{}", reason.name());
     }
     Ok(())
 }
@@ -416,7 +422,7 @@ async fn nothing_is_lost_while_the_api_is_away() -> anyhow::Result<()> {
     ensure!(why.contains("nobody listens there"), "{why}");
     plane.start_api_server()?;
     direct.synced().await?;
-    ensure!(direct.last("early").is_some(), "pods come before the word that all have come");
+    ensure!(direct.last("early").is_some(), "pods come before `Synced`");
 
     // Stopped in the middle, and back.
     plane.stop_api_server()?;
@@ -427,7 +433,7 @@ async fn nothing_is_lost_while_the_api_is_away() -> anyhow::Result<()> {
     direct.pod("later", |_| true).await?;
     drop(direct);
 
-    // The way there is cut, and what happens meanwhile is asked for again: from the API server's memory where it has one.
+    // The connection is cut: a watch that resumes gets the changes from the API server's watch cache.
     let proxy = Proxy::start(plane.port()).await?;
     let text = plane.kubeconfig_for("admin", Some("system:masters"), &proxy.url())?;
     let file = directory.path().join("by-proxy");
@@ -441,14 +447,14 @@ async fn nothing_is_lost_while_the_api_is_away() -> anyhow::Result<()> {
     delete(&kubectl, "shop", "early", FORCE)?;
     proxy.mend();
     let gone = listener.gone("early").await?;
-    let last = listener.last("early").context("told")?;
+    let last = listener.last("early").context("not reported")?;
     ensure!(
         gone.watched && matches!(last.containers[0].state, ContainerState::Terminated(_)),
         "{gone:?} {last:?}"
     );
     listener.synced().await?;
 
-    // And where nobody remembers (410 Gone), what is not listed any more is gone at a time that nobody knows.
+    // Without them (410 Gone), a pod that the list lacks was deleted at an unknown time.
     apply(&kubectl, &pod("shop", "survivor", &json!({})))?;
     listener.pod("survivor", |_| true).await?;
     proxy.cut();
@@ -463,21 +469,25 @@ async fn nothing_is_lost_while_the_api_is_away() -> anyhow::Result<()> {
     ensure!(!gone.watched, "{gone:?}");
     listener.pod("newcomer", |_| true).await?;
     listener.synced().await?;
-    let survivor = listener.last("survivor").context("told")?.pod.uid.clone();
+    let survivor = listener.last("survivor").context("not reported")?.pod.uid.clone();
     ensure!(
         !listener
             .seen()
             .iter()
             .any(|input| matches!(input, Input::PodGone(gone) if gone.uid == survivor)),
-        "one that still is was said to be gone"
+        "an existing pod was reported as gone"
     );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Result<()> {
+async fn a_refused_agent_has_the_reason_and_joins_once_it_is_allowed() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let Some(plane) = plane("who_is_refused_is_told_why_and_joins_once_it_is_mended", directory.path())? else {
+    let Some(plane) = plane(
+        "a_refused_agent_has_the_reason_and_joins_once_it_is_allowed",
+        directory.path(),
+    )?
+    else {
         return Ok(());
     };
     let kubectl = plane.kubectl();
@@ -504,7 +514,7 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
         why.contains("RBAC forbids it") && why.contains("resources: [pods], verbs: [list, watch]"),
         "{why}"
     );
-    // Only the pods: everything else is done without.
+    // Only the pods: the agent runs without the rest.
     let rule = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "epitaph-agent"},
         "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]});
     apply(&kubectl, &rule)?;
@@ -518,7 +528,7 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
     assert_eq!((workload.kind.as_str(), workload.name.as_str()), ("Deployment", "cart"));
     let forbidden = |of: &str| {
         listener
-            .stats()
+            .counters()
             .requests()
             .any(|(what, how, n)| what == of && how == "forbidden" && n > 0)
     };
@@ -548,8 +558,8 @@ async fn who_is_refused_is_told_why_and_joins_once_it_is_mended() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_agent_says_how_far_the_api_is_and_goes_on_without_it() -> anyhow::Result<()> {
-    const NAME: &str = "the_agent_says_how_far_the_api_is_and_goes_on_without_it";
+async fn the_agent_reports_the_state_of_the_api_and_runs_without_it() -> anyhow::Result<()> {
+    const NAME: &str = "the_agent_reports_the_state_of_the_api_and_runs_without_it";
     if !is_root() {
         skip(NAME, "the probes need root");
         return Ok(());

@@ -87,6 +87,69 @@ fn what_is_born_in_a_new_cgroup_is_watched_from_its_first_moment() {
     });
 }
 
+/// crun's `container`, a systemd's or a Docker's in the container.
+#[test]
+fn what_is_made_in_a_container_counts_for_it() {
+    let mut probes = need!(Probes::load(), "not root");
+    let before = need!(Cgroup::v2(), "no cgroup v2");
+    let both = watch::SELF | watch::CHILDREN;
+    let container_of_made = |probes: &mut Probes, cgroup: &Cgroup| {
+        probes.wait("mkdir", |event| match event {
+            Event::CgroupMkdir(made) if made.cgroup == cgroup.id() => Some(made.container),
+            _ => None,
+        })
+    };
+    let container = before.child("container");
+    let early = container.child("early");
+    assert_eq!(
+        container_of_made(&mut probes, &early),
+        None,
+        "user space has not named it yet"
+    );
+    let id = container.id();
+    for cgroup in [&container, &early] {
+        probes.kernel.watch(cgroup.id(), both, Some(id)).expect("watch");
+    }
+    let inner = early.child("inner");
+    assert_eq!(container_of_made(&mut probes, &inner), Some(id));
+    // What is known stays, where user space knows no better.
+    probes.kernel.watch(inner.id(), both, None).expect("watch");
+    let innermost = inner.child("innermost");
+    assert_eq!(container_of_made(&mut probes, &innermost), Some(id));
+
+    let (mut player, _) = Player::ready(&["--cgroup", innermost.0.to_str().expect("utf-8"), "handler"]);
+    let sender = Player::in_cgroup(&before, "default");
+    player.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(player.pid(), 15);
+    assert_eq!((seen.target.cgroup, seen.target.container), (innermost.id(), Some(id)));
+    assert_eq!(seen.sender.container, None, "the tests' own");
+    let entered = probes.wait("handler entered", |event| match event {
+        Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(player.pid()) => Some(*deliver),
+        _ => None,
+    });
+    assert_eq!(entered.task.container, Some(id));
+    player.kill(signal::Signal::SIGKILL);
+    player.wait();
+    assert_eq!(probes.exit_of(player.pid()).task.container, Some(id));
+    sender.kill(signal::Signal::SIGTERM);
+    assert_eq!(probes.signal_to(sender.pid(), 15).target.container, None, "outside of it");
+
+    let procs = innermost.0.join("cgroup.procs");
+    let script = format!("echo 0 > {} && sh -c 'kill -USR1 $$'; true", procs.display());
+    let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh");
+    shell.wait().expect("wait");
+    let (sender, target) = probes.wait("a signal inside", |event| match event {
+        Event::SignalGenerate(s) if s.signal.number() == 10 && s.target.ppid == Pid(shell.id()) => Some((s.sender, s.target)),
+        _ => None,
+    });
+    assert_eq!((sender.container, target.container), (Some(id), Some(id)));
+    let exec = probes.wait("exec", |event| match event {
+        Event::ProcessExec(exec) if exec.task.tgid == target.tgid => Some(*exec),
+        _ => None,
+    });
+    assert_eq!((exec.task.container, exec.parent_container), (Some(id), Some(id)));
+}
+
 #[test]
 fn a_cgroup_of_another_hierarchy_is_told_by_its_number() {
     let mut probes = need!(Probes::load(), "not root");

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use epitaph::decode::decode;
 use epitaph::event::{
-    Boot, CgroupId, Client, Disposition, Event, ExitStatus, Pid, ProbeState, ProcessExit, Signal, SignalGenerate, SignalResult,
-    Tcp, TcpOp, TcpState, si_code,
+    Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
 };
-use epitaph::source::kernel::{Kernel, Options, hello};
+use epitaph::ids::{CgroupId, Pid, Signal};
+use epitaph::input::ProbeState;
+use epitaph::source::kernel::{Kernel, Options, announcement};
+use epitaph::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
 use nix::sys::signal::{self, kill};

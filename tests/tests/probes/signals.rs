@@ -17,6 +17,7 @@ fn a_signal_tells_what_the_kernel_did_with_it() {
         let seen = probes.signal_to(player.pid(), 15);
         assert_eq!((seen.disposition, seen.result), (disposition, result), "{role}");
         assert_eq!((seen.state.blocked, seen.state.exiting), (blocked, exiting), "{role}");
+        assert!(!seen.state.sigwait, "{role}");
         assert_eq!((seen.code, seen.group), (si_code::USER, true), "{role}");
         assert_eq!((seen.sender.tgid, seen.target.ppid), (Pid(me), Pid(me)), "{role}");
         assert_eq!(seen.target.comm.to_string(), "probe-player", "{role}");
@@ -120,26 +121,137 @@ fn noise_is_dropped_in_the_kernel_and_stop_signals_of_any_number_are_kept() {
     assert_eq!([17, 23, 18, 28, 37].map(count), [0, 0, 1, 1, 1]);
 }
 
-/// What agents say to each other costs nobody anything.
+/// As tini and dumb-init read their signals: no handler enters, and at the SIGKILL nothing waits.
 #[test]
-fn a_hello_is_heard_and_arms_nothing() {
+fn whoever_waits_for_a_signal_is_told_and_whether_a_signal_was_ever_read() {
     let mut probes = need!(Probes::load(), "not root");
-    let hello_of = |probes: &mut Probes, pid: u32| {
-        probes.wait("a hello", |event| match event {
-            Event::Hello(hello) if hello.task.tgid == Pid(pid) => Some(*hello),
+    let (mut waiting, _) = Player::ready(&["sigwait"]);
+    // Meanwhile it is not blocked.
+    let status = format!("/proc/{}/status", waiting.pid());
+    wait_for(|| {
+        let status = fs::read_to_string(&status).expect("status");
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?.trim();
+        (u64::from_str_radix(blocked, 16).expect("a mask") & 1 << 14 == 0).then_some(())
+    });
+    waiting.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(waiting.pid(), 15);
+    assert!(seen.state.sigwait && !seen.state.blocked, "{:?}", seen.state);
+    assert_eq!(seen.result, SignalResult::Delivered);
+    assert_eq!(waiting.line(), "read\n");
+    let (handler, _) = Player::ready(&["handler"]);
+    handler.kill(signal::Signal::SIGTERM);
+    probes.wait("handler entered", |event| {
+        matches!(event, Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(handler.pid())).then_some(())
+    });
+    let (blocking, _) = Player::ready(&["block"]);
+    blocking.kill(signal::Signal::SIGTERM);
+    for (player, unread) in [(waiting, false), (handler, false), (blocking, true)] {
+        player.kill(signal::Signal::SIGKILL);
+        let pending = probes.signal_to(player.pid(), 9).pending.expect("read");
+        assert_eq!(
+            (pending.contains(Signal::TERM), pending.contains(Signal::KILL)),
+            (unread, true)
+        );
+    }
+}
+
+/// Node.js: the handler raises again what it got, blocked until it returns and without a handler then.
+#[test]
+fn what_a_namespaces_init_has_no_handler_for_when_it_reads_it_is_told_as_discarded() {
+    let mut probes = need!(Probes::load(), "not root");
+    let player = env!("CARGO_BIN_EXE_probe-player");
+    let mut unshare = Command::new("unshare")
+        .args(["--pid", "--fork", player, "raise-again"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare(1)");
+    let mut ready = String::new();
+    let mut out = BufReader::new(unshare.stdout.take().expect("piped"));
+    out.read_line(&mut ready).expect("read the player");
+    assert_eq!(ready, "ready\n");
+    let init = descendant(unshare.id());
+    kill(pid(init), signal::Signal::SIGTERM).expect("signal");
+    let discarded = probes.wait("the signal discarded", |event| match event {
+        Event::SignalDiscarded(discarded) if discarded.task.tgid == Pid(init) => Some(*discarded),
+        _ => None,
+    });
+    assert_eq!((discarded.signal, discarded.task.is_ns_init()), (Signal::TERM, true));
+    let of_init = |event: &Event| matches!(event, Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(init));
+    assert_eq!(probes.count(of_init), 1, "its handler, once");
+    // It lives on, and ends with its input.
+    drop(unshare.stdin.take());
+    unshare.wait().expect("wait");
+    assert_eq!(probes.exit_of(init).status, ExitStatus::Exited(0));
+
+    // Anybody else ends by it.
+    let (mut other, _) = Player::ready(&["raise-again"]);
+    other.kill(signal::Signal::SIGTERM);
+    assert_eq!(other.wait().signal(), Some(15));
+    probes.exit_of(other.pid());
+    let of_other = |event: &Event| matches!(event, Event::SignalDiscarded(it) if it.task.tgid == Pid(other.pid()));
+    assert_eq!(probes.count(of_other), 0);
+}
+
+#[test]
+fn a_record_says_whether_the_targets_sockets_are_recorded_from_there_on() {
+    let mut probes = need!(Probes::load(), "not root");
+    let (unwatched, _) = Player::ready(&["ignore"]);
+    unwatched.kill(signal::Signal::SIGTERM);
+    assert_eq!(probes.signal_to(unwatched.pid(), 15).armed, Some(Armed::No));
+
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let dir = cgroup.0.to_str().expect("utf-8").to_owned();
+    let (mut player, _) = Player::ready(&["--cgroup", &dir, "no-queue"]);
+    // No stop; one that finds no room and that nobody gets; one that gets through without its sender's name.
+    player.kill(signal::Signal::SIGCONT);
+    let by_queue = Command::new(env!("CARGO_BIN_EXE_probe-player"))
+        .args(["queue", &player.pid().to_string(), "35"])
+        .output()
+        .expect("queue a signal");
+    assert!(!by_queue.status.success(), "there is no room");
+    assert_eq!(probes.signal_to(player.pid(), 18).armed, Some(Armed::No));
+    let failed = probes.signal_to(player.pid(), 35);
+    assert_eq!((failed.result, failed.armed), (SignalResult::OverflowFail, Some(Armed::No)));
+    assert!(!probes.kernel.armed().contains(&cgroup.id()));
+    let status = Command::new("kill").args(["-37", &player.pid().to_string()]).status();
+    assert!(status.expect("kill(1)").success());
+    let seen = probes.signal_to(player.pid(), 37);
+    assert_eq!((seen.result, seen.armed), (SignalResult::LoseInfo, Some(Armed::ByThis)));
+    assert!(probes.kernel.armed().contains(&cgroup.id()));
+    player.wait();
+    assert_eq!(
+        probes.exit_of(player.pid()).armed,
+        Some(Armed::ByThis),
+        "its parent is outside, and it failed"
+    );
+    probes.kernel.disarm(cgroup.id()).expect("disarm");
+
+    let mut ending = Player::start(&["--cgroup", &dir, "abort"]);
+    ending.wait();
+    assert_eq!(probes.exit_of(ending.pid()).armed, Some(Armed::ByThis), "by its own exit");
+}
+
+/// What agents announce to each other costs nobody anything.
+#[test]
+fn an_announcement_is_heard_and_arms_nothing() {
+    let mut probes = need!(Probes::load(), "not root");
+    let announcement_of = |probes: &mut Probes, pid: u32| {
+        probes.wait("an announcement", |event| match event {
+            Event::PeerAnnouncement(announcement) if announcement.task.tgid == Pid(pid) => Some(*announcement),
             _ => None,
         })
     };
     let me = std::process::id();
-    hello::say(0x00c0_ffee).expect("say hello");
-    let ours = hello_of(&mut probes, me);
+    announcement::send(0x00c0_ffee).expect("announce");
+    let ours = announcement_of(&mut probes, me);
     assert_eq!((ours.nonce, ours.task.ns_pid), (0x00c0_ffee, me));
 
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
-    probes.kernel.watch(cgroup.id(), watch::SELF).expect("watch");
-    let code = epitaph_ebpf::hello::code(7).to_string();
-    let (player, _) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "hello", &code]);
-    let theirs = hello_of(&mut probes, player.pid());
+    probes.kernel.watch(cgroup.id(), watch::SELF, None).expect("watch");
+    let code = epitaph_ebpf::announcement::code(7).to_string();
+    let (player, _) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "announce", &code]);
+    let theirs = announcement_of(&mut probes, player.pid());
     assert_eq!((theirs.nonce, theirs.task.cgroup), (7, cgroup.id()));
     assert!(!probes.kernel.armed().contains(&cgroup.id()));
     // The same signal from outside is httpd's stop.

@@ -21,6 +21,8 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     // Unread bytes: the end of the server resets this one; the other it closes with a FIN.
     clients[0].write_all(b"never read").expect("write");
 
+    let both = watch::SELF | watch::CHILDREN;
+    probes.kernel.watch(cgroup.id(), both, Some(cgroup.id())).expect("watch");
     probes.kernel.arm(cgroup.id()).expect("arm");
     // Who only listens for the other family has not closed anything.
     TcpStream::connect(("127.0.0.1", v6)).expect_err("nobody listens for IPv4");
@@ -48,6 +50,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
             ErrorKind::ConnectionRefused
         );
         let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local.port() == port);
+        assert_eq!((refused.container, refused.progress), (Some(cgroup.id()), None));
         assert_eq!(
             (refused.cgroup, refused.local.ip().to_string().as_str()),
             (Some(cgroup.id()), host)
@@ -69,7 +72,14 @@ fn refused_reset_and_cut_connections_are_the_servers() {
         (reset.cgroup, reset.has_socket, reset.by_exit),
         (Some(cgroup.id()), true, true)
     );
-    assert_eq!(reset.counts.expect("counts").bytes_received, 10);
+    let counts = reset.counts.expect("counts");
+    assert_eq!(counts.bytes_received, 10);
+    let progress = reset.progress.expect("progress");
+    assert_eq!((progress.unread, progress.data_segments_received), (10, 1));
+    assert_eq!((progress.unacknowledged, progress.data_segments_sent), (0, 0));
+    let ago = progress.jiffies.wrapping_sub(counts.last_received);
+    assert!(ago < 100_000, "{counts:?} {progress:?}");
+    assert_eq!(reset.container, Some(cgroup.id()));
     let cut = probes.tcp("cut", |tcp| {
         tcp.op
             == TcpOp::State {

@@ -1,6 +1,6 @@
-//! The probes where a hierarchy of cgroup v1 tells tasks apart: on a machine without v2, and beside it.
+//! The probes where a hierarchy of cgroup v1 tells tasks apart: on a machine without v2, and alongside it.
 
-use epitaph::event::V1;
+use epitaph::input::V1;
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
 
 /// A container that its runtime puts into v1 only, on a machine that has v2: its end by itself, and a signal's.
 #[test]
-fn beside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
+fn alongside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
     let v1 = V1 {
         is_alone: false,
         ..need!(v1(), NO_V1)
@@ -82,24 +82,24 @@ fn beside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
     let mut shell = Command::new("sh").args(["-c", &script]).spawn().expect("sh");
     shell.wait().expect("wait");
     let exit = probes.exit_of(shell.id());
-    assert_eq!((exit.status, exit.task.beside), (ExitStatus::Exited(3), own));
+    assert_eq!((exit.status, exit.task.v1_cgroup), (ExitStatus::Exited(3), own));
     let exec = probes.wait("exec", |event| match event {
-        Event::ProcessExec(exec) if exec.task.tgid == Pid(shell.id()) && exec.task.beside == own => Some(*exec),
+        Event::ProcessExec(exec) if exec.task.tgid == Pid(shell.id()) && exec.task.v1_cgroup == own => Some(*exec),
         _ => None,
     });
     assert_eq!((exec.task.cgroup, exec.parent_cgroup.hierarchy), (exit.task.cgroup, 0));
-    assert!(exec.parent_beside.is_some() && exec.parent_beside != own);
+    assert!(exec.parent_v1_cgroup.is_some() && exec.parent_v1_cgroup != own);
 
     let player = Player::in_cgroup(&cgroup, "handler");
     player.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(player.pid(), 15);
-    assert_eq!((seen.target.beside, seen.target.cgroup.hierarchy), (own, 0));
-    assert!(seen.sender.beside.is_some() && seen.sender.beside != own);
+    assert_eq!((seen.target.v1_cgroup, seen.target.cgroup.hierarchy), (own, 0));
+    assert!(seen.sender.v1_cgroup.is_some() && seen.sender.v1_cgroup != own);
     let entered = probes.wait("handler entered", |event| match event {
         Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(player.pid()) => Some(*deliver),
         _ => None,
     });
-    assert_eq!(entered.task.beside, own);
+    assert_eq!(entered.task.v1_cgroup, own);
     let states = probes.kernel.probes();
     let is_active = |(name, state): &(String, ProbeState)| name == "inet_sock_set_state" && *state == ProbeState::Active;
     assert!(states.iter().any(is_active), "{states:?}");
@@ -139,8 +139,8 @@ fn of_v1_alone_no_probe_of_sockets_is_attached_and_each_says_why() {
     let id = id(&cgroup, &v1);
     probes
         .kernel
-        .watch(id, watch::SELF)
+        .watch(id, watch::SELF, Some(id))
         .expect("it is of the hierarchy that the probes know");
     assert!(probes.kernel.arm(id).is_err(), "it has no sockets that the kernel could know");
-    assert!(probes.kernel.watch(CgroupId::v2(id.id), watch::SELF).is_err());
+    assert!(probes.kernel.watch(CgroupId::v2(id.id), watch::SELF, None).is_err());
 }

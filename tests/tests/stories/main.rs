@@ -99,7 +99,7 @@ impl Shared {
             skip(story, reason);
             return Ok(());
         }
-        let case = report.case(story).ok_or("it was not played")?;
+        let case = report.case(story).ok_or("the story was not played")?;
         let differs = case.differs();
         if differs.is_empty() {
             return Ok(());

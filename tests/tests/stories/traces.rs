@@ -24,7 +24,7 @@ pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
     let goes_on = |d: &Value| {
         d["sentence"]
             .as_str()
-            .is_some_and(|s| s.contains("the observation ended before it did"))
+            .is_some_and(|s| s.contains("epitaph stopped while this container was still shutting down"))
     };
     deaths.retain(|d| !goes_on(d));
     if deaths.len() < ran.report.cases.len() {

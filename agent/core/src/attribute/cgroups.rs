@@ -5,10 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ids::Map;
+use super::map::Map;
 use super::path::{self, Place};
 use super::{Attribution, UnknownCgroup};
-use crate::event::{Boot, CgroupFact, CgroupId};
+use crate::ids::CgroupId;
+use crate::input::CgroupFact;
+use crate::time::Boot;
 
 /// How long a removed cgroup answers: longer than any reorder window and any lag of the reader.
 pub(super) const KEEP_DEAD: Duration = Duration::from_secs(120);
@@ -68,6 +70,12 @@ impl Cgroups {
 
     pub fn get(&self, cgroup: CgroupId) -> Option<&Cgroup> {
         self.entries.get(&cgroup)
+    }
+
+    /// The cgroup of the outermost container around a cgroup, which may be itself; None where it is not known or not alive.
+    pub fn outermost_container(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        let outermost = path::outermost_container(&self.get(cgroup)?.path)?;
+        self.owners.get(&(cgroup.hierarchy, Arc::from(outermost))).copied()
     }
 
     pub fn insert(&mut self, now: Boot, cgroup: CgroupId, path: &str) {

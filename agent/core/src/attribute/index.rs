@@ -3,7 +3,7 @@
 //! *Architecture invariant*: pure and bounded. What it does not know it asks for ([`Index::questions`]); what it has been
 //! told once it does not ask again; what it cannot know is `Unknown(reason)`, never the parent, never the root.
 //!
-//! On a hybrid machine (cgroup v1 beside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
+//! On a hybrid machine (cgroup v1 alongside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
 //! the runtime that started it. There the record's second id decides, of v1, and where neither is a container's
 //! `/proc/PID/cgroup`: see [`Index::attribute`]. So that does on a machine with v1 alone, where the kernel gives the id in one
 //! of its hierarchies: what that does not tell apart another one may.
@@ -12,7 +12,10 @@ use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
 use super::processes::Processes;
 use super::{Attribution, Subject, UnknownCgroup};
-use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Event, Pid, ProcessExec, ProcessFact, Task};
+use crate::event::{Event, ProcessExec, Task};
+use crate::ids::{CgroupId, Pid};
+use crate::input::{CgroupFact, CgroupMode, ProcessFact};
+use crate::time::Boot;
 
 /// What `/proc` or the cgroup file system must say before an event can be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +32,7 @@ const ROOT: u64 = 1;
 /// See the module.
 pub struct Index {
     machine: CgroupMode,
-    /// Of the hierarchy that kernel records tell of.
+    /// Of the hierarchy that kernel records name.
     root: CgroupId,
     /// Proven: some containers' processes are known by another hierarchy only, so that a unit may be their runtime's.
     split: bool,
@@ -73,20 +76,20 @@ impl Index {
     /// decide, and without them the unit that an id names, unless containers have been seen that no id of v2 knows and the
     /// record has no other.
     pub fn attribute(&self, task: &Task) -> Attribution {
-        let by_ids = self.by_ids(task.cgroup, task.beside);
+        let by_ids = self.by_ids(task.cgroup, task.v1_cgroup, task.container);
         if self.is_final(task.cgroup, &by_ids) {
             return by_ids;
         }
-        self.refine(by_ids, task.beside, self.processes.of(task))
+        self.refine(by_ids, task.v1_cgroup, self.processes.of(task))
     }
 
     /// Whose parent it was that executed (`task.ppid`): differs from the task's where the process came in from outside.
     pub fn attribute_parent(&self, exec: &ProcessExec) -> Attribution {
-        let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_beside);
+        let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup, exec.parent_container);
         if self.is_final(exec.parent_cgroup, &by_ids) {
             return by_ids;
         }
-        self.refine(by_ids, exec.parent_beside, self.processes.latest(exec.task.ppid))
+        self.refine(by_ids, exec.parent_v1_cgroup, self.processes.latest(exec.task.ppid))
     }
 
     /// Whose process it is, where the kernel gave nothing but a process id: its latest holder's.
@@ -119,6 +122,18 @@ impl Index {
         }
     }
 
+    /// Whose cgroup it is, and where that is not known, whose container it counts for by the kernel's word. That comes second: of
+    /// containers in a container, the path names the inner one.
+    pub fn attribute_within(&self, cgroup: CgroupId, container: Option<CgroupId>) -> Attribution {
+        self.by_ids(cgroup, None, container)
+    }
+
+    /// The cgroup of the outermost container around a cgroup, which may be itself: what the kernel is told for
+    /// [`epitaph_ebpf::Task::container`]. None where there is none, or where it is not known.
+    pub fn outermost_container(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        self.cgroups.outermost_container(cgroup)
+    }
+
     /// The path from the hierarchy's root, bounded and safe to print.
     pub fn path(&self, cgroup: CgroupId) -> Option<&str> {
         self.cgroups
@@ -136,13 +151,14 @@ impl Index {
                 self.ask_task(&signal.target, false, &mut questions);
                 self.ask_task(&signal.sender, false, &mut questions);
             }
-            Event::Hello(hello) => self.ask_task(&hello.task, false, &mut questions),
+            Event::SignalDiscarded(discarded) => self.ask_task(&discarded.task, false, &mut questions),
+            Event::PeerAnnouncement(announcement) => self.ask_task(&announcement.task, false, &mut questions),
             Event::SignalDeliver(deliver) => self.ask_task(&deliver.task, false, &mut questions),
             Event::ProcessExit(exit) => self.ask_task(&exit.task, false, &mut questions),
             Event::ProcessExec(exec) => {
                 self.ask_task(&exec.task, true, &mut questions);
-                self.ask_cgroups(exec.parent_cgroup, exec.parent_beside, &mut questions);
-                let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_beside);
+                self.ask_cgroups(exec.parent_cgroup, exec.parent_v1_cgroup, &mut questions);
+                let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup, exec.parent_container);
                 // Its start is not in the record, so what is known of that id may be of another process.
                 if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_ids) {
                     ask(Question::Process(exec.task.ppid), &mut questions);
@@ -227,19 +243,23 @@ impl Index {
         self.cgroups.drops() + self.processes.drops()
     }
 
-    /// By what a kernel record says: v2, unless v1 beside it names a subject and says more. That v1 knows of none is no answer:
-    /// it need not know the units.
-    fn by_ids(&self, cgroup: CgroupId, beside: Option<CgroupId>) -> Attribution {
+    /// By what a kernel record says: v2, unless v1 alongside it names a subject and says more. That v1 knows of none is no answer:
+    /// it need not know the units. Where neither is known, the container that the kernel has it count for.
+    fn by_ids(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>, container: Option<CgroupId>) -> Attribution {
         let by_id = self.attribute_cgroup(cgroup);
-        match beside.map(|beside| self.attribute_cgroup(beside)) {
-            Some(by_beside @ Attribution::Subject(..)) if rank(&by_beside) > rank(&by_id) => by_beside,
+        let by_ids = match v1_cgroup.map(|v1_cgroup| self.attribute_cgroup(v1_cgroup)) {
+            Some(by_v1 @ Attribution::Subject(..)) if rank(&by_v1) > rank(&by_id) => by_v1,
             _ => by_id,
+        };
+        match (&by_ids, container.map(|container| self.attribute_cgroup(container))) {
+            (Attribution::Unknown(_), Some(by_container)) if is_container(&by_container) => by_container,
+            _ => by_ids,
         }
     }
 
-    fn refine(&self, by_ids: Attribution, beside: Option<CgroupId>, by_process: Option<&Attribution>) -> Attribution {
+    fn refine(&self, by_ids: Attribution, v1_cgroup: Option<CgroupId>, by_process: Option<&Attribution>) -> Attribution {
         // Every runtime gives a container a cgroup there: what that does not call one is none, unless it is not known itself.
-        let is_doubtful = beside.map_or(self.split, |beside| rank(&self.attribute_cgroup(beside)) == 0);
+        let is_doubtful = v1_cgroup.map_or(self.split, |v1_cgroup| rank(&self.attribute_cgroup(v1_cgroup)) == 0);
         match (by_ids, by_process) {
             (Attribution::Unknown(_), Some(place)) => place.clone(),
             (by_ids, Some(place)) if rank(place) > rank(&by_ids) => place.clone(),
@@ -255,10 +275,13 @@ impl Index {
     }
 
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
-        self.ask_cgroups(task.cgroup, task.beside, questions);
+        self.ask_cgroups(task.cgroup, task.v1_cgroup, questions);
         // Where v2 is all there is, its id is enough, whatever it says: not even the entry is touched.
         let is_enough = !self.machine.has_v1() && task.cgroup.is_known();
-        if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.beside)) {
+        if task.tgid.0 == 0
+            || is_enough
+            || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.v1_cgroup, task.container))
+        {
             return;
         }
         if (moved || self.processes.of(task).is_none()) && !self.processes.is_over(task) {
@@ -266,13 +289,13 @@ impl Index {
         }
     }
 
-    fn ask_cgroups(&self, cgroup: CgroupId, beside: Option<CgroupId>, questions: &mut Vec<Question>) {
+    fn ask_cgroups(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>, questions: &mut Vec<Question>) {
         self.ask_cgroup(cgroup, questions);
         // Not where v2 has said it all.
-        if let Some(beside) = beside
+        if let Some(v1_cgroup) = v1_cgroup
             && !is_container(&self.attribute_cgroup(cgroup))
         {
-            self.ask_cgroup(beside, questions);
+            self.ask_cgroup(v1_cgroup, questions);
         }
     }
 

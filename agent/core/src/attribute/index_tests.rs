@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CgroupMkdir, Comm, ExitStatus, OomVictim, ProcessExit};
+use crate::event::{CgroupMkdir, ExitStatus, OomVictim, ProcessExit};
+use crate::ids::Comm;
 
 const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
 const SECOND: u64 = 1_000_000_000;
@@ -76,6 +77,7 @@ impl Machine {
         self.index.questions(&Event::ProcessExit(ProcessExit {
             task,
             status: ExitStatus::Exited(0),
+            armed: None,
         }))
     }
 }
@@ -91,7 +93,8 @@ fn task(tgid: u32, start: u64, cgroup: u64) -> Task {
         ns_pid: tgid,
         pidns: 0,
         cgroup: CgroupId::v2(cgroup),
-        beside: None,
+        v1_cgroup: None,
+        container: None,
         start: Boot(start),
         comm: Comm::new("web"),
     }
@@ -101,7 +104,8 @@ fn exec(task: Task, parent_cgroup: u64) -> ProcessExec {
     ProcessExec {
         task,
         parent_cgroup: CgroupId::v2(parent_cgroup),
-        parent_beside: None,
+        parent_v1_cgroup: None,
+        parent_container: None,
         parent_comm: Comm::new("runc"),
     }
 }
@@ -349,12 +353,77 @@ fn an_exec_is_looked_at_again_on_a_hybrid_machine() {
     assert_eq!(show(m.index.attribute_parent(&exec(web, 1))), "ProcessGone");
 }
 
-/// v1 beside v2: what the records of both say is enough for a container, wherever its process is by then.
+/// Its `cgroup_mkdir` was lost, and it is gone from the file system: the kernel has it count for the container that it was made in.
+#[test]
+fn a_cgroup_that_is_gone_unseen_counts_for_the_container_around_it() {
+    let mut m = Machine::new(CgroupMode::V2);
+    for (id, path) in [(5, format!("/docker/{A}")), (6, "/system.slice/a.service".to_owned())] {
+        let (cgroup, path) = (CgroupId::v2(id), Ok(path));
+        m.index.insert(m.now, &CgroupFact { cgroup, path });
+    }
+    let within = |container: u64| Task {
+        container: Some(CgroupId::v2(container)),
+        ..task(42, SECOND, 9)
+    };
+    assert_eq!(
+        m.asks(within(5)),
+        [cgroup(9)],
+        "the file system may know of a container in it"
+    );
+    let path = Err(CgroupFact::GONE.to_owned());
+    m.index.insert(
+        m.now,
+        &CgroupFact {
+            cgroup: CgroupId::v2(9),
+            path,
+        },
+    );
+    assert_eq!((m.of(within(5)), m.asks(within(5))), ("container 0:5".to_owned(), vec![]));
+    assert_eq!(
+        show(m.index.attribute_within(CgroupId::v2(9), Some(CgroupId::v2(5)))),
+        "container 0:5"
+    );
+    let exec = ProcessExec {
+        parent_container: Some(CgroupId::v2(5)),
+        ..exec(task(43, SECOND, 5), 9)
+    };
+    assert_eq!(show(m.index.attribute_parent(&exec)), "container 0:5");
+    for no_container in [6, 7] {
+        assert_eq!(m.of(within(no_container)), "NeverSeen", "{no_container}");
+    }
+}
+
+/// What the kernel is told: of containers in a container the outer one, whose end the inner ones do not survive.
+#[test]
+fn the_outermost_container_around_a_cgroup_is_known_by_paths() {
+    const B: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
+    let mut m = Machine::new(CgroupMode::V2);
+    let outer = format!("/docker/{A}");
+    let inner = format!("{outer}/docker/{B}");
+    let paths = [
+        (5, outer.clone()),
+        (6, format!("{outer}/init")),
+        (7, inner.clone()),
+        (8, format!("{inner}/container")),
+        (9, "/system.slice/a.service".to_owned()),
+        (10, format!("/docker/{B}/init")),
+    ];
+    for (id, path) in paths {
+        let (cgroup, path) = (CgroupId::v2(id), Ok(path));
+        m.index.insert(m.now, &CgroupFact { cgroup, path });
+    }
+    let outermost = |id: u64| m.index.outermost_container(CgroupId::v2(id)).map(|cgroup| cgroup.id);
+    assert_eq!([5, 6, 7, 8].map(outermost), [Some(5); 4]);
+    // No container; one whose own cgroup was not seen yet; never seen.
+    assert_eq!([9, 10, 11].map(outermost), [None; 3]);
+}
+
+/// v1 alongside v2: what the records of both say is enough for a container, wherever its process is by then.
 #[test]
 fn a_container_that_only_v1_knows_is_known_by_its_record() {
     let mut m = Machine::new(CgroupMode::Hybrid);
     let of = |pid: u32, v2: u64, v1: u64| Task {
-        beside: Some(CgroupId { hierarchy: 4, id: v1 }),
+        v1_cgroup: Some(CgroupId { hierarchy: 4, id: v1 }),
         ..task(pid, SECOND, v2)
     };
     let container = format!("/docker/{A}");
@@ -495,6 +564,7 @@ fn every_cgroup_of_an_event_is_asked_for_once() {
         m.index.questions(&Event::CgroupMkdir(CgroupMkdir {
             cgroup,
             parent,
+            container: None,
             path: path.map(str::to_owned),
         }))
     };
@@ -504,6 +574,7 @@ fn every_cgroup_of_an_event_is_asked_for_once() {
             victim: Pid(42),
             task,
             trigger: Pid(3),
+            armed: None,
         }))
     };
     assert_eq!(

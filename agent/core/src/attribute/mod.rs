@@ -1,8 +1,8 @@
 //! Attribution: cgroup → container, systemd unit, or host.
 
 mod cgroups;
-mod ids;
 mod index;
+mod map;
 pub mod path;
 mod processes;
 
@@ -11,27 +11,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::CgroupId;
+use crate::ids::{CgroupId, ContainerId, PodUid};
 
-pub(crate) use ids::Map;
 pub use index::{Index, Question};
-
-/// A container id as its runtime gave it: 64 hex digits, lower case. Shared text: an attribution is cloned for every event.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ContainerId(#[serde(with = "text")] pub Arc<str>);
-
-impl ContainerId {
-    /// The first 12 digits, as every runtime's command line shows them.
-    pub fn short(&self) -> &str {
-        self.0.get(..12).unwrap_or(&self.0)
-    }
-}
-
-/// A Kubernetes pod's UID as its cgroup's name gives it (static pods: the config hash).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PodUid(#[serde(with = "text")] pub Arc<str>);
+pub(crate) use map::Map;
 
 /// Runtime family, from the scope's prefix in the cgroup path; `Unnamed` with the cgroupfs driver, which gives none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,7 +27,7 @@ pub enum Runtime {
     Unnamed,
 }
 
-/// What can die an own death.
+/// What has terminations of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Subject {
@@ -55,7 +38,7 @@ pub enum Subject {
     },
     /// A systemd service or scope that is not a container's. The name is bounded and safe to print.
     Unit {
-        #[serde(with = "text")]
+        #[serde(with = "crate::ids::text")]
         name: Arc<str>,
     },
 }
@@ -92,19 +75,4 @@ pub enum UnknownCgroup {
     PathUnreadable,
     /// The root on a machine with cgroup v1, and the process was gone before `/proc` could be asked.
     ProcessGone,
-}
-
-/// `Arc<str>` as a JSON string, without serde's `rc` feature for everybody.
-mod text {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(text: &Arc<str>, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(text)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<str>, D::Error> {
-        String::deserialize(d).map(Arc::from)
-    }
 }

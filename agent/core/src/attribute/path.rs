@@ -6,10 +6,10 @@
 //! and without one the innermost systemd service or scope.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::sync::Arc;
 
 use super::{ContainerId, PodUid, Runtime, Subject};
+use crate::text::bounded;
 
 /// The kernel's `PATH_MAX`.
 const MAX_PATH: usize = 4096;
@@ -40,6 +40,32 @@ pub enum PathError {
 
 /// Finds the subject of a cgroup, by its path from the hierarchy's root.
 pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
+    let (segments, outside) = split(path)?;
+    match container_of_pod(&segments)
+        .or_else(|| container(&segments))
+        .or_else(|| unit(&segments))
+    {
+        Some((subject, at)) => Ok(Place::Subject(subject, &path[..segments[at].end])),
+        None if outside => Err(PathError::OutsideNamespace),
+        None => Ok(Place::Host),
+    }
+}
+
+/// The path of the outermost container's cgroup, a prefix of the path given: what is made inside a container counts for it,
+/// whatever name it has there.
+pub fn outermost_container(path: &str) -> Option<&str> {
+    let (segments, _) = split(path).ok()?;
+    let is_container = |&at: &usize| {
+        container_of_pod_at(&segments, at)
+            .or_else(|| container_at(&segments, at))
+            .is_some()
+    };
+    let at = (0..segments.len()).find(is_container)?;
+    Some(&path[..segments[at].end])
+}
+
+/// The segments, and whether what stands before them is not known.
+fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
     if !path.starts_with('/') {
         return Err(PathError::NotAbsolute);
     }
@@ -60,15 +86,7 @@ pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
         }
         start = end + 1;
     }
-
-    match container_of_pod(&segments)
-        .or_else(|| container(&segments))
-        .or_else(|| unit(&segments))
-    {
-        Some((subject, at)) => Ok(Place::Subject(subject, &path[..segments[at].end])),
-        None if outside => Err(PathError::OutsideNamespace),
-        None => Ok(Place::Host),
-    }
+    Ok((segments, outside))
 }
 
 #[derive(Clone, Copy)]
@@ -79,36 +97,41 @@ struct Segment<'a> {
 }
 
 fn container_of_pod(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
-    (1..segments.len()).rev().find_map(|at| {
-        let pod = pod_uid(segments, at - 1)?;
-        let name = segments[at].name;
-        let (runtime, id) = runtime_scope(name).or_else(|| container_id(name).map(|id| (Runtime::Unnamed, id)))?;
-        Some((
-            Subject::Container {
-                id,
-                runtime,
-                pod: Some(pod),
-            },
-            at,
-        ))
+    (0..segments.len())
+        .rev()
+        .find_map(|at| Some((container_of_pod_at(segments, at)?, at)))
+}
+
+fn container_of_pod_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
+    let pod = pod_uid(segments, at.checked_sub(1)?)?;
+    let name = segments[at].name;
+    let (runtime, id) = runtime_scope(name).or_else(|| container_id(name).map(|id| (Runtime::Unnamed, id)))?;
+    Some(Subject::Container {
+        id,
+        runtime,
+        pod: Some(pod),
     })
 }
 
 fn container(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
-    (0..segments.len()).rev().find_map(|at| {
-        let name = segments[at].name;
-        let (runtime, id) = runtime_scope(name).or_else(|| {
-            let parent = segments[at.checked_sub(1)?].name;
-            let runtime = match parent {
-                "docker" => Runtime::Docker,
-                // containerd's own default is /<namespace>/<id>: nerdctl and ctr with the cgroupfs driver.
-                "default" | "k8s.io" if at == 1 => Runtime::Containerd,
-                _ => return None,
-            };
-            Some((runtime, container_id(name)?))
-        })?;
-        Some((Subject::Container { id, runtime, pod: None }, at))
-    })
+    (0..segments.len())
+        .rev()
+        .find_map(|at| Some((container_at(segments, at)?, at)))
+}
+
+fn container_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
+    let name = segments[at].name;
+    let (runtime, id) = runtime_scope(name).or_else(|| {
+        let parent = segments[at.checked_sub(1)?].name;
+        let runtime = match parent {
+            "docker" => Runtime::Docker,
+            // containerd's own default is /<namespace>/<id>: nerdctl and ctr with the cgroupfs driver.
+            "default" | "k8s.io" if at == 1 => Runtime::Containerd,
+            _ => return None,
+        };
+        Some((runtime, container_id(name)?))
+    })?;
+    Some(Subject::Container { id, runtime, pod: None })
 }
 
 fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
@@ -132,7 +155,7 @@ fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
         let name = name.strip_prefix('_').unwrap_or(name);
         return Some((
             Subject::Unit {
-                name: Arc::from(safe(name, MAX_NAME)),
+                name: Arc::from(bounded(name, MAX_NAME)),
             },
             at,
         ));
@@ -151,7 +174,7 @@ fn is_session(stem: &str, parent: &str) -> bool {
             .is_some_and(|uid| all(uid, u8::is_ascii_digit))
 }
 
-/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose death it is.
+/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose termination it is.
 fn is_monitor(stem: &str) -> bool {
     ["libpod-conmon-", "crio-conmon-"]
         .iter()
@@ -219,35 +242,7 @@ fn is_hex(b: u8) -> bool {
 
 /// A path as it may be shown: bounded, and without anything that a terminal or a log would take for more than text.
 pub fn shown(path: &str) -> Cow<'_, str> {
-    safe(path, MAX_SHOWN)
-}
-
-/// Escapes control and invisible characters; systemd's own `\x2d` stays as it is. Cut after `max` bytes, with `…`.
-fn safe(text: &str, max: usize) -> Cow<'_, str> {
-    if text.len() <= max && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len().min(max) + 8);
-    for (at, c) in text.char_indices() {
-        if at + c.len_utf8() > max {
-            out.push('…');
-            break;
-        }
-        if is_plain(c) {
-            out.push(c);
-        } else {
-            let _ = write!(out, "{}", c.escape_unicode());
-        }
-    }
-    Cow::Owned(out)
-}
-
-fn is_plain(c: char) -> bool {
-    // Format characters reorder or hide the text around them (U+202E, zero-width ones, the byte order mark, tags).
-    let formatting = matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !c.is_control() && !formatting
+    bounded(path, MAX_SHOWN)
 }
 
 #[cfg(test)]

@@ -4,9 +4,12 @@
 use std::collections::VecDeque;
 
 use super::cgroups::KEEP_DEAD;
-use super::ids::Map;
+use super::map::Map;
 use super::{Attribution, UnknownCgroup};
-use crate::event::{Boot, Pid, ProcessFact, Task};
+use crate::event::Task;
+use crate::ids::Pid;
+use crate::input::ProcessFact;
+use crate::time::Boot;
 
 /// `/proc/PID/stat` counts in clock ticks of USER_HZ, 100 per second on every architecture that has the probes.
 const TICK: u64 = 10_000_000;
@@ -27,7 +30,7 @@ const GONE: u64 = u64::MAX;
 
 struct Fact {
     sequence: u64,
-    told: Boot,
+    known_since: Boot,
     /// Depth of its pid namespace.
     level: u32,
     place: Attribution,
@@ -67,7 +70,7 @@ impl Processes {
     pub fn is_over(&self, task: &Task) -> bool {
         self.facts
             .get(&(task.tgid.0, GONE))
-            .is_some_and(|gone| task.start <= gone.told)
+            .is_some_and(|gone| task.start <= gone.known_since)
             || self.latest.get(&task.tgid.0).is_some_and(|&latest| latest > key(task).1)
     }
 
@@ -94,7 +97,7 @@ impl Processes {
             key,
             Fact {
                 sequence: self.sequence,
-                told: now,
+                known_since: now,
                 level,
                 place,
             },
@@ -108,7 +111,10 @@ impl Processes {
                 continue;
             }
             // An old fact is a dead process's, or one that is asked for again: only a fresh one is missed.
-            let fresh = self.facts.remove(&key).is_some_and(|fact| now.since(fact.told) < KEEP_DEAD);
+            let fresh = self
+                .facts
+                .remove(&key)
+                .is_some_and(|fact| now.since(fact.known_since) < KEEP_DEAD);
             self.drops += u64::from(fresh);
             if self.latest.get(&key.0) == Some(&key.1) {
                 self.latest.remove(&key.0);

@@ -1,373 +1,255 @@
-//! The core: a pure state machine per termination.
+//! The core: attribution, subjects and pods, three small machines, wired here in the order of the data:
 //!
-//! Facts are collected per subject in whatever order they come; each carries the kernel's own time. A death is judged once,
-//! a while after the main process's end, by a pure function of the facts in the order of their times: any order of arrival
-//! within that while gives the verdict of the true order.
+//! input → [`attribution`] → evidence → [`subjects`] → what becomes of them → [`pods`] → reports; and commands for the kernel.
+//!
+//! Each machine answers by value, and none knows the ones after it. What goes back, goes through here: a deletion request has a
+//! subject's sockets watched, and a container that runs long over its grace is asked for its facts so far.
 //!
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
-mod clients;
-mod facts;
-mod finish;
-mod listeners;
-mod lives;
+mod attribution;
+mod limits;
 mod pods;
-mod requests;
-mod role;
-mod sight;
-mod subject;
-mod timeline;
-mod traffic;
+mod subjects;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
+use crate::attribute::{Index, Question};
+use crate::ids::CgroupId;
+use crate::input::{Input, Observation};
+use crate::report::{Answers, Command, DropReason, Report};
+use crate::time::Boot;
 
-use crate::attribute::{Attribution, Index, Map, Question, Subject};
-use crate::event::{Boot, CgroupFact, CgroupId, Event, Input, Observation, Task};
-use crate::termination::{DropReason, Output};
-
-use clients::Clients;
-pub use clients::KUBELET_UNITS;
-use pods::Pods;
-use sight::Sight;
-use subject::State;
-
-/// Bounds of memory and of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Subjects known at once.
-    pub subjects: usize,
-    /// Subjects with facts of a coming death at once.
-    pub timelines: usize,
-    /// Facts of each sort (signals, handler entries, OOM victims, exits) per timeline.
-    pub facts: usize,
-    /// Connections per timeline.
-    pub connections: usize,
-    /// Events that wait for their cgroup's name.
-    pub pending: usize,
-    /// Pods known at once, and ends of their containers that wait for the API's word.
-    pub pods: usize,
-    pub held: usize,
-    /// Living cgroups and processes in the index (each), and dead ones.
-    pub index_live: usize,
-    pub index_dead: usize,
-    /// How late an event may arrive behind a later one.
-    pub reorder: Duration,
-    /// How long after its end a death still gathers evidence. Not shorter than `reorder`.
-    pub linger: Duration,
-    /// Facts this old that came to nothing are forgotten.
-    pub idle: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            subjects: 65_536,
-            timelines: 4_096,
-            facts: 256,
-            connections: 4_096,
-            pending: 1_024,
-            pods: 4_096,
-            held: 4_096,
-            index_live: 65_536,
-            index_dead: 8_192,
-            reorder: Duration::from_millis(200),
-            linger: Duration::from_secs(2),
-            idle: Duration::from_secs(3_600),
-        }
-    }
-}
-
-/// A timeline's place in the order of idleness is renewed at most this often.
-const TOUCH: Duration = Duration::from_secs(1);
-/// Sockets that the kernel watches because of a signal or an end of which nothing came are let go after this long.
-const WATCH: Duration = Duration::from_secs(60);
-/// SIGKILLs of the kernel's remembered for OOM victims of which only the pid is told.
-const KERNEL_KILLS: usize = 64;
-/// Subjects that are over, remembered for this long: a little longer than the index answers for their cgroups.
-const KEEP_GONE: Duration = Duration::from_secs(150);
-const GONE: usize = 1_024;
-/// Cgroups of the kubelet's told apart: one, or a few below a unit that holds more.
-const KUBELETS: usize = 64;
+pub use attribution::KUBELET_UNITS;
+use attribution::{Attributed, Attributor};
+pub use limits::Limits;
+use pods::{FromPods, Pods};
+use subjects::{SubjectEvent, Subjects};
 
 /// See the module.
 pub struct Correlator {
     limits: Limits,
-    index: Index,
-    sight: Sight,
     now: Boot,
     boot_id: String,
-    subjects: Map<CgroupId, State>,
-    /// When which subject must be looked at.
-    due: BTreeSet<(Boot, CgroupId)>,
-    /// Subjects with a timeline, the longest idle first.
-    touched: BTreeSet<(Boot, CgroupId)>,
-    /// Subjects whose sockets the kernel has begun to watch by itself, the longest ago first.
-    armed: BTreeSet<(Boot, CgroupId)>,
-    pending: VecDeque<(Boot, Boot, Event)>,
-    kernel_kills: VecDeque<Task>,
-    clients: Clients,
-    /// Units whose sockets are the kubelet's, and their cgroups that exist.
-    kubelet_units: Vec<String>,
-    kubelets: BTreeSet<CgroupId>,
-    /// Subjects that are over: their late events (a client that goes on trying) begin nothing new.
-    gone: VecDeque<(Boot, CgroupId)>,
-    swept: Boot,
-    /// The second layer: what Kubernetes wanted.
+    attribution: Attributor,
+    subjects: Subjects,
     pods: Pods,
-    /// What the second layer has said in between.
-    said: Vec<Output>,
-    drops: Drops,
+    buffers: Buffers,
 }
 
-#[derive(Debug, Default)]
-struct Drops {
-    timelines: u64,
-    facts: u64,
-    unattributed: u64,
+/// What goes from one machine to the next. Empty between two inputs: kept for its memory, for kernel records come by the thousand.
+#[derive(Default)]
+struct Buffers {
+    found: Vec<Attributed>,
+    events: Vec<SubjectEvent>,
 }
+
+/// Elements of each for which memory is kept.
+const KEPT: usize = 16;
 
 impl Correlator {
     pub fn new(limits: Limits) -> Correlator {
+        let units = KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect();
         Correlator {
             limits,
-            index: Index::new(limits.index_live, limits.index_dead),
-            sight: Sight::default(),
             now: Boot(0),
             boot_id: String::new(),
-            subjects: Map::default(),
-            due: BTreeSet::new(),
-            touched: BTreeSet::new(),
-            armed: BTreeSet::new(),
-            pending: VecDeque::new(),
-            kernel_kills: VecDeque::new(),
-            clients: Clients::default(),
-            kubelet_units: KUBELET_UNITS.iter().map(|&unit| unit.to_owned()).collect(),
-            kubelets: BTreeSet::new(),
-            gone: VecDeque::new(),
-            swept: Boot(0),
+            attribution: Attributor::new(limits, units),
+            subjects: Subjects::new(limits),
             pods: Pods::new(limits),
-            said: Vec::new(),
-            drops: Drops::default(),
+            buffers: Buffers::default(),
         }
     }
 
     /// Other units than [`KUBELET_UNITS`].
     #[must_use]
     pub fn with_kubelet_units(self, kubelet_units: Vec<String>) -> Correlator {
-        Correlator { kubelet_units, ..self }
+        Correlator {
+            attribution: Attributor::new(self.limits, kubelet_units),
+            ..self
+        }
     }
 
     /// Whether what this cgroup's processes connect to is the kubelet's doing: its probes and hooks.
     pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
-        match self.index.attribute_cgroup(cgroup) {
-            Attribution::Subject(Subject::Unit { name }, _) => self.kubelet_units.iter().any(|unit| **unit == *name),
-            _ => false,
-        }
+        self.attribution.is_kubelet(cgroup)
     }
 
     /// What `/proc` or the cgroup file system must say before `input` is handled.
     pub fn questions(&self, input: &Input) -> Vec<Question> {
         match input {
-            Input::Kernel { event, .. } => self.index.questions(event),
+            Input::Kernel { event, .. } => self.attribution.questions(event),
             _ => Vec::new(),
         }
     }
 
-    /// Takes one input. `now` is the caller's clock; it never runs backwards here.
-    pub fn handle(&mut self, now: Boot, input: Input) -> Vec<Output> {
-        let mut out = Vec::new();
-        self.now = self.now.max(now);
-        // By a record's own time, before it and after: where the caller was held up, the records that wait may belong to a
-        // death that is due by the clock, and the losses are not told yet. What answers a question is as late as its record.
-        let until = match &input {
-            Input::Kernel { at, .. } => self.now.min(*at),
-            Input::Cgroup(_) | Input::Process(_) => Boot(0),
-            _ => self.now,
-        };
-        if matches!(input, Input::Kernel { .. }) {
-            self.run_timers(until, &mut out);
-        }
-        match input {
-            Input::Kernel { at, event } => self.event(at, event, &mut out),
-            Input::Start(observation) => self.start(observation, &mut out),
-            Input::Probe { name, state } => self.sight.probe(name, state),
-            Input::Cgroup(fact) => self.cgroup(&fact, &mut out),
-            Input::Process(fact) => self.process(&fact, &mut out),
-            Input::Lost { kind, since, count } => self.sight.lost(kind, since, self.now, count),
-            Input::Clock(offset) => self.pods.clock(offset),
-            Input::Pods(state) => self.pods_state(state),
-            Input::Pod(fact) => self.pod(fact),
-            Input::PodGone(gone) => self.pod_gone(gone),
-            Input::PodHint(hint) => self.pods.hint(self.now, hint),
-            Input::PodHints(hints) => self.pods.hints(self.now, hints),
-            Input::ApiClock(clock) => self.pods.api_clock(clock),
-            Input::Tick => self.report_drops(&mut out),
-            Input::End => {
-                self.end(&mut out);
-                out = self.second_layer(self.now, out);
-                self.pods.end(self.now, &self.boot_id, &mut out);
-                self.report_drops(&mut out);
-                return out;
-            }
-        }
-        self.run_timers(until, &mut out);
-        self.second_layer(until, out)
-    }
-
-    /// Whose is what, as far as it was told.
+    /// What each cgroup and process belongs to, as far as it is known.
     pub fn index(&self) -> &Index {
-        &self.index
+        self.attribution.index()
     }
 
     /// Live subjects, and those of them with a timeline.
     pub fn sizes(&self) -> (usize, usize) {
-        (self.subjects.len(), self.touched.len())
+        self.subjects.sizes()
+    }
+
+    /// Takes one input. `now` is the caller's clock; it never runs backwards here.
+    pub fn handle(&mut self, now: Boot, input: Input) -> Answers {
+        let mut answers = Answers::default();
+        self.now = self.now.max(now);
+        let now = self.now;
+        // By a record's own time, before it and after: where the caller was held up, the records that wait may belong to an end
+        // that is due by the clock, and the losses are not known yet. What answers a question is as late as its record.
+        let until = match &input {
+            Input::Kernel { at, .. } => now.min(*at),
+            Input::Cgroup(_) | Input::Process(_) => Boot(0),
+            _ => now,
+        };
+        let mut from_pods = FromPods::default();
+        match input {
+            Input::Kernel { at, event } => {
+                self.subjects_due(until, &mut answers);
+                self.attribution.event(now, at, event, &mut self.buffers.found);
+                self.found(&mut answers);
+            }
+            Input::Cgroup(fact) => {
+                self.attribution.cgroup(now, &fact, &mut self.buffers.found);
+                self.found(&mut answers);
+            }
+            Input::Process(fact) => {
+                self.attribution.process(now, fact, &mut self.buffers.found);
+                self.found(&mut answers);
+            }
+            Input::Start(observation) => self.start(&observation, &mut answers),
+            Input::Probe { name, state } => self.subjects.probe(name, state),
+            Input::Lost { kind, since, count } => self.subjects.lost(now, kind, since, count),
+            Input::Clock(offset) => self.pods.clock(offset),
+            Input::ApiClock(clock) => self.pods.api_clock(clock),
+            Input::Pods(state) => {
+                if self.pods.state(now, state) {
+                    self.buffers.events = self.subjects.containers(now);
+                    self.became(&mut answers);
+                }
+            }
+            Input::Pod(fact) => self.pods.pod(now, fact, &mut from_pods),
+            Input::PodGone(gone) => self.pods.gone(now, gone, &mut from_pods),
+            Input::PodEvent(event) => self.pods.event(now, event),
+            Input::PodEvents(events) => self.pods.events(now, events),
+            Input::Tick => self.report_drops(&mut answers.reports),
+            Input::End => {
+                self.end(&mut answers);
+                self.report_drops(&mut answers.reports);
+                return answers;
+            }
+        }
+        self.follow(from_pods, &mut answers);
+        self.subjects_due(until, &mut answers);
+        self.pods_due(until, &mut answers);
+        answers
+    }
+
+    /// Attributed evidence → subjects.
+    fn found(&mut self, answers: &mut Answers) {
+        let Buffers { found, events } = &mut self.buffers;
+        for one in found.drain(..) {
+            self.subjects.take(self.now, one, events);
+        }
+        found.shrink_to(KEPT);
+        self.became(answers);
+    }
+
+    fn subjects_due(&mut self, until: Boot, answers: &mut Answers) {
+        let events = &mut self.buffers.events;
+        self.subjects.run_timers(self.now, until, &self.attribution, events);
+        self.attribution.expire(self.now);
+        self.became(answers);
+    }
+
+    /// What becomes of subjects → pods.
+    fn became(&mut self, answers: &mut Answers) {
+        let mut from_pods = FromPods::default();
+        for event in self.buffers.events.drain(..) {
+            match event {
+                SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
+                event => self.pods.take(self.now, event, &mut from_pods),
+            }
+        }
+        self.buffers.events.shrink_to(KEPT);
+        self.follow(from_pods, answers);
+    }
+
+    fn pods_due(&mut self, until: Boot, answers: &mut Answers) {
+        let mut from_pods = FromPods::default();
+        self.pods.run_timers(until, &self.boot_id, &mut from_pods);
+        self.follow(from_pods, answers);
+    }
+
+    /// What follows from the pods → reports and commands.
+    fn follow(&mut self, from_pods: FromPods, answers: &mut Answers) {
+        let FromPods {
+            reports,
+            requested,
+            overdue,
+        } = from_pods;
+        answers.reports.extend(reports);
+        for own in requested {
+            let sockets = self.subjects.deletion_requested(self.now, own);
+            answers.commands.extend(sockets.into_iter().map(Command::Watch));
+        }
+        for own in overdue {
+            let facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
+            let stuck = facts.and_then(|facts| self.pods.stuck(self.now, facts));
+            answers.reports.extend(stuck.map(|stuck| Report::Stuck(Box::new(stuck))));
+        }
+    }
+
+    fn start(&mut self, observation: &Observation, answers: &mut Answers) {
+        if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
+            // Another boot: its clock begins again, and nothing of the old one lives.
+            self.end(answers);
+            let drops = self.subjects.take_drops();
+            let unattributed = self.attribution.take_unattributed();
+            let units = self.attribution.kubelet_units().to_vec();
+            *self = Correlator::new(self.limits).with_kubelet_units(units);
+            self.subjects.add_drops(drops);
+            self.attribution.add_unattributed(unattributed);
+        }
+        self.attribution.start(observation.cgroups);
+        self.subjects.start(self.now, observation);
+        self.now = self.now.max(observation.since);
+        self.pods.clock(observation.wall_offset);
+        self.pods.observed_since(observation.since);
+        self.boot_id.clone_from(&observation.boot_id);
+    }
+
+    /// Nothing more comes of this boot: what ended is reported, and what was ending as far as it was seen.
+    fn end(&mut self, answers: &mut Answers) {
+        self.subjects.end(self.now, &self.attribution, &mut self.buffers.events);
+        self.attribution.end();
+        self.became(answers);
+        self.pods_due(self.now, answers);
+        let mut from_pods = FromPods::default();
+        self.pods.end(self.now, &self.boot_id, &mut from_pods);
+        self.follow(from_pods, answers);
+    }
+
+    fn report_drops(&mut self, out: &mut Vec<Report>) {
+        let drops = self.subjects.take_drops();
+        let counts = [
+            (DropReason::TimelineCap, drops.timelines),
+            (DropReason::FactCap, drops.facts),
+            (DropReason::IndexCap, self.attribution.take_index_drops()),
+            (DropReason::Unattributed, self.attribution.take_unattributed()),
+        ];
+        let dropped = counts.into_iter().filter(|(_, count)| *count > 0);
+        out.extend(dropped.map(|(reason, count)| Report::Dropped { reason, count }));
+        self.pods.drops(out);
     }
 
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        let of = |state: &State| {
-            let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
-            state.candidates.len() + state.exits.len() + state.cgroups.len() + timeline
-        };
-        let lists = self.due.len()
-            + self.touched.len()
-            + self.armed.len()
-            + self.pending.len()
-            + self.kernel_kills.len()
-            + self.clients.kept()
-            + self.kubelets.len()
-            + self.gone.len()
-            + self.pods.kept();
-        self.subjects.values().map(of).sum::<usize>() + lists
-    }
-
-    fn start(&mut self, observation: Observation, out: &mut Vec<Output>) {
-        if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
-            // Another boot: its clock begins again, and nothing of the old one lives.
-            self.end(out);
-            *out = self.second_layer(self.now, std::mem::take(out));
-            self.pods.end(self.now, &self.boot_id, out);
-            let drops = std::mem::take(&mut self.drops);
-            let kubelet_units = std::mem::take(&mut self.kubelet_units);
-            *self = Correlator {
-                drops,
-                kubelet_units,
-                ..Correlator::new(self.limits)
-            };
-        }
-        self.index.start(observation.cgroups);
-        self.sight.start(self.now, observation.since);
-        self.now = self.now.max(observation.since);
-        self.pods.clock(observation.wall_offset);
-        self.pods.observed_since(observation.since);
-        self.boot_id = observation.boot_id;
-    }
-
-    fn event(&mut self, at: Boot, event: Event, out: &mut Vec<Output>) {
-        match &event {
-            Event::CgroupMkdir(made) => {
-                if let Some(path) = &made.path {
-                    let fact = CgroupFact {
-                        cgroup: made.cgroup,
-                        path: Ok(path.clone()),
-                    };
-                    self.cgroup(&fact, out);
-                }
-            }
-            Event::CgroupRmdir(removed) => {
-                // Even where nothing is known of it: its other events may come later.
-                // In one hierarchy: a container of v1 has a cgroup in each.
-                if let Attribution::Subject(subject, own) = self.index.attribute_cgroup(removed.cgroup)
-                    && own == removed.cgroup
-                    && own.hierarchy == self.index.machine().hierarchy()
-                {
-                    self.know(own, subject);
-                }
-                self.index.remove(self.now, removed.cgroup);
-                self.kubelets.remove(&removed.cgroup);
-                if let Some(state) = self.subjects.get_mut(&removed.cgroup) {
-                    state.removed = Some(at);
-                    self.reschedule(removed.cgroup);
-                }
-                self.pods.removed(at, removed.cgroup, self.now);
-            }
-            _ => {
-                if !self.fact(at, &event, out) {
-                    self.wait(at, event);
-                }
-            }
-        }
-    }
-
-    fn cgroup(&mut self, fact: &CgroupFact, out: &mut Vec<Output>) {
-        self.index.insert(self.now, fact);
-        let cgroup = fact.cgroup;
-        if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
-            self.kubelets.insert(cgroup);
-        }
-        self.retry(|event| is_of(event, cgroup), out);
-    }
-
-    fn wait(&mut self, at: Boot, event: Event) {
-        if self.limits.pending == 0 {
-            self.drops.unattributed += 1;
-            return;
-        }
-        if self.pending.len() >= self.limits.pending {
-            self.pending.pop_front();
-            self.drops.unattributed += 1;
-        }
-        self.pending.push_back((self.now.plus(self.limits.reorder), at, event));
-    }
-
-    /// Tries again what waited for a name.
-    fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Vec<Output>) {
-        if !self.pending.iter().any(|(_, _, event)| is_it(event)) {
-            return;
-        }
-        let (again, rest): (VecDeque<_>, VecDeque<_>) = self.pending.drain(..).partition(|(_, _, event)| is_it(event));
-        self.pending = rest;
-        for (deadline, at, event) in again {
-            if !self.fact(at, &event, out) {
-                self.pending.push_back((deadline, at, event));
-            }
-        }
-    }
-
-    fn report_drops(&mut self, out: &mut Vec<Output>) {
-        let drops = std::mem::take(&mut self.drops);
-        let counts = [
-            (DropReason::TimelineCap, drops.timelines),
-            (DropReason::FactCap, drops.facts),
-            (DropReason::IndexCap, self.index.drops()),
-            (DropReason::Unattributed, drops.unattributed),
-        ];
-        let dropped = counts.into_iter().filter(|(_, count)| *count > 0);
-        out.extend(dropped.map(|(reason, count)| Output::Dropped { reason, count }));
-        self.pods.drops(out);
-    }
-}
-
-fn task_of(event: &Event) -> Option<&Task> {
-    match event {
-        Event::SignalGenerate(signal) => Some(&signal.target),
-        Event::SignalDeliver(deliver) => Some(&deliver.task),
-        Event::ProcessExit(exit) => Some(&exit.task),
-        Event::ProcessExec(exec) => Some(&exec.task),
-        Event::OomVictim(oom) => oom.task.as_ref(),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::Hello(_) => None,
-    }
-}
-
-fn is_of(event: &Event, cgroup: CgroupId) -> bool {
-    match event {
-        Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
-        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.beside == Some(cgroup)),
+        self.attribution.kept() + self.subjects.kept() + self.pods.kept()
     }
 }

@@ -4,6 +4,7 @@ use bytes::BufMut;
 use proptest::array::{uniform4, uniform16};
 use proptest::prelude::*;
 
+use super::encode::{encode, header};
 use super::*;
 
 proptest! {
@@ -14,7 +15,7 @@ proptest! {
 
     /// Headers that are right, so that the rest is reached.
     #[test]
-    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..5, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
+    fn never_panics_on_any_record(kind in 0_u16..10, version in 0_u16..6, mut bytes in prop::collection::vec(any::<u8>(), 0..600), right in any::<bool>()) {
         if right && let Some(kind) = Kind::from_u16(kind) {
             bytes.resize(size(kind, version), 1);
         }
@@ -49,7 +50,7 @@ fn what_cannot_be_read_says_why() {
     };
     assert_eq!(decode(&[]), Err(DecodeError::Short { need: 16, have: 0 }));
     assert_eq!(with(0, 99), Err(DecodeError::UnknownKind(99)));
-    assert_eq!(with(2, 4), Err(DecodeError::NewerVersion(4)));
+    assert_eq!(with(2, 5), Err(DecodeError::NewerVersion(5)));
     assert_eq!(
         with(2, 0),
         Err(DecodeError::Value {
@@ -59,8 +60,8 @@ fn what_cannot_be_read_says_why() {
     );
     // A newer version may have newer kinds: the version is the better answer.
     let mut newer = good.clone();
-    (newer[0], newer[2]) = (99, 4);
-    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(4)));
+    (newer[0], newer[2]) = (99, 5);
+    assert_eq!(decode(&newer), Err(DecodeError::NewerVersion(5)));
 }
 
 #[test]
@@ -81,29 +82,97 @@ fn a_header_names_the_hierarchy_of_its_tasks_cgroups_since_version_2() {
 
 /// A recording keeps its records as they were written.
 #[test]
-fn a_task_has_a_cgroup_of_v1_beside_v2_since_version_3() {
-    let beside = Some(CgroupId { hierarchy: 4, id: 77 });
+fn a_task_has_a_cgroup_of_v1_since_version_3_and_a_container_since_version_4() {
     let exit = ProcessExit {
         task: Task {
-            beside,
+            v1_cgroup: Some(CgroupId { hierarchy: 4, id: 77 }),
+            container: Some(CgroupId::v2(8)),
             ..person(CgroupId::v2(9))
         },
         status: ExitStatus::Exited(3),
+        armed: Some(Armed::ByThis),
     };
     let mut bytes = encode(1, &Event::ProcessExit(exit));
     assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(exit))));
-    let offset = size_of::<wire::Header>() + std::mem::offset_of!(wire::Task, beside);
-    bytes.drain(offset..offset + 8);
-    bytes[2..4].copy_from_slice(&2_u16.to_le_bytes());
-    let older = ProcessExit {
-        task: person(CgroupId::v2(9)),
-        ..exit
-    };
+    let mut older = exit;
+    (older.task.container, older.armed) = (None, None);
+    make_older(&mut bytes, 3, std::mem::offset_of!(wire::Task, container));
     assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(older))));
-    for kind in Kind::ALL {
-        let older = size(kind, 3) - size(kind, 2);
-        assert_eq!((older % 8, older <= 16), (0, true), "{kind:?}");
+    older.task.v1_cgroup = None;
+    make_older(&mut bytes, 2, std::mem::offset_of!(wire::Task, v1_cgroup));
+    assert_eq!(decode(&bytes), Ok((Boot(1), Event::ProcessExit(older))));
+    for (kind, words) in Kind::ALL
+        .into_iter()
+        .zip([(2, 3), (1, 1), (1, 1), (2, 2), (1, 1), (0, 1), (0, 0), (0, 3)])
+    {
+        let since = |version: u16| (size(kind, version) - size(kind, version - 1)) / 8;
+        assert_eq!((since(3), since(4)), words, "{kind:?}");
     }
+}
+
+/// Without the eight bytes there of its first task.
+fn make_older(bytes: &mut Vec<u8>, version: u16, offset: usize) {
+    let at = size_of::<wire::Header>() + offset;
+    bytes.drain(at..at + 8);
+    bytes[2..4].copy_from_slice(&version.to_le_bytes());
+}
+
+/// Of each kind whose records have changed since, as the probes of version 3 wrote it.
+#[test]
+fn what_version_3_did_not_write_is_unknown() {
+    let task = |n: u8| [&[n; 24][..], &[n; 8], &[0; 8], &[n; 8], b"person\0\0\0\0\0\0\0\0\0\0"].concat();
+    let decoded = |kind: u16, rest: Vec<u8>| {
+        let header = [kind.to_le_bytes(), 3_u16.to_le_bytes(), [1, 0], [0, 0]].concat();
+        let bytes = [header, 7_u64.to_le_bytes().to_vec(), rest].concat();
+        decode(&bytes).unwrap_or_else(|error| panic!("{kind}: {error}")).1
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+
+    let generate = [
+        task(2),
+        task(3),
+        vec![0; 16],
+        words(&[1, 15, 0]),
+        vec![1, 3, 3, 0],
+        words(&[1, 0]),
+    ]
+    .concat();
+    let Event::SignalGenerate(signal) = decoded(1, generate) else {
+        panic!("no signal")
+    };
+    assert_eq!((signal.armed, signal.pending, signal.target.container), (None, None, None));
+    assert_eq!((signal.result, signal.state.blocked), (SignalResult::OverflowFail, true));
+    assert_eq!(signal.sender.comm.to_string(), "person");
+
+    let deliver = decoded(2, [task(2), words(&[15, 0])].concat());
+    assert!(matches!(deliver, Event::SignalDeliver(deliver) if deliver.signal == Signal::TERM));
+    let exit = decoded(3, [task(2), words(&[0x300, 0])].concat());
+    assert!(matches!(exit, Event::ProcessExit(exit) if (exit.status, exit.armed) == (ExitStatus::Exited(3), None)));
+    let exec = decoded(4, [task(2), words(&[9, 0, 0, 0]), vec![b'p'; 16]].concat());
+    assert!(
+        matches!(exec, Event::ProcessExec(exec) if (exec.parent_cgroup.id, exec.parent_container, exec.parent_comm) == (9, None, Comm([b'p'; 16])))
+    );
+    let oom = decoded(5, [task(2), words(&[6, 0])].concat());
+    assert!(matches!(oom, Event::OomVictim(oom) if (oom.trigger, oom.armed) == (Pid(6), None)));
+
+    let mut mkdir = words(&[9, 0, 8, 0, 0, 2]);
+    mkdir.extend(b"/a");
+    mkdir.resize(24 + wire::PATH_LEN, 0);
+    let made = decoded(6, mkdir);
+    assert!(matches!(made, Event::CgroupMkdir(made) if made.path.as_deref() == Some("/a") && made.container.is_none()));
+    let ends = [[1; 16], [2; 16]].concat();
+    let tcp = [
+        words(&[9, 0, 5]),
+        vec![3, 0, 0, 0],
+        ends,
+        words(&[80, 0, 0, 0, 6, 0, 0, 0, 11, 0, 12, 0]),
+    ]
+    .concat();
+    let Event::Tcp(tcp) = decoded(8, tcp) else {
+        panic!("no socket")
+    };
+    assert_eq!((tcp.op, tcp.netns, tcp.tgid), (TcpOp::ResetReceived, 5, Pid(6)));
+    assert_eq!((tcp.cgroup, tcp.container, tcp.progress), (Some(CgroupId::v2(9)), None, None));
 }
 
 fn person(cgroup: CgroupId) -> Task {
@@ -115,7 +184,8 @@ fn person(cgroup: CgroupId) -> Task {
         ns_pid: 40,
         pidns: 0,
         cgroup,
-        beside: None,
+        v1_cgroup: None,
+        container: None,
         start: Boot(5),
         comm: Comm::new("epitaph"),
     }
@@ -139,22 +209,22 @@ fn a_status_is_read_as_wait_has_it() {
 
 /// A terminal's new size, a stop signal of httpd's, one that somebody else sends: what the core has always had.
 #[test]
-fn only_ones_own_signal_with_the_mark_is_a_hello() {
+fn only_ones_own_signal_with_the_mark_is_an_announcement() {
     let task = person(CgroupId::v2(9));
     let nonce = 0x00c0_ffee;
-    let is_hello = |sender: u32, number: u32, code: i32| {
-        let mut bytes = encode(1, &Event::Hello(Hello { task, nonce }));
+    let is_announcement = |sender: u32, number: u32, code: i32| {
+        let mut bytes = encode(1, &Event::PeerAnnouncement(PeerAnnouncement { task, nonce }));
         bytes[16..20].copy_from_slice(&sender.to_le_bytes());
-        bytes[164..168].copy_from_slice(&number.to_le_bytes());
-        bytes[168..172].copy_from_slice(&code.to_le_bytes());
-        matches!(decode(&bytes), Ok((_, Event::Hello(hello))) if hello == Hello { task, nonce })
+        bytes[180..184].copy_from_slice(&number.to_le_bytes());
+        bytes[184..188].copy_from_slice(&code.to_le_bytes());
+        matches!(decode(&bytes), Ok((_, Event::PeerAnnouncement(announcement))) if announcement == PeerAnnouncement { task, nonce })
     };
-    let code = wire::hello::code(nonce);
+    let code = wire::announcement::code(nonce);
     assert!(code < -60);
-    assert!(is_hello(40, 28, code));
-    assert!(!is_hello(99, 28, code) && !is_hello(40, 15, code));
+    assert!(is_announcement(40, 28, code));
+    assert!(!is_announcement(99, 28, code) && !is_announcement(40, 15, code));
     for other in [0, -1, -6, -60, 128, i32::MIN, code ^ (1 << 24), code & i32::MAX] {
-        assert!(!is_hello(40, 28, other), "{other}");
+        assert!(!is_announcement(40, 28, other), "{other}");
     }
 }
 
@@ -164,6 +234,7 @@ fn a_path_that_was_cut_is_none_and_one_that_is_not_text_is_escaped() {
         let mut bytes = header(0, Kind::CgroupMkdir);
         bytes.put_u64_le(2);
         bytes.put_u64_le(1);
+        bytes.put_u64_le(0);
         bytes.put_u32_le(0);
         bytes.put_u32_le(len);
         bytes.extend_from_slice(text);
@@ -191,203 +262,28 @@ fn a_path_that_was_cut_is_none_and_one_that_is_not_text_is_escaped() {
 fn an_oom_victim_of_an_old_kernel_is_a_pid() {
     let mut bytes = header(3, Kind::OomVictim);
     bytes.put_u32_le(77);
-    bytes.put_bytes(0, 60);
+    bytes.put_bytes(0, 68);
     bytes.put_u64_le(78);
     let victim = OomVictim {
         victim: Pid(77),
         task: None,
         trigger: Pid(78),
+        armed: Some(Armed::No),
     };
     assert_eq!(decode(&bytes), Ok((Boot(3), Event::OomVictim(victim))));
 }
 
-fn header(at: u64, kind: Kind) -> Vec<u8> {
-    let mut b = Vec::new();
-    b.put_u16_le(kind as u16);
-    b.put_u16_le(wire::VERSION);
-    b.put_u32_le(1);
-    b.put_u64_le(at);
-    b
-}
-
-/// As the probes write it: field by field after `epitaph_ebpf`'s structures, not after the decoder.
-fn encode(at: u64, event: &Event) -> Vec<u8> {
-    match event {
-        Event::SignalGenerate(s) => {
-            let mut b = header(at, Kind::SignalGenerate);
-            put_task(&mut b, &s.sender);
-            put_task(&mut b, &s.target);
-            b.extend_from_slice(&s.sender_parent_comm.0);
-            b.put_u32_le(s.sender_grandparent.0);
-            b.put_u32_le(s.signal.number().into());
-            b.put_i32_le(s.code);
-            b.put_u8(s.group.into());
-            b.put_u8(match s.result {
-                SignalResult::Delivered => 0,
-                SignalResult::Ignored => 1,
-                SignalResult::AlreadyPending => 2,
-                SignalResult::OverflowFail => 3,
-                SignalResult::LoseInfo => 4,
-            });
-            b.put_u8(match s.disposition {
-                Disposition::Unknown => 0,
-                Disposition::Default => 1,
-                Disposition::Ignore => 2,
-                Disposition::Handler => 3,
-            });
-            b.put_u8(0);
-            let TargetState {
-                blocked,
-                stopped,
-                frozen,
-                exiting,
-                traced,
-            } = s.state;
-            b.put_u32_le(
-                [blocked, stopped, frozen, exiting, traced]
-                    .iter()
-                    .rev()
-                    .fold(0, |bits, &bit| bits << 1 | u32::from(bit)),
-            );
-            b.put_u32_le(0);
-            b
-        }
-        Event::Hello(h) => {
-            let signal = SignalGenerate {
-                sender: h.task,
-                sender_parent_comm: Comm::new("sh"),
-                sender_grandparent: Pid(1),
-                target: h.task,
-                signal: signal(wire::hello::SIGNAL).expect("a signal"),
-                code: wire::hello::code(h.nonce),
-                group: true,
-                result: SignalResult::Ignored,
-                disposition: Disposition::Default,
-                state: TargetState::default(),
-            };
-            encode(at, &Event::SignalGenerate(signal))
-        }
-        Event::SignalDeliver(s) => {
-            let mut b = header(at, Kind::SignalDeliver);
-            put_task(&mut b, &s.task);
-            b.put_u64_le(s.signal.number().into());
-            b
-        }
-        Event::ProcessExit(e) => {
-            let mut b = header(at, Kind::ProcessExit);
-            put_task(&mut b, &e.task);
-            b.put_u64_le(match e.status {
-                ExitStatus::Exited(code) => u64::from(code) << 8,
-                ExitStatus::Signaled { signal, core_dumped } => u64::from(signal.number()) | u64::from(core_dumped) << 7,
-            });
-            b
-        }
-        Event::ProcessExec(e) => {
-            let mut b = header(at, Kind::ProcessExec);
-            put_task(&mut b, &e.task);
-            b.put_u64_le(e.parent_cgroup.id);
-            put_beside(&mut b, e.parent_beside);
-            b.extend_from_slice(&e.parent_comm.0);
-            b
-        }
-        Event::OomVictim(o) => {
-            let mut b = header(at, Kind::OomVictim);
-            put_task(&mut b, &o.task.expect("with a task"));
-            b.put_u64_le(o.trigger.0.into());
-            b
-        }
-        Event::CgroupMkdir(c) => {
-            let mut b = header(at, Kind::CgroupMkdir);
-            b.put_u64_le(c.cgroup.id);
-            b.put_u64_le(c.parent.id);
-            b.put_u32_le(c.cgroup.hierarchy);
-            let path = c.path.as_deref().unwrap_or_default();
-            b.put_u32_le(path.len() as u32);
-            b.extend_from_slice(path.as_bytes());
-            b.resize(40 + wire::PATH_LEN, 0);
-            b
-        }
-        Event::CgroupRmdir(c) => {
-            let mut b = header(at, Kind::CgroupRmdir);
-            b.put_u64_le(c.cgroup.id);
-            b.put_u64_le(c.cgroup.hierarchy.into());
-            b
-        }
-        Event::Tcp(t) => encode_tcp(at, t),
-    }
-}
-
-fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
-    let ip = |address: SocketAddr| match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    };
-    let (op, old, new, reason) = match t.op {
-        TcpOp::State { old, new } => (1, number(old), number(new), 0),
-        TcpOp::ResetSent { reason } => (2, 0, 0, reason),
-        TcpOp::ResetReceived => (3, 0, 0, 0),
-        TcpOp::Error { .. } => (4, 0, 0, 0),
-    };
-    let flags = [
-        false,
-        !t.has_socket,
-        t.by_exit,
-        t.counts.is_some(),
-        t.foreign,
-        t.unheld,
-        t.not_syn,
-        t.client.is_some(),
-        t.client == Some(Client::Kubelet),
-    ];
-    let counts = t.counts.unwrap_or(TcpCounts {
-        bytes_sent: 0,
-        bytes_received: 0,
-        last_sent: 0,
-        last_received: 0,
-    });
-    let mut b = header(at, Kind::Tcp);
-    b.put_u64_le(t.cgroup.map_or(0, |cgroup| cgroup.id));
-    b.put_u32_le(t.netns);
-    b.put_slice(&[op, old, new, 0]);
-    b.put_slice(&ip(t.local));
-    b.put_slice(&ip(t.remote));
-    b.put_u16_le(t.local.port());
-    b.put_u16_le(t.remote.port());
-    b.put_u32_le(flags.iter().rev().fold(0, |bits, &bit| bits << 1 | u32::from(bit)));
-    b.put_u32_le(t.sk_err);
-    b.put_u32_le(reason);
-    b.put_u32_le(t.tgid.0);
-    b.put_u32_le(counts.last_sent);
-    b.put_u32_le(counts.last_received);
-    b.put_u32_le(0);
-    b.put_u64_le(counts.bytes_sent);
-    b.put_u64_le(counts.bytes_received);
-    b
-}
-
-fn number(state: TcpState) -> u8 {
-    (1..=13)
-        .find(|&n| tcp_state("", n) == Ok(state))
-        .expect("a state of the kernel's")
-}
-
-fn put_task(b: &mut Vec<u8>, task: &Task) {
-    for word in [task.tgid.0, task.tid.0, task.ppid.0, task.ns_level, task.ns_pid, task.pidns] {
-        b.put_u32_le(word);
-    }
-    b.put_u64_le(task.cgroup.id);
-    put_beside(b, task.beside);
-    b.put_u64_le(task.start.0);
-    b.extend_from_slice(&task.comm.0);
-}
-
-fn put_beside(b: &mut Vec<u8>, beside: Option<CgroupId>) {
-    let number = |beside: CgroupId| beside.id | u64::from(beside.hierarchy) << 48;
-    b.put_u64_le(beside.map_or(0, number));
-}
-
-fn beside_v2() -> impl Strategy<Value = Option<CgroupId>> {
+fn v1_cgroup() -> impl Strategy<Value = Option<CgroupId>> {
     prop::option::of((1_u32..=0xffff, 0_u64..1 << 48).prop_map(|(hierarchy, id)| CgroupId { hierarchy, id }))
+}
+
+fn armed_any() -> impl Strategy<Value = Armed> {
+    prop::sample::select(vec![Armed::No, Armed::Already, Armed::ByThis])
+}
+
+/// Of either hierarchy, or none.
+fn container_of() -> impl Strategy<Value = Option<CgroupId>> {
+    prop_oneof![v1_cgroup(), (1_u64..1 << 48).prop_map(|id| Some(CgroupId::v2(id)))]
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -416,11 +312,12 @@ fn event() -> impl Strategy<Value = Event> {
             Disposition::Ignore,
             Disposition::Handler,
         ]),
-        any::<[bool; 5]>(),
+        any::<[bool; 6]>(),
+        (prop::option::of(any::<u64>()), armed_any()),
     )
         .prop_map(
-            |((sender, target, comm, grandparent, signal, code, group), result, disposition, state)| {
-                let [blocked, stopped, frozen, exiting, traced] = state;
+            |((sender, target, comm, grandparent, signal, code, group), result, disposition, state, (pending, armed))| {
+                let [blocked, stopped, frozen, exiting, traced, sigwait] = state;
                 Event::SignalGenerate(SignalGenerate {
                     sender,
                     sender_parent_comm: Comm(comm),
@@ -437,7 +334,10 @@ fn event() -> impl Strategy<Value = Event> {
                         frozen,
                         exiting,
                         traced,
+                        sigwait,
                     },
+                    pending: pending.map(SignalSet),
+                    armed: Some(armed),
                 })
             },
         );
@@ -447,31 +347,49 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     prop_oneof![
         generate,
-        (task(), 0..=wire::hello::NONCE).prop_map(|(task, nonce)| Event::Hello(Hello { task, nonce })),
-        (task(), signal).prop_map(|(task, signal)| Event::SignalDeliver(SignalDeliver { task, signal })),
-        (task(), exit).prop_map(|(task, status)| Event::ProcessExit(ProcessExit { task, status })),
-        (task(), any::<u64>(), beside_v2(), any::<[u8; 16]>()).prop_map(|(task, parent, parent_beside, comm)| {
-            Event::ProcessExec(ProcessExec {
-                task,
-                parent_cgroup: CgroupId::v2(parent),
-                parent_beside,
-                parent_comm: Comm(comm),
-            })
+        (task(), 0..=wire::announcement::NONCE)
+            .prop_map(|(task, nonce)| Event::PeerAnnouncement(PeerAnnouncement { task, nonce })),
+        (task(), signal, any::<bool>()).prop_map(|(task, signal, discarded)| match discarded {
+            true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
+            false => Event::SignalDeliver(SignalDeliver { task, signal }),
         }),
-        (task(), any::<u32>()).prop_map(|(task, trigger)| {
+        (task(), exit, armed_any()).prop_map(|(task, status, armed)| {
+            let armed = Some(armed);
+            Event::ProcessExit(ProcessExit { task, status, armed })
+        }),
+        (task(), any::<u64>(), v1_cgroup(), container_of(), any::<[u8; 16]>()).prop_map(
+            |(task, parent, parent_v1_cgroup, parent_container, comm)| {
+                Event::ProcessExec(ProcessExec {
+                    task,
+                    parent_cgroup: CgroupId::v2(parent),
+                    parent_v1_cgroup,
+                    parent_container,
+                    parent_comm: Comm(comm),
+                })
+            }
+        ),
+        (task(), any::<bool>(), any::<u32>(), armed_any()).prop_map(|(task, has_task, trigger, armed)| {
             Event::OomVictim(OomVictim {
                 victim: task.tgid,
-                task: Some(task),
+                task: has_task.then_some(task),
                 trigger: Pid(trigger),
+                armed: Some(armed),
             })
         }),
-        (any::<[u64; 2]>(), any::<u32>(), prop::option::of("/[a-z/é]{0,200}")).prop_map(|([id, parent], hierarchy, path)| {
-            Event::CgroupMkdir(CgroupMkdir {
-                cgroup: CgroupId { hierarchy, id },
-                parent: CgroupId { hierarchy, id: parent },
-                path,
-            })
-        }),
+        (
+            any::<[u64; 2]>(),
+            any::<u32>(),
+            container_of(),
+            prop::option::of("/[a-z/é]{0,200}")
+        )
+            .prop_map(|([id, parent], hierarchy, container, path)| {
+                Event::CgroupMkdir(CgroupMkdir {
+                    cgroup: CgroupId { hierarchy, id },
+                    parent: CgroupId { hierarchy, id: parent },
+                    container,
+                    path,
+                })
+            }),
         (any::<u64>(), any::<u32>()).prop_map(|(id, hierarchy)| Event::CgroupRmdir(CgroupRmdir {
             cgroup: CgroupId { hierarchy, id }
         })),
@@ -480,8 +398,15 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn task() -> impl Strategy<Value = Task> {
-    let fields = (any::<[u32; 6]>(), any::<u64>(), beside_v2(), 1_u64.., any::<[u8; 16]>());
-    fields.prop_map(|(words, cgroup, beside, start, comm)| {
+    let fields = (
+        any::<[u32; 6]>(),
+        any::<u64>(),
+        v1_cgroup(),
+        container_of(),
+        1_u64..,
+        any::<[u8; 16]>(),
+    );
+    fields.prop_map(|(words, cgroup, v1_cgroup, container, start, comm)| {
         let [tgid, tid, ppid, ns_level, ns_pid, pidns] = words;
         Task {
             tgid: Pid(tgid),
@@ -491,7 +416,8 @@ fn task() -> impl Strategy<Value = Task> {
             ns_pid,
             pidns,
             cgroup: CgroupId::v2(cgroup),
-            beside,
+            v1_cgroup,
+            container,
             start: Boot(start),
             comm: Comm(comm),
         }
@@ -522,27 +448,36 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                 last_received,
             }
         });
+    let progress = any::<[u32; 5]>().prop_map(
+        |[jiffies, unacknowledged, unread, data_segments_sent, data_segments_received]| TcpProgress {
+            jiffies,
+            unacknowledged,
+            unread,
+            data_segments_sent,
+            data_segments_received,
+        },
+    );
     let some_cgroup = prop::option::of((1_u64..).prop_map(CgroupId::v2));
     (
         op,
-        some_cgroup,
+        (some_cgroup, container_of()),
         any::<[u32; 3]>(),
         end(),
         end(),
         any::<[bool; 5]>(),
         prop::option::of(prop_oneof![Just(Client::Kubelet), Just(Client::Other)]),
-        prop::option::of(counts),
+        (prop::option::of(counts), prop::option::of(progress)),
     )
         .prop_map(
             |(
                 op,
-                cgroup,
+                (cgroup, container),
                 [netns, sk_err, tgid],
                 local,
                 remote,
                 [has_socket, by_exit, foreign, unheld, not_syn],
                 client,
-                counts,
+                (counts, progress),
             )| {
                 let op = if matches!(op, TcpOp::Error { .. }) {
                     TcpOp::Error { errno: sk_err }
@@ -552,6 +487,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                 Event::Tcp(Tcp {
                     op,
                     cgroup,
+                    container,
                     netns,
                     local,
                     remote,
@@ -564,6 +500,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     sk_err,
                     tgid: Pid(tgid),
                     counts,
+                    progress,
                 })
             },
         )

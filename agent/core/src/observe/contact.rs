@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use super::Moment;
-use crate::event::Boot;
+use crate::time::Boot;
 
-/// What was missed comes in one burst once a broken watch is back; a word later than this after the burst's first is new.
+/// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
 const BURST: Duration = Duration::from_secs(2);
 
-/// Within so long a watch that broke, or whose connection died without a word, is back, or says once more that it is broken.
+/// Within so long an interrupted watch, or one whose connection died silently, is back, or is reported as interrupted once more.
 pub const BACK_WITHIN: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contact {
     synced: bool,
-    /// Its last word before the list or break that goes on.
+    /// When it was last known to be alive before the list or interruption that goes on.
     gap_since: Option<Boot>,
-    /// Last heard to be broken.
+    /// Last time that an interruption was reported.
     broken: Option<Boot>,
-    /// First word after the break.
+    /// First change after the interruption.
     back: Option<Boot>,
     listing: bool,
-    /// When somebody listened again after a while.
+    /// When inputs were read again after a while.
     stalled: Option<Boot>,
-    /// Nobody listened for a while, shortly before the list that goes on or during it: what comes after it may be late, too.
+    /// No input was read for a while, shortly before the list that goes on or during it: changes after it may be late, too.
     listed_late: bool,
 }
 
@@ -32,12 +32,12 @@ impl Contact {
         self.synced
     }
 
-    /// It may not have told yet what has happened already.
+    /// Changes that happened already may not be reported yet.
     pub(super) fn is_in_gap(&self) -> bool {
         self.gap_since.is_some()
     }
 
-    /// It told something.
+    /// It reported a change.
     pub(super) fn word(&mut self, now: Boot) -> Seen {
         if !self.synced {
             return Seen::AtStart(now);
@@ -61,13 +61,14 @@ impl Contact {
         }
     }
 
-    pub(super) fn broken(&mut self, now: Boot) {
-        self.gap_since.get_or_insert(now);
+    /// `since`: when the watch was last known to be alive.
+    pub(super) fn broken(&mut self, since: Boot, now: Boot) {
+        self.gap_since.get_or_insert(since.min(now));
         self.broken = Some(now);
         self.back = None;
     }
 
-    /// Nobody listened from `since` on: what it told meanwhile comes only now.
+    /// No input was read from `since` on: its changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
         self.gap_since.get_or_insert(since);
         self.broken = Some(now);
@@ -76,7 +77,7 @@ impl Contact {
         self.listed_late |= self.listing;
     }
 
-    /// A watch that was broken and tells nothing may be back, and quiet.
+    /// An interrupted watch without changes may be back, and quiet.
     pub(super) fn tick(&mut self, now: Boot) {
         let told_all = match (self.back, self.broken) {
             (Some(back), _) => now.since(back) > BURST,
@@ -115,9 +116,9 @@ impl Contact {
 /// How an object's state became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// In the first list: nobody knows since when it is so.
+    /// In the first list: since an unknown time.
     AtStart(Boot),
-    /// In a later list: of two changes nobody knows which was first.
+    /// In a later list: the order of two changes is unknown.
     Relisted(Moment),
     Watched(Moment),
 }
@@ -134,7 +135,7 @@ impl Seen {
         matches!(self, Seen::AtStart(_))
     }
 
-    /// It happened after all that was told before it.
+    /// It happened after all changes that were reported before it.
     pub(super) fn is_in_order(self) -> bool {
         matches!(self, Seen::Watched(_))
     }

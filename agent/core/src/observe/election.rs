@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, Wall};
+use crate::time::{Boot, Wall};
 
 /// client-go's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

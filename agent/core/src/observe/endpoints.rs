@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::contact::{BACK_WITHIN, Seen};
 use super::pods::Pods;
 use super::{Conditions, DropReason, EndpointRemoval, Moment, Output, SliceFact, SliceKey};
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::pod::PodIdentity;
+use crate::time::Boot;
 
 /// An endpoint that moves from one slice to another is in none for a moment.
 const MOVE: Duration = Duration::from_secs(3);

@@ -1,11 +1,12 @@
-//! What the watches tell, reduced to what is needed of it.
+//! The watched objects, reduced to what is needed.
 
 use std::sync::Arc;
 
-use crate::attribute::PodUid;
+use crate::ids::PodUid;
 use crate::pod::{ApiClock, PodIdentity};
+use crate::time::Boot;
 
-/// The observer's watches; each is told apart from the others.
+/// The observer's watches. Each has gaps of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Watch {
     EndpointSlices,
@@ -38,28 +39,34 @@ pub enum Input {
         ignored: bool,
     },
     NamespaceGone(String),
-    /// All objects follow; what is not among them is gone.
+    /// All objects follow; an object that does not is gone.
     ListBegin(Watch),
     ListEnd(Watch),
-    /// What it tells next may have happened while it was broken.
-    Broken(Watch),
+    /// A list or a watch failed: changes from `since` on may be reported late.
+    Broken {
+        watch: Watch,
+        since: Boot,
+    },
     ApiClock(ApiClock),
-    /// Nobody listened since the last input: what any watch told meanwhile comes only now.
+    /// No input was read since the last one: changes of all watches waited meanwhile.
     Stalled,
     /// Nothing but time.
     Tick,
 }
 
 impl Input {
-    /// Where an object's word comes from.
+    /// The watch that an object comes from.
     pub(super) fn watch(&self) -> Option<Watch> {
         match self {
             Input::Slice(_) | Input::SliceGone(_) => Some(Watch::EndpointSlices),
             Input::Pod(_) | Input::PodGone(_) => Some(Watch::Pods),
             Input::Namespace { .. } | Input::NamespaceGone(_) => Some(Watch::Namespaces),
-            Input::ListBegin(_) | Input::ListEnd(_) | Input::Broken(_) | Input::ApiClock(_) | Input::Stalled | Input::Tick => {
-                None
-            }
+            Input::ListBegin(_)
+            | Input::ListEnd(_)
+            | Input::Broken { .. }
+            | Input::ApiClock(_)
+            | Input::Stalled
+            | Input::Tick => None,
         }
     }
 }
@@ -127,15 +134,15 @@ pub struct PodSight {
     pub failed: bool,
     /// Phase `Succeeded`.
     pub succeeded: bool,
-    /// A container of it runs or has ended for good: only then has it a termination to tell of. One that waits to be restarted
-    /// is none.
+    /// A container runs, or has terminated for good: only then the pod has a termination to report. A container that waits for its
+    /// restart does not count.
     pub started: bool,
-    /// Annotation `epitaph.dev/ignore`; without it the namespace's counts.
+    /// Annotation `epitaph.dev/ignore`; None: the namespace's counts.
     pub ignored: Option<bool>,
 }
 
 impl PodSight {
-    /// It ends, or has ended.
+    /// It is being deleted, or has finished.
     pub fn ends(&self) -> bool {
         self.deleting || self.failed || self.succeeded
     }

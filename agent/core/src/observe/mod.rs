@@ -18,8 +18,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::Boot;
 use crate::pod::{ApiClock, PodIdentity};
+use crate::time::Boot;
 
 pub use contact::BACK_WITHIN;
 pub use fact::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
@@ -31,7 +31,7 @@ use replacements::Replacements;
 
 /// Bounds of memory; what does not fit is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ObserverLimits {
     /// Pods known, those that are gone but still needed among them.
     pub pods: usize,
     /// Endpoints known, one per Service and pod.
@@ -40,10 +40,10 @@ pub struct Limits {
     pub vacancies: usize,
 }
 
-impl Default for Limits {
+impl Default for ObserverLimits {
     fn default() -> Self {
         // Kubernetes' own largest cluster has 150 000 pods.
-        Limits {
+        ObserverLimits {
             pods: 150_000,
             endpoints: 300_000,
             vacancies: 10_000,
@@ -162,11 +162,11 @@ impl Output {
 /// Why something is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// More pods than [`Limits::pods`].
+    /// More pods than [`ObserverLimits::pods`].
     PodCap,
-    /// More endpoints than [`Limits::endpoints`].
+    /// More endpoints than [`ObserverLimits::endpoints`].
     EndpointCap,
-    /// More open vacancies than [`Limits::vacancies`].
+    /// More open vacancies than [`ObserverLimits::vacancies`].
     VacancyCap,
     /// It was under way when the observation began.
     BeginUnseen,
@@ -214,7 +214,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    pub fn new(limits: Limits) -> Observer {
+    pub fn new(limits: ObserverLimits) -> Observer {
         Observer {
             contact: Default::default(),
             told: None,
@@ -232,7 +232,7 @@ impl Observer {
         let before = self.told.replace(now).unwrap_or(now);
         let seen = input.watch().map(|watch| self.contact[watch as usize].word(now));
         match (input, seen) {
-            (Input::Broken(watch), _) => self.contact[watch as usize].broken(now),
+            (Input::Broken { watch, since }, _) => self.contact[watch as usize].broken(since, now),
             (Input::ListBegin(watch), _) => self.list_begin(watch, now),
             (Input::ListEnd(watch), _) => self.list_end(watch, now, &mut out),
             (Input::Slice(slice), Some(seen)) => self.endpoints.slice(slice, seen, &mut out),

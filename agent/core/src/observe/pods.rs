@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::contact::{BACK_WITHIN, Seen};
 use super::{DropReason, Moment, Output, Owner, PodSight};
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::pod::PodIdentity;
+use crate::time::Boot;
 
 /// How long a pod that is gone is still known: the watches of slices and pods are not in step.
 const KEEP: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20));

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::pods::{Pods, Record, Step};
 use super::{DropReason, Moment, Output, Replacement, Rule};
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::pod::PodIdentity;
+use crate::time::Boot;
 
 /// A ReplicaSet replaces at once. A pod that it ended because it needs fewer is not replaced: one made later has another reason.
 const AT_ONCE: Duration = Duration::from_secs(10);

@@ -7,11 +7,13 @@
 use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest, Sha256};
 
-use crate::attribute::{ContainerId, PodUid, Subject};
-use crate::event::Pid;
+use crate::attribute::Subject;
+use crate::ids::Pid;
+use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::PodContext;
 use crate::pod::PodIdentity;
-use crate::termination::{StopSignalIgnored, Termination, TerminationKey};
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::TerminationKey;
 use crate::verdict::Cause;
 
 /// Resolution of a process's start in `/proc/PID/stat`, nanoseconds (USER_HZ is 100 on every architecture of Linux that
@@ -167,7 +169,8 @@ fn non_zero<const N: usize>(hash: [u8; 32]) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Boot, CgroupId};
+    use crate::ids::CgroupId;
+    use crate::time::Boot;
 
     fn key(boot_id: &str, hierarchy: u32, id: u64, main_start: u64) -> TerminationKey {
         TerminationKey {

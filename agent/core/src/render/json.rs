@@ -1,26 +1,25 @@
 //! Terminations and early warnings as JSON objects, one per line; `docs/json.md` is the schema, and its examples come from here.
 //!
-//! Times are RFC 3339 in UTC with nanoseconds, each beside the same moment as `*_boot_ns`, `CLOCK_BOOTTIME` nanoseconds, which
-//! no clock step touches. Text that a process chose is escaped as in [`crate::event::Comm`].
+//! Times are RFC 3339 in UTC with nanoseconds, each with the same moment as `*_boot_ns`, `CLOCK_BOOTTIME` nanoseconds, which
+//! no clock step touches. Text that a process chose is escaped as in [`crate::ids::Comm`].
 
 mod objects;
 mod pods;
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
-use crate::event::{
-    Boot, CgroupMode, Disposition, ExitStatus, Kind, Observation, ProbeState, Signal, SignalResult, TargetState, WallOffset,
-};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::ids::Signal;
+use crate::input::{CgroupMode, Observation, ProbeState};
 use crate::render::id;
 use crate::render::text::escape;
-use crate::termination::{
-    Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, StopSignalIgnored, Termination,
-    Traffic,
-};
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::{Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Traffic};
+use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
 
 use objects::*;
@@ -34,7 +33,7 @@ pub fn line(object: &impl Serialize) -> String {
     line
 }
 
-/// A death that has a trace of its own.
+/// A termination that has a trace of its own.
 pub fn termination(t: &Termination, observation: &Observation) -> TerminationObject {
     in_trace(t, observation.wall_offset, id::of(t))
 }
@@ -94,7 +93,7 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
     }
 }
 
-/// Records that the probes could not hand over since the last such line of this kind.
+/// Kernel records of this kind lost since the last such line.
 pub fn lost(kind: Kind, count: u64) -> LostObject {
     LostObject {
         r#type: "lost",
@@ -115,7 +114,7 @@ pub fn child_oom(of: &Subject, kill: &OomKill, observation: &Observation) -> Chi
     }
 }
 
-/// The first line of a stream: every probe is attached, and what happens from now on is seen.
+/// The first line of a stream: every probe is attached, and the observation is complete from now on.
 pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> ObservingObject {
     ObservingObject {
         r#type: "observing",
@@ -154,7 +153,7 @@ pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
 
 /// RFC 3339, UTC, nanoseconds.
 fn time(clock: WallOffset, at: Boot) -> String {
-    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(clock.wall(at).0)).to_string()
+    clock.wall(at).rfc3339()
 }
 
 /// Milliseconds to the microsecond: all that a reader can use, and no float noise after it.
@@ -162,7 +161,7 @@ fn millis(d: Duration) -> f64 {
     d.as_micros() as f64 / 1000.0
 }
 
-/// Negative where evidence is earlier than what the termination counts from.
+/// Negative for evidence from before the begin of the termination.
 pub(super) fn after_ms(at: Boot, begin: Boot) -> f64 {
     if at < begin {
         -millis(begin.since(at))
@@ -182,7 +181,7 @@ fn subject(subject: &Subject) -> SubjectObject {
     }
 }
 
-/// Also a metric's label.
+/// Also the label of a metric.
 pub fn runtime_name(runtime: Runtime) -> &'static str {
     match runtime {
         Runtime::Containerd => "containerd",
@@ -280,6 +279,8 @@ fn state(state: TargetState) -> Vec<&'static str> {
         frozen,
         exiting,
         traced,
+        // Evidence that no verdict rests on yet.
+        sigwait: _,
     } = state;
     [
         (blocked, "blocked"),

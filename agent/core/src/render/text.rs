@@ -4,14 +4,16 @@
 //! those only with [`Style::Color`].
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
 
 use crate::attribute::Subject;
-use crate::event::{Boot, Observation, ProbeState};
-use crate::kubernetes::{PodContext, PodTermination, Reported};
+use crate::input::{Observation, ProbeState};
+use crate::kubernetes::{PodContext, Reported};
 use crate::pod::PodIdentity;
 use crate::render::json::after_ms;
-use crate::termination::{Gaps, OomKill, StopSignalIgnored, Termination};
+use crate::report::PodTermination;
+use crate::report::{StopSignalIgnored, Termination};
+use crate::termination::{Gaps, OomKill};
+use crate::time::Boot;
 use crate::verdict::{Severity, Verdict};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Sty
     for (name, end) in &p.unseen {
         let _ = writeln!(
             out,
-            "    {}  no probe saw its end; the API {}",
+            "    {}  exit not observed; {}",
             paint.bold(&format!("container {}", escape(name))),
             said(end.as_ref())
         );
@@ -90,16 +92,16 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation, style: Style) -> 
 pub fn child_oom(subject: &Subject, oom: &OomKill, observation: &Observation, style: Style) -> String {
     let paint = Paint(style);
     format!(
-        "{} {}  {}\n  the OOM killer took pid {} `{}`, not the main process; the rest goes on\n",
+        "{} {}  {}\n  the OOM killer killed `{}` (pid {}); the main process was not killed\n",
         paint.dim(&clock(observation, oom.at)),
         paint.bold(&escape(&subject.to_string())),
         paint.severity(Severity::Warning, "child OOM-killed"),
-        oom.tgid,
-        oom.comm
+        oom.comm,
+        oom.tgid
     )
 }
 
-/// What is observed from now on, and which probes are missing.
+/// The first line: what is observed from now on, and which probes are not active.
 pub fn observing(observation: &Observation, probes: &[(String, ProbeState)], style: Style) -> String {
     let paint = Paint(style);
     let active = probes.iter().filter(|(_, s)| *s == ProbeState::Active).count();
@@ -176,10 +178,10 @@ fn in_pod(subject: &Subject, context: Option<&PodContext>) -> String {
 
 fn said(end: Option<&Reported>) -> String {
     let Some(Reported { exit_code, reason }) = end else {
-        return "says nothing of it".to_owned();
+        return "the pod's status reports no exit code".to_owned();
     };
     let reason = reason.as_deref().map(|reason| format!(", {}", escape(reason)));
-    format!("says exit code {exit_code}{}", reason.unwrap_or_default())
+    format!("the pod's status reports exit code {exit_code}{}", reason.unwrap_or_default())
 }
 
 /// What may be missing from the evidence, None where nothing is.
@@ -192,14 +194,14 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     } = gaps;
     let mut parts = Vec::new();
     if *late_start {
-        parts.push("it ran before observation began".to_owned());
+        parts.push("the process started before epitaph did".to_owned());
     }
     parts.extend(lost.iter().map(|(kind, n)| format!("{n} {kind} records lost")));
     if *over_cap > 0 {
-        parts.push(format!("{over_cap} facts over the cap"));
+        parts.push(format!("{over_cap} evidence items lost"));
     }
     if !inactive_probes.is_empty() {
-        parts.push(format!("not observed: {}", escape(&inactive_probes.join(", "))));
+        parts.push(format!("probes not active: {}", escape(&inactive_probes.join(", "))));
     }
     parts.extend(context.and_then(|context| context.incomplete.as_deref()).map(escape));
     (!parts.is_empty()).then(|| format!("gaps: {}", parts.join("; ")))
@@ -225,8 +227,7 @@ pub fn escape(text: &str) -> String {
 
 /// UTC to the millisecond: one form everywhere, and no time zone database.
 fn clock(observation: &Observation, at: Boot) -> String {
-    let wall = Duration::from_nanos(observation.wall_offset.wall(at).0);
-    humantime::format_rfc3339_millis(UNIX_EPOCH + wall).to_string()
+    observation.wall_offset.wall(at).rfc3339_millis()
 }
 
 struct Paint(Style);
@@ -270,13 +271,13 @@ mod tests {
         check(
             &sample::ignored(),
             expect![[r#"
-            2026-01-02T03:05:15.003Z container 3f1c0d4e5a6b  ignored-stop-signal  UNCLEAN
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              remedy: install a handler for SIGTERM, or run `sh` under an init
-                    +0.0 ms  signal_generate  SIGTERM to pid 4021 (`sh`), result ignored
-                +10002.0 ms  signal_generate  SIGKILL from pid 812 (`containerd-shim`)
-                +10003.0 ms  sched_process_exit  killed by SIGKILL
-        "#]],
+                2026-01-02T03:05:15.003Z container 3f1c0d4e5a6b  ignored-stop-signal  UNCLEAN
+                  `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+                  remedy: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini
+                        +0.0 ms  signal_generate  SIGTERM from `containerd-shim` (pid 812, unit containerd.service), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
+                    +10002.0 ms  signal_generate  SIGKILL from `containerd-shim` (pid 812, unit containerd.service), the container runtime, to PID 1 `sh`
+                    +10003.0 ms  sched_process_exit  PID 1 `sh` was terminated by SIGKILL
+            "#]],
         );
     }
 
@@ -285,10 +286,10 @@ mod tests {
         check(
             &sample::unknown_unit(),
             expect![[r#"
-            2026-01-02T03:04:06.500Z unit nginx.service  unknown
-              it ended, and how is not known: it was running before observation began
-                gaps: it ran before observation began; 3 signal_generate records lost; not observed: tcp_send_reset
-        "#]],
+                2026-01-02T03:04:06.500Z unit nginx.service  unknown
+                  How the main process terminated is unknown: the process started before epitaph did, so a stop signal may have been missed
+                    gaps: the process started before epitaph did; 3 signal_generate records lost; probes not active: tcp_send_reset
+            "#]],
         );
     }
 
@@ -297,15 +298,15 @@ mod tests {
         let pod = fixtures::pods::pod(1);
         expect![[r#"
             2023-11-14T23:37:10.260Z pod shop/cart-7d9f8b6c5-x2x4z (Deployment cart)  ignored-stop-signal  UNCLEAN
-              container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-              remedy: exec the server from the shell, so that it is PID 1
+              container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+              remedy: use `exec` in the shell that starts the server, so that the server is PID 1
               advice: 14 connections were refused in the 3.2 s after the listener closed
-                 +2100.0 ms  signal_generate  SIGTERM from containerd-shim: ignored
-                +32100.0 ms  signal_generate  SIGKILL from containerd-shim
+                 +2100.0 ms  signal_generate  SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
+                +32100.0 ms  signal_generate  SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`
                 container app  ignored-stop-signal  UNCLEAN
                 container proxy  clean
-                  gaps: the API was away for 4.0 s
-                container init  no probe saw its end; the API says exit code 0, Completed
+                  gaps: the Kubernetes API did not answer for 4.0 s
+                container init  exit not observed; the pod's status reports exit code 0, Completed
         "#]].assert_eq(&pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain));
     }
 
@@ -316,12 +317,12 @@ mod tests {
         let observation = fixtures::terminations::observation();
         expect![[r#"
             2023-11-14T23:36:40.000Z pod shop/cart-7d9f8b6c5-x2x4z container app  stop signal ignored
-              container `app`: SIGTERM reached PID 1 `sh`, which has no handler; SIGKILL follows in 30.0 s
+              container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2023-11-14T23:37:10.002Z pod shop/cart-7d9f8b6c5-x2x4z container app  ignored-stop-signal  UNCLEAN
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-              remedy: exec the server from the shell, so that it is PID 1
-                    +0.0 ms  signal_generate  SIGTERM from containerd-shim: ignored
-                +30000.0 ms  signal_generate  SIGKILL from containerd-shim
+              `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+              remedy: use `exec` in the shell that starts the server, so that the server is PID 1
+                    +0.0 ms  signal_generate  SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
+                +30000.0 ms  signal_generate  SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`
         "#]]
         .assert_eq(&(super::early(&early, &observation, Style::Plain) + &termination(&t, &observation, Style::Plain)));
     }
@@ -338,9 +339,9 @@ mod tests {
               tcp_send_reset unsupported: the kernel has no such tracepoint
               inet_sk_error_report substituted by inet_sock_set_state (the error with which a connection closes)
             2026-01-02T03:05:05.000Z container 3f1c0d4e5a6b  stop signal ignored
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; SIGKILL follows in 10.0 s
+              `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
-              the OOM killer took pid 4055 `worker`, not the main process; the rest goes on
+              the OOM killer killed `worker` (pid 4055); the main process was not killed
         "#]]
         .assert_eq(&text);
     }

@@ -1,4 +1,5 @@
-//! What could be set better, by measurement. Pure, and apart from the verdict: a clean end can have advice, too.
+//! Advice: settings that measurements show to be wrong or tight. Separate from the verdict, because a clean
+//! termination can have advice too.
 
 mod clients;
 mod grace;
@@ -6,9 +7,8 @@ mod grace;
 use serde::Serialize;
 
 use super::Exit;
-use super::judge::Case;
+use super::judge::{Case, Judged};
 use crate::kubernetes::Reported;
-use crate::termination::Termination;
 
 pub(super) use clients::NeededSleep;
 pub(super) use grace::{whole_seconds, with_reserve};
@@ -23,24 +23,24 @@ pub struct Advice {
     pub text: String,
 }
 
-/// Which setting, and which way.
+/// Which setting to change, and in which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdviceKind {
-    /// `terminationGracePeriodSeconds` was used up or nearly so.
+    /// `terminationGracePeriodSeconds` was used up, or almost.
     GraceLonger,
-    /// `terminationGracePeriodSeconds` is many times what was needed, by a pod as a whole.
+    /// `terminationGracePeriodSeconds` is many times what the whole pod needed.
     GraceShorter,
-    /// The preStop sleep did not cover the time in which clients still came.
+    /// The preStop sleep ended while clients still connected.
     PreStopSleepLonger,
     /// The preStop sleep is far longer than clients needed.
     PreStopSleepShorter,
-    /// The server must go on accepting while it drains: no sleep helps.
+    /// The server must keep accepting while it drains: no sleep helps.
     AcceptWhileDraining,
 }
 
 impl AdviceKind {
-    /// Those beside which it is not to be taken: who took both would have too little.
+    /// Kinds that exclude this advice: following both would leave too little time.
     pub const fn not_beside(self) -> &'static [AdviceKind] {
         use AdviceKind::{AcceptWhileDraining, GraceLonger, GraceShorter, PreStopSleepLonger, PreStopSleepShorter};
         match self {
@@ -70,35 +70,35 @@ pub(super) fn list(case: &Case<'_>, exit: Exit) -> Vec<Advice> {
     list
 }
 
-/// What an end shows of the least that a setting may be. Another end's advice of less is not to be taken.
+/// The least value of a setting that one termination needed. Advice of a smaller value from another termination is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// It was not put to the test.
+    /// The termination did not use the setting.
     Nothing,
     Seconds(u64),
     /// More than was measured.
     NotKnown,
 }
 
-/// Of the containers that ended by the API's word alone, those that may have run.
+/// Of the containers whose exit only the pod's status reports, those that may have run.
 pub(super) fn that_ran(unseen: &[(String, Option<Reported>)]) -> impl Iterator<Item = &str> {
     let has_run = |(_, reported): &&(String, Option<Reported>)| !reported.as_ref().is_some_and(Reported::never_started);
     unseen.iter().filter(has_run).map(|(name, _)| name.as_str())
 }
 
-/// By the kind of advice that would take it away: the most that one of the containers needed.
-pub fn needs(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> [(AdviceKind, Need); 2] {
+/// For each kind of advice that would lower a setting: the most that one of the containers needed.
+pub fn needs(containers: &[Judged<'_>], unseen: &[(String, Option<Reported>)]) -> [(AdviceKind, Need); 2] {
     let unseen = that_ran(unseen).map(|_| Need::NotKnown);
     let grace = containers.iter().map(grace::need).chain(unseen).max();
-    let sleep = containers.iter().map(|of| clients::sleep_need(&of.case())).max();
+    let sleep = containers.iter().map(|of| clients::sleep_need(&of.case)).max();
     [
         (AdviceKind::GraceShorter, grace.unwrap_or(Need::Nothing)),
         (AdviceKind::PreStopSleepShorter, sleep.unwrap_or(Need::Nothing)),
     ]
 }
 
-/// Of a pod: of each kind the largest number that one of its containers was given, and what only all together can say.
-pub(super) fn of_pod(containers: &[Termination], unseen: &[(String, Option<Reported>)]) -> Vec<Advice> {
+/// Advice for a pod: for each kind the largest value of its containers, and the advice that needs all containers.
+pub(super) fn of_pod(containers: &[Judged<'_>], unseen: &[(String, Option<Reported>)]) -> Vec<Advice> {
     let [(_, grace), _] = needs(containers, unseen);
     let own = containers.iter().flat_map(|of| &of.verdict.advice).cloned();
     let mut list: Vec<Advice> = own.chain(grace::shorter(containers, grace)).collect();

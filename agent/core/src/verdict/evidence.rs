@@ -1,12 +1,15 @@
-//! What a verdict rests on, as lines: which probe saw what, when.
+//! The evidence of a verdict, as lines: which probe saw what, when.
 
 mod kubernetes;
 
 use super::Evidence;
 use super::judge::Case;
 use super::sentence::{actor, many, seconds, target};
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult, TargetState};
+use crate::attribute::Subject;
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::ids::Signal;
 use crate::termination::{Count, RefusedSource, Role};
+use crate::time::Boot;
 
 pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     let mut list = Vec::new();
@@ -17,65 +20,65 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             text,
         })
     };
-    if let Some(stop) = case.stop {
+    if let Some(stop) = case.stop() {
         let text = format!(
-            "{} from {} ({}) to {}: {}{}",
+            "{} from {}, {}, to {}: {}{}",
             stop.signal,
             actor(&stop.sender),
-            role(stop.sender.role),
-            target(case.main),
+            role(case, stop.sender.role),
+            target(case.main()),
             result(stop.result, stop.disposition),
             state(stop.state),
         );
         add(stop.at, Kind::SignalGenerate, text);
         if stop.repeated > 0 {
-            let text = format!("{} after it", many(u64::from(stop.repeated), "more stop signal"));
+            let text = format!("{} followed", many(u64::from(stop.repeated), "more stop signal"));
             add(stop.at, Kind::SignalGenerate, text);
         }
         if let Some(at) = stop.handler_entered {
-            let text = format!("{} entered its handler for {}", target(case.main), stop.signal);
+            let text = format!("{} entered the {} handler", target(case.main()), stop.signal);
             add(at, Kind::SignalDeliver, text);
         }
     }
-    if let Some(fatal) = case.fatal {
-        let how = if case.kill.is_some_and(|kill| kill.cgroup_kill) {
-            ", by cgroup.kill"
+    if let Some(fatal) = case.fatal() {
+        let how = if case.kill().is_some_and(|kill| kill.cgroup_kill) {
+            " through cgroup.kill"
         } else {
             ""
         };
         let text = format!(
-            "{} from {} ({}){how} to {}",
+            "{} from {}, {}, to {}{how}",
             fatal.signal,
             actor(&fatal.sender),
-            role(fatal.sender.role),
-            target(case.main),
+            role(case, fatal.sender.role),
+            target(case.main()),
         );
-        // The stop signal that was fatal itself is told above.
+        // A stop signal that was itself fatal has a line above.
         if case
-            .stop
+            .stop()
             .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
         {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
-    for oom in case.oom {
+    for oom in case.oom() {
         let who = if oom.is_main {
             "the main process"
         } else {
             "not the main process"
         };
-        let text = format!("the OOM killer chose `{}` (pid {}), {who}", oom.comm, oom.tgid);
+        let text = format!("the OOM killer killed `{}` (pid {}), {who}", oom.comm, oom.tgid);
         add(oom.at, Kind::OomVictim, text);
     }
     if let Some(exit) = case.exit {
         add(
             exit.at,
             Kind::ProcessExit,
-            format!("{} {}", target(case.main), status(exit.status)),
+            format!("{} {}", target(case.main()), status(exit.status)),
         );
     }
-    for closed in &case.traffic.listeners {
-        let by = if closed.by_exit { "the end of its process" } else { "close" };
+    for closed in &case.traffic().listeners {
+        let by = if closed.by_exit { "process exit" } else { "close()" };
         add(closed.at, Kind::Tcp, format!("listener {} closed by {by}", closed.local));
     }
     let mut count = |count: Count, text: &str| {
@@ -88,61 +91,70 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             });
         }
     };
-    let traffic = case.traffic;
-    let before_stop = case.stop.is_some_and(|stop| traffic.since < stop.at);
+    let traffic = case.traffic();
+    let before_stop = case.stop().is_some_and(|stop| traffic.since < stop.at);
     let accepted = match before_stop {
         true => format!(
-            "accepted since its pod was to go, the last {} later",
+            "accepted since the deletion request, the last one {} after the request",
             seconds(traffic.accepted.last.since(traffic.since))
         ),
         false => "accepted after the stop signal".to_owned(),
     };
     count(traffic.accepted, &accepted);
     let by_clients = match traffic.refused_source {
-        RefusedSource::ClientError => ", known from clients on this machine only: no reset of its own was seen",
+        RefusedSource::ClientError => ", counted only for clients on this machine: no reset by the server was seen",
         RefusedSource::ServerReset | RefusedSource::None => "",
     };
-    // Nobody's probes without a kubelet.
+    // Without a kubelet there are no kubelet probes.
     let with_probes = match case.kubernetes {
-        Some(_) if !traffic.kubelet.known => "; the kubelet's own may be among them, for its cgroup is not known",
+        Some(_) if !traffic.kubelet.known => "; kubelet probes may be included, because the cgroup of the kubelet is unknown",
         _ => "",
     };
     count(traffic.refused, &format!("refused{by_clients}{with_probes}"));
     let queued = match traffic.reset_queued {
         0 => String::new(),
-        n => format!(", {n} in the accept queue when the listener closed"),
+        n => format!(", {n} of them in the accept queue when the listener closed"),
     };
     count(traffic.reset, &format!("reset{queued}{with_probes}"));
-    count(traffic.cut, &format!("cut{with_probes}"));
-    count(traffic.idle_closed, "closed idle");
-    count(traffic.rejected, "rejected on the way, by ICMP and not by itself");
-    count(traffic.kubelet.refused, "of the kubelet's own refused: not a client's");
-    count(traffic.kubelet.broken, "of the kubelet's own reset or cut: not a client's");
+    count(traffic.cut, &format!("dropped at exit{with_probes}"));
+    count(traffic.idle_closed, "closed while idle");
+    count(traffic.rejected, "rejected by the network (ICMP) before reaching the process");
+    count(
+        traffic.kubelet.refused,
+        "of kubelet probes refused, not counted as client connections",
+    );
+    count(
+        traffic.kubelet.broken,
+        "of kubelet probes reset or dropped, not counted as client connections",
+    );
     kubernetes::add(case, &mut list);
     list
 }
 
-fn role(role: Role) -> &'static str {
+fn role(case: &Case<'_>, role: Role) -> &'static str {
+    let is_unit = matches!(case.subject, Subject::Unit { .. });
     match role {
-        Role::Runtime => "its runtime",
-        Role::Itself => "itself",
-        Role::Inside => "inside it",
-        Role::Other => "neither its runtime nor itself",
+        Role::Runtime if is_unit => "systemd",
+        Role::Runtime => "the container runtime",
+        Role::Itself => "the process itself",
+        Role::Inside if is_unit => "another process of the unit",
+        Role::Inside => "another process of the container",
+        Role::Other => "neither the runtime nor the process itself",
         Role::Kernel => "sent by the kernel",
     }
 }
 
 fn result(result: SignalResult, disposition: Disposition) -> &'static str {
     match (result, disposition) {
-        (SignalResult::Delivered, Disposition::Handler) => "delivered, it has a handler",
-        (SignalResult::Delivered, Disposition::Default) => "delivered, it has no handler",
+        (SignalResult::Delivered, Disposition::Handler) => "delivered, handler installed",
+        (SignalResult::Delivered, Disposition::Default) => "delivered, no handler",
         (SignalResult::Delivered, _) => "delivered",
-        (SignalResult::Ignored, Disposition::Default) => "ignored, it has no handler",
-        (SignalResult::Ignored, Disposition::Ignore) => "ignored, it is set to SIG_IGN",
-        (SignalResult::Ignored, _) => "ignored",
-        (SignalResult::AlreadyPending, _) => "one was pending already",
-        (SignalResult::OverflowFail, _) => "not queued, its queue was full",
-        (SignalResult::LoseInfo, _) => "delivered without its details",
+        (SignalResult::Ignored, Disposition::Default) => "discarded by the kernel, no handler",
+        (SignalResult::Ignored, Disposition::Ignore) => "discarded by the kernel, SIG_IGN",
+        (SignalResult::Ignored, _) => "discarded by the kernel",
+        (SignalResult::AlreadyPending, _) => "not queued, the same signal was already pending",
+        (SignalResult::OverflowFail, _) => "not queued, the signal queue was full",
+        (SignalResult::LoseInfo, _) => "delivered without siginfo",
     }
 }
 
@@ -151,7 +163,7 @@ fn state(state: TargetState) -> String {
         (state.frozen, "frozen"),
         (state.stopped, "stopped"),
         (state.traced, "traced"),
-        (state.blocked, "masked"),
+        (state.blocked, "signal blocked"),
     ];
     let words: Vec<&str> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
     if words.is_empty() {
@@ -170,7 +182,7 @@ pub(super) fn status(status: ExitStatus) -> String {
             } else {
                 ""
             };
-            format!("was ended by {signal}{core}")
+            format!("was terminated by {signal}{core}")
         }
     }
 }

@@ -7,76 +7,71 @@ mod hook;
 mod kernel;
 mod kubernetes;
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice, evidence, sentence, table};
-use crate::attribute::Subject;
-use crate::event::{Boot, Kind, Signal};
+use crate::event::Kind;
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, Kill, MainExit, MainProcess, OomKill, Stop, Traffic};
+use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, TerminationFacts, Traffic};
 
 pub(super) use hook::{Hook, HookEnd, quoted};
 
 /// The main process ends this soon after the OOM killer took a child: it ended because of it.
 pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);
 
-/// One death's facts.
+/// One termination's facts, and the pod's side of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
-    pub subject: &'a Subject,
-    pub main: Option<&'a MainProcess>,
-    pub begin: Boot,
-    pub end: Boot,
-    pub stop: Option<&'a Stop>,
-    /// The SIGKILL that took effect.
-    pub kill: Option<&'a Kill>,
-    /// The signal that ended it, as it was sent; for a SIGKILL the same as `kill`.
-    pub fatal: Option<&'a Fatal>,
-    pub exit: Option<MainExit>,
-    pub oom: &'a [OomKill],
-    pub traffic: &'a Traffic,
-    pub holes: &'a Holes,
-    /// Why the end itself was not seen; meaningful where `exit` is None.
-    pub open: Open,
+    facts: &'a TerminationFacts,
     /// What Kubernetes wanted of it.
     pub kubernetes: Option<&'a PodContext>,
 }
 
-/// How a signal that ended the process was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fatal {
-    pub at: Boot,
-    pub signal: Signal,
-    /// `si_code`.
-    pub code: i32,
-    /// The sender was the init of the target's pid namespace, on its way out.
-    pub namespace_ended: bool,
-    pub sender: Actor,
+impl<'a> Case<'a> {
+    pub fn new(facts: &'a TerminationFacts, kubernetes: Option<&'a PodContext>) -> Case<'a> {
+        Case { facts, kubernetes }
+    }
+
+    pub fn main(&self) -> Option<&'a MainProcess> {
+        self.facts.main.as_ref()
+    }
+
+    pub fn stop(&self) -> Option<&'a Stop> {
+        self.facts.stop.as_ref()
+    }
+
+    pub fn kill(&self) -> Option<&'a Kill> {
+        self.facts.kill.as_ref()
+    }
+
+    pub fn fatal(&self) -> Option<&'a Fatal> {
+        self.facts.fatal.as_ref()
+    }
+
+    pub fn oom(&self) -> &'a [OomKill] {
+        &self.facts.oom
+    }
+
+    pub fn traffic(&self) -> &'a Traffic {
+        &self.facts.traffic
+    }
 }
 
-/// Evidence that may be missing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holes {
-    /// Records lost while it went on.
-    pub lost: Vec<Kind>,
-    /// Probes that were not active.
-    pub inactive: Vec<Kind>,
-    /// Nothing was observed for a while that reaches into this death.
-    pub gap: bool,
-    /// It ran before the observation began, and that is so recent that a stop signal may have come before.
-    pub late_start: bool,
-    /// More facts than one timeline keeps.
-    pub over_cap: bool,
+impl Deref for Case<'_> {
+    type Target = TerminationFacts;
+
+    fn deref(&self) -> &TerminationFacts {
+        self.facts
+    }
 }
 
-/// Why the end of the main process was not seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Open {
-    #[default]
-    CgroupRemoved,
-    ObservationEnded,
-    /// The cap on live timelines closed it.
-    TimelineCap,
+/// A case with its verdict: what a pod's verdict is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    pub case: Case<'a>,
+    pub verdict: &'a Verdict,
 }
 
 /// What the facts say, and what that rests on.
@@ -91,7 +86,7 @@ pub(super) struct Finding {
     unasked: bool,
 }
 
-/// The finer reason, which the sentence tells.
+/// The finer reason, which the sentence gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     Completed,
@@ -152,16 +147,17 @@ pub(super) enum Missing {
     Lost(Vec<Kind>),
     Inactive(Vec<Kind>),
     NoExit(Open),
-    /// It ended by this signal, and nobody was seen to send it.
+    /// It ended by this signal, and no sender was seen.
     SenderNotSeen(Signal),
     /// The kernel sent a SIGKILL, and no evidence says why.
     KernelKill,
 }
 
-/// Judges one death.
-pub fn judge(case: &Case<'_>) -> Verdict {
+/// Judges one termination. `kubernetes` is the pod's side, where it belongs to one.
+pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
+    let case = &Case::new(facts, kubernetes);
     let finding = doubt(case, kubernetes::refine(case, kernel::find(case)));
-    let traffic = traffic(case.traffic);
+    let traffic = traffic(case.traffic());
     let row = table::row(finding.exit, traffic);
     let mut evidence: Vec<Evidence> = evidence::list(case);
     evidence.sort_by_key(|line| (line.at, line.source));
@@ -198,7 +194,7 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
 
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
 fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
-    let holes = case.holes;
+    let holes = &case.missing;
     let within = |kinds: &[Kind]| -> Vec<Kind> {
         let hit = |kind: &&Kind| finding.absent.contains(kind);
         kinds.iter().filter(hit).copied().collect()
@@ -222,11 +218,4 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         return finding;
     };
     kernel::unknown(case, missing)
-}
-
-impl Fatal {
-    /// `si_code` above 0 and below 128: the kernel tells the process about its own fault.
-    fn is_fault(&self) -> bool {
-        self.code > 0 && self.code < crate::event::si_code::KERNEL
-    }
 }

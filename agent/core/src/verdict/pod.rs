@@ -1,13 +1,14 @@
 //! Many containers, one verdict.
 
+use super::judge::Judged;
 use super::table::row;
 use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice};
-use crate::kubernetes::{Asked, Reported};
-use crate::termination::Termination;
+use crate::kubernetes::{PodTerminationFacts, Reported};
 
-/// Joins the containers of a pod that is over: the one with the highest precedence speaks for it, and the sentence names it and
-/// how many were unclean. `unseen` are those that ended by the API's word alone.
-pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
+/// Judges a finished pod, once: the container with the highest precedence gives the verdict, and the sentence names
+/// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
+pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verdict {
+    let (asked, unseen) = (facts.asked.as_ref(), &facts.unseen[..]);
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
     let unobserved = advice::that_ran(unseen).map(|_| TrafficAxis::Unknown);
@@ -30,8 +31,8 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
     let Some((place, member)) = speaker else {
         return Verdict {
             cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
-            sentence: "no container of the pod was seen to end".to_owned(),
-            ..Verdict::pending()
+            sentence: "no container of the pod was seen to exit".to_owned(),
+            ..unobserved_end(Exit::Unknown)
         };
     };
     let others: Vec<String> = members
@@ -67,49 +68,44 @@ pub fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String,
 struct Member {
     name: String,
     verdict: Verdict,
-    /// What the API says of one that was not seen.
+    /// What the pod's status reports of a container that was not observed.
     hearsay: Option<String>,
 }
 
 impl Member {
-    fn seen(of: &Termination) -> Member {
-        let name = of.kubernetes.as_ref().and_then(|context| context.container.clone());
+    fn seen(of: &Judged<'_>) -> Member {
+        let name = of.case.kubernetes.and_then(|context| context.container.clone());
         Member {
-            name: name.unwrap_or_else(|| of.subject.to_string()),
+            name: name.unwrap_or_else(|| of.case.subject.to_string()),
             verdict: of.verdict.clone(),
             hearsay: None,
         }
     }
 
-    /// The API's word is a hint: it proves neither a clean end nor a kill.
+    /// The pod's status is a hint: it proves neither a clean exit nor a kill.
     fn unseen(name: &str, reported: Option<&Reported>) -> Member {
         let says = match reported {
             Some(Reported {
                 exit_code,
                 reason: Some(reason),
-            }) => format!("the API says {reason}, exit code {exit_code}"),
-            Some(Reported { exit_code, reason: None }) => format!("the API says exit code {exit_code}"),
-            None => "the API does not say how it ended".to_owned(),
+            }) => format!("the pod's status reports {reason}, exit code {exit_code}"),
+            Some(Reported { exit_code, reason: None }) => format!("the pod's status reports exit code {exit_code}"),
+            None => "the pod's status reports no exit code".to_owned(),
         };
         let exit = match reported {
             Some(reported) if reported.never_started() => Exit::RuntimeFailed,
             _ => Exit::Unknown,
         };
-        let row = row(exit, TrafficAxis::Unknown);
         let how = match exit {
-            Exit::RuntimeFailed => "the runtime did not start it",
-            _ => "none of its processes was seen",
+            Exit::RuntimeFailed => "the container runtime did not start the program",
+            _ => "no process of the container was observed",
         };
         Member {
             name: name.to_owned(),
             verdict: Verdict {
-                headline: row.headline,
-                exit,
-                unclean: row.unclean,
-                severity: row.severity,
                 sentence: format!("container `{name}`: {how}; {says}"),
-                remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row.remedy)),
-                ..Verdict::pending()
+                remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row(exit, TrafficAxis::Unknown).remedy)),
+                ..unobserved_end(exit)
             },
             hearsay: Some(says),
         }
@@ -122,10 +118,27 @@ impl Member {
     /// What is left to say of one that does not speak for the pod.
     fn aside(&self) -> Option<String> {
         match &self.hearsay {
-            Some(says) => Some(format!("container `{}` was not seen: {says}", self.name)),
+            Some(says) => Some(format!("container `{}` was not observed: {says}", self.name)),
             None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
             None => None,
         }
+    }
+}
+
+/// Of an end of which no evidence is there.
+fn unobserved_end(exit: Exit) -> Verdict {
+    let row = row(exit, TrafficAxis::Unknown);
+    Verdict {
+        headline: row.headline,
+        cause: Cause::Unknown,
+        exit,
+        traffic: TrafficAxis::Unknown,
+        unclean: row.unclean,
+        severity: row.severity,
+        sentence: String::new(),
+        remedy: None,
+        advice: Vec::new(),
+        evidence: Vec::new(),
     }
 }
 

@@ -5,14 +5,16 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Blocked, Case, Crash, Finding, Missing, Open, Why};
+use super::judge::{Blocked, Case, Crash, Finding, Missing, Why};
 use super::{Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
-use crate::attribute::Attribution;
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal};
+use crate::attribute::{Attribution, Subject};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, MainProcess, OomKill, RefusedSource, Role};
+use crate::termination::{Actor, MainProcess, OomKill, Open, RefusedSource, Role};
+use crate::time::Boot;
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);
@@ -31,113 +33,116 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     text
 }
 
-/// What to say the moment the kernel dropped a stop signal.
+/// The sentence of a stop signal that the kernel has just discarded.
 pub fn ignored(main: Option<&MainProcess>, signal: Signal, disposition: Disposition) -> String {
-    let is_init = main.is_some_and(|main| main.is_ns_init);
-    upper(format!(
-        "{signal} reached {}, {}",
-        target(main),
-        dropped(disposition, is_init)
-    ))
+    upper(discarded(main, signal, disposition, "the signal"))
 }
 
-/// The same of a container whose pod is known.
+/// The same for a container whose pod is known.
 pub fn in_container(context: &PodContext, sentence: &str) -> String {
     format!("{}: {sentence}", context.name())
 }
 
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
-    let who = target(case.main);
-    let asked = asked(case);
+    let who = target(case.main());
+    let stopped = stopped(case);
     let ended = case.exit.map_or(case.end, |exit| exit.at);
-    let took = case.stop.map_or(String::new(), |stop| seconds(ended.since(stop.at)));
+    let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
     let killed = killed(case);
     match &finding.why {
         Why::Completed if case.kubernetes.is_some_and(|context| context.asked.is_some()) => {
-            format!("{who} exited with code 0; no stop signal to it was seen")
+            format!("{who} exited with code 0; no stop signal was seen")
         }
-        Why::Completed => format!("{who} ended by itself with code 0"),
+        Why::Completed => format!("{who} exited by itself with code 0"),
         Why::Stopped => {
             let ran = ran_handler(case);
-            format!("{asked}{ran}and it exited with code 0, {took} later")
+            format!("{stopped}{ran} the process exited with code 0, {took} later")
         }
-        Why::StoppedUnheard => format!("{asked}; it exited with code 0, {took} later for another reason"),
+        Why::StoppedUnheard => format!("{stopped}; the process exited with code 0, {took} later, for another reason"),
         Why::StoppedWithSignalCode(signal) => {
             let ran = ran_handler(case);
             format!(
-                "{asked}{ran}and it exited with code {} (128 + {signal}), {took} later, as many runtimes do after a shutdown",
+                "{stopped}{ran} the process exited with code {}, {took} later (128 + {signal}: the usual code of many language runtimes \
+                 after a shutdown)",
                 128 + u32::from(signal.number())
             )
         }
-        Why::Reraised => format!("{asked}, its handler ran, and it then ended itself by the same signal {took} later"),
+        Why::Reraised => {
+            format!("{stopped}, the handler ran, and the process then terminated itself with the same signal, {took} later")
+        }
         Why::DefaultAction => default_action(case, &who),
-        Why::Nonzero => match case.stop {
-            Some(_) => format!("{asked}{}and it exited with {}, {took} later", ran_handler(case), code(case)),
-            None => format!("{who} ended by itself with {}{}", code(case), young(case)),
+        Why::Nonzero => match case.stop() {
+            Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
+            None => format!("{who} {}{}", by_itself(case), young(case)),
         },
-        Why::Ignored => format!("{asked}; {killed}"),
+        Why::Ignored => format!("{stopped}; {killed}"),
         Why::Blocked(how) => {
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let how = match how {
-                Blocked::Frozen => "which was frozen, so it never read it",
-                Blocked::Stopped => "which was stopped (SIGSTOP), so it never read it",
-                Blocked::Traced => "which a debugger held, so it never read it",
-                Blocked::Masked => "which had it masked and never read it",
-                Blocked::HandlerNeverEntered => "which has a handler but never came to enter it",
-                Blocked::NothingEntered => "which never came to act on it",
+                Blocked::Frozen => "which was frozen and never read the signal".to_owned(),
+                Blocked::Stopped => "which was stopped (SIGSTOP) and never read the signal".to_owned(),
+                Blocked::Traced => "which was held by a debugger and never read the signal".to_owned(),
+                Blocked::Masked => format!("which blocks {signal} in its signal mask and never read the signal"),
+                Blocked::HandlerNeverEntered => "whose handler never ran".to_owned(),
+                Blocked::NothingEntered => "which never acted on the signal".to_owned(),
             };
-            format!("{}, {how}; {killed}", reached(case))
+            format!("{}, {how}; {killed}", sent(case))
         }
         Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
-            let handled = match case.stop.and_then(|stop| Some((stop, stop.handler_entered?))) {
+            let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
                 Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
-                    format!("its handler was entered {} later", seconds(at.since(stop.at)))
+                    format!("the handler started {} later", seconds(at.since(stop.at)))
                 }
-                _ => "its handler was entered".to_owned(),
+                _ => "the handler started".to_owned(),
             };
-            format!("{}, {handled}, but it was not done: {killed}", reached(case))
+            format!("{}, {handled}, but the shutdown did not finish: {killed}", sent(case))
         }
-        Why::Forced => match case.kill {
+        Why::Forced => match case.kill() {
             Some(kill) => format!(
-                "{} killed {who} with SIGKILL{} and had sent no stop signal before",
-                runtime(&kill.sender),
+                "{} sent SIGKILL{} to {who} without a stop signal first",
+                runtime(case, &kill.sender),
                 by_cgroup(kill.cgroup_kill)
             ),
-            None => format!("the runtime killed {who} without a stop signal"),
+            None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
         },
         Why::Oom => {
-            let before = case.stop.map_or(String::new(), |stop| {
+            let before = case.stop().map_or(String::new(), |stop| {
                 format!(", {} after {}", since(case, stop.at), stop.signal)
             });
-            format!("the kernel killed {who} because memory ran out{before}")
+            format!("the OOM killer killed {who} because memory ran out{before}")
         }
         Why::OomChild => oom_child(case, &who),
         Why::KilledByOther => {
-            let Some(fatal) = case.fatal else {
+            let Some(fatal) = case.fatal() else {
                 return format!("{who} was killed");
             };
             let whence = match fatal.sender.role {
-                Role::Inside => "another process of its own",
-                _ => "neither its runtime nor itself",
+                Role::Inside => format!("the sender is another process of the same {}", subject(case)),
+                _ => "the sender is neither the runtime nor the process itself".to_owned(),
             };
             let core = core(case);
-            let inside = case.stop.filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
-                format!(", {} into the grace after {}", seconds(fatal.at.since(stop.at)), stop.signal)
+            let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
+                format!(
+                    ", {} after {}, during the grace period",
+                    seconds(fatal.at.since(stop.at)),
+                    stop.signal
+                )
             });
             format!(
-                "{} sent {} to {who}{inside}{core}: {whence}",
+                "{} sent {} to {who}{core}{inside}; {whence}",
                 actor(&fatal.sender),
                 fatal.signal
             )
         }
-        Why::NamespaceEnded => format!("{who} was killed with its pid namespace, whose first process had ended"),
+        Why::NamespaceEnded => format!("the kernel killed {who} because PID 1 of its pid namespace exited"),
         Why::Crashed(how) => crashed(case, *how, &who),
-        Why::Expected => match case.stop {
+        Why::Expected => match case.stop() {
             Some(_) => format!(
-                "{asked}{}and it ended with {}, {took} later, as expected",
+                "{stopped}{} the process {}, {took} later, which an annotation declares as expected",
                 ran_handler(case),
-                code(case)
+                status(case)
             ),
-            None => format!("{who} ended by itself with {}, as expected", code(case)),
+            None => format!("{who} {}, which an annotation declares as expected", by_itself(case)),
         },
         Why::Stuck => kubernetes::stuck(case, &who),
         Why::NeverStarted => kubernetes::never_started(case),
@@ -145,99 +150,125 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     }
 }
 
-/// "SIGTERM reached PID 1 `sh`", and what the kernel did with it where it dropped it.
-fn asked(case: &Case<'_>) -> String {
-    let Some(stop) = case.stop else { return String::new() };
-    let mut text = reached(case);
-    if stop.result == crate::event::SignalResult::Ignored {
-        let is_init = case.main.is_some_and(|main| main.is_ns_init);
-        text.push_str(", ");
-        text.push_str(&dropped(stop.disposition, is_init));
+/// What became of the stop signal: sent to the process, or discarded by the kernel.
+fn stopped(case: &Case<'_>) -> String {
+    match case.stop() {
+        Some(stop) if stop.result == SignalResult::Ignored => {
+            let signal = match stop.sender.role {
+                Role::Runtime => "the signal".to_owned(),
+                Role::Kernel => "the signal from the terminal".to_owned(),
+                _ => format!("the signal from {}", actor(&stop.sender)),
+            };
+            discarded(case.main(), stop.signal, stop.disposition, &signal)
+        }
+        _ => sent(case),
     }
-    text
 }
 
-/// Names the sender where it was not the runtime.
-fn reached(case: &Case<'_>) -> String {
-    let Some(stop) = case.stop else { return String::new() };
-    let by = match stop.sender.role {
-        Role::Runtime => String::new(),
-        Role::Kernel => " from its terminal".to_owned(),
-        _ => format!(" from {}", actor(&stop.sender)),
+/// "the container runtime sent SIGTERM to PID 1 `sh`".
+fn sent(case: &Case<'_>) -> String {
+    let Some(stop) = case.stop() else { return String::new() };
+    let sender = match stop.sender.role {
+        Role::Kernel => "the terminal".to_owned(),
+        _ => runtime(case, &stop.sender),
     };
-    format!("{}{by} reached {}", stop.signal, target(case.main))
+    format!("{sender} sent {} to {}", stop.signal, target(case.main()))
 }
 
-/// A process may have a handler and never be asked to run it: said only where it was seen.
+/// The words between the stop signal and the exit. That a handler ran is said only where the kernel entered it.
 fn ran_handler(case: &Case<'_>) -> &'static str {
-    match case.stop {
-        Some(stop) if stop.handler_entered.is_some() => ", its handler ran, ",
-        Some(stop) if stop.state.blocked => ", which reads it without a handler, ",
-        Some(_) => ", ",
+    match case.stop() {
+        Some(stop) if stop.handler_entered.is_some() => ", the handler ran, and",
+        Some(stop) if stop.state.blocked => ", which reads the signal without a handler (signalfd or sigwait), and",
+        Some(_) => ", and",
         None => "",
     }
 }
 
-fn dropped(disposition: Disposition, is_init: bool) -> String {
-    match disposition {
-        Disposition::Default if is_init => "which has no handler, so the kernel dropped it",
-        Disposition::Default => "whose default is to do nothing, so the kernel dropped it",
-        Disposition::Ignore => "which has it set to SIG_IGN, so the kernel dropped it",
-        Disposition::Handler | Disposition::Unknown if is_init => {
-            "which has no handler or ignores it, so the kernel dropped it"
+fn discarded(main: Option<&MainProcess>, signal: Signal, disposition: Disposition, what: &str) -> String {
+    let who = target(main);
+    let why = match (disposition, main.filter(|main| main.is_ns_init)) {
+        (Disposition::Default, Some(init)) => format!("`{}` is PID 1 and has no {signal} handler", init.comm),
+        (Disposition::Default, None) => {
+            format!("{who} has no {signal} handler, and the default action of {signal} is to do nothing")
         }
-        Disposition::Handler | Disposition::Unknown => "which ignores it, so the kernel dropped it",
-    }
-    .to_owned()
+        (Disposition::Ignore, _) => format!("{who} ignores {signal} (SIG_IGN)"),
+        (Disposition::Handler | Disposition::Unknown, Some(init)) => {
+            format!(
+                "`{}` is PID 1 and either has no {signal} handler or ignores {signal}",
+                init.comm
+            )
+        }
+        (Disposition::Handler | Disposition::Unknown, None) => format!("{who} ignores {signal}"),
+    };
+    format!("{why}, so the kernel discarded {what}")
 }
 
 fn killed(case: &Case<'_>) -> String {
-    let Some(kill) = case.kill else {
-        return "it was killed".to_owned();
+    let Some(kill) = case.kill() else {
+        return "the process was killed".to_owned();
     };
     let after = case
-        .stop
+        .stop()
         .map_or(String::new(), |stop| format!(" {} later", seconds(kill.at.since(stop.at))));
-    format!("{} sent SIGKILL{}{after}", runtime(&kill.sender), by_cgroup(kill.cgroup_kill))
+    format!(
+        "{} sent SIGKILL{}{after}",
+        runtime(case, &kill.sender),
+        by_cgroup(kill.cgroup_kill)
+    )
 }
 
-fn runtime(sender: &Actor) -> String {
+fn runtime(case: &Case<'_>, sender: &Actor) -> String {
     match sender.role {
-        Role::Runtime => "the runtime".to_owned(),
+        Role::Runtime => the_runtime(case).to_owned(),
         _ => actor(sender),
     }
 }
 
+fn the_runtime(case: &Case<'_>) -> &'static str {
+    match case.subject {
+        Subject::Container { .. } => "the container runtime",
+        Subject::Unit { .. } => "systemd",
+    }
+}
+
+fn subject(case: &Case<'_>) -> &'static str {
+    match case.subject {
+        Subject::Container { .. } => "container",
+        Subject::Unit { .. } => "unit",
+    }
+}
+
 fn by_cgroup(cgroup_kill: bool) -> &'static str {
-    if cgroup_kill { " by cgroup.kill" } else { "" }
+    if cgroup_kill { " through cgroup.kill" } else { "" }
 }
 
 fn default_action(case: &Case<'_>, who: &str) -> String {
-    let (signal, sender) = match (case.stop, case.fatal) {
+    let (signal, sender) = match (case.stop(), case.fatal()) {
         (Some(stop), _) => (stop.signal, &stop.sender),
         (None, Some(fatal)) => (fatal.signal, &fatal.sender),
-        (None, None) => return format!("{who} was ended by the stop signal"),
+        (None, None) => return format!("the stop signal terminated {who}"),
     };
     let by = match sender.role {
         Role::Runtime => String::new(),
-        Role::Kernel => " from its terminal".to_owned(),
+        Role::Kernel => " from the terminal".to_owned(),
         _ => format!(" from {}", actor(sender)),
     };
     format!(
-        "{signal}{by} itself ended {who}{}: it has no handler, so any work in flight was dropped",
+        "{signal}{by} terminated {who}{}: the process has no {signal} handler, so any work in flight was lost",
         core(case)
     )
 }
 
 fn oom_child(case: &Case<'_>, who: &str) -> String {
-    let child = case.oom.iter().find(|oom| !oom.is_main);
+    let child = case.oom().iter().find(|oom| !oom.is_main);
     match child {
         Some(OomKill { at, tgid, comm, .. }) => format!(
-            "the kernel killed `{comm}` (pid {tgid}), a child of {who}, because memory ran out, and {who} ended with {}, {} later",
-            code(case),
+            "the OOM killer killed `{comm}` (pid {tgid}) because memory ran out, and the main process, {who}, {}, {} later",
+            status(case),
             since(case, *at)
         ),
-        None => format!("{who} ended with {} after the kernel killed a child for memory", code(case)),
+        None => format!("{who} {} after the OOM killer had killed another process", status(case)),
     }
 }
 
@@ -246,97 +277,123 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         ExitStatus::Signaled { signal, .. } => signal.to_string(),
         ExitStatus::Exited(code) => format!("code {code}"),
     });
-    let while_stopping = case.stop.map_or(String::new(), |stop| {
+    let while_stopping = case.stop().map_or(String::new(), |stop| {
         format!(", {} after {}", since(case, stop.at), stop.signal)
     });
     let how = match how {
         Crash::Fault => "crashed with",
-        Crash::Itself => "ended itself by",
-        Crash::Limit => "ran into a limit of its own and was ended by",
+        Crash::Itself => "terminated itself with",
+        Crash::Limit => "reached one of its resource limits and was terminated by",
     };
-    format!("{who} {how} {signal}{}{while_stopping}{}", core(case), young(case))
+    let core = if dumped_core(case) { " (core dumped)" } else { "" };
+    format!("{who} {how} {signal}{core}{while_stopping}{}", young(case))
 }
 
 fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
-    let unseen = || format!("how {who} ended is not known: ");
+    let unseen = || format!("how {who} terminated is unknown: ");
     let status = case.exit.map_or_else(unseen, |exit| {
-        format!("{who} {}, but why is not known: ", super::evidence::status(exit.status))
+        format!("{who} {}, but the reason is unknown: ", super::evidence::status(exit.status))
     });
     let reason = match missing {
-        Missing::LateStart => "it ran before the observation began, and a stop signal may have come before that".to_owned(),
-        Missing::Gap => "for a part of that time nothing was observed".to_owned(),
-        Missing::OverCap => "it was sent more signals than are kept".to_owned(),
-        Missing::Lost(kinds) => format!("records were lost while it went on ({})", names(kinds)),
-        Missing::Inactive(kinds) => format!("a probe that would show it was not active ({})", names(kinds)),
+        Missing::LateStart => "the process started before epitaph did, so a stop signal may have been missed".to_owned(),
+        Missing::Gap => "epitaph was not observing for part of that time".to_owned(),
+        Missing::OverCap => "the process got more signals than epitaph keeps for one termination".to_owned(),
+        Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
+        Missing::Inactive(kinds) => format!("the probe for {} was not active", records(kinds)),
         Missing::NoExit(open) => {
             let open = match open {
-                Open::CgroupRemoved => "its cgroup was removed and its end was not seen",
-                Open::ObservationEnded => "the observation ended before it did",
-                Open::TimelineCap => "more processes were being stopped than are kept, and it was the longest idle",
+                Open::CgroupRemoved => "the cgroup was removed, and no exit of the main process was seen".to_owned(),
+                Open::ObservationEnded => format!("epitaph stopped while this {} was still shutting down", subject(case)),
+                Open::TimelineCap => {
+                    "more terminations were in progress than epitaph keeps, and this one had been idle the longest".to_owned()
+                }
             };
             let stop = case
-                .stop
-                .map_or(String::new(), |stop| format!(", after {} at its beginning", stop.signal));
-            return format!("how {who} ended is not known: {open}{stop}");
+                .stop()
+                .map_or(String::new(), |stop| format!("; {} had been sent before", stop.signal));
+            return format!("how {who} terminated is unknown: {open}{stop}");
         }
-        Missing::SenderNotSeen(signal) => format!("nobody was seen to send {signal}"),
-        Missing::KernelKill => "the kernel sent SIGKILL, and no OOM kill or limit was seen".to_owned(),
+        Missing::SenderNotSeen(signal) => format!("the sender of {signal} was not seen"),
+        Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
     };
     format!("{status}{reason}")
 }
 
-fn names(kinds: &[Kind]) -> String {
-    kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+/// Kinds of kernel records in words: a reader of the sentence does not know the tracepoints.
+pub(super) fn records(kinds: &[Kind]) -> String {
+    let word = |kind: &Kind| match kind {
+        Kind::SignalGenerate => "sent signals",
+        Kind::SignalDeliver => "started signal handlers",
+        Kind::ProcessExit => "process exits",
+        Kind::ProcessExec => "program starts",
+        Kind::OomVictim => "OOM kills",
+        Kind::CgroupMkdir => "created cgroups",
+        Kind::CgroupRmdir => "removed cgroups",
+        Kind::Tcp => "TCP connections",
+    };
+    kinds.iter().map(word).collect::<Vec<_>>().join(" and ")
 }
 
 fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let mut clauses = Vec::new();
     if traffic.cut.count > 0 {
         let unanswered = match traffic.cut_unanswered {
             0 => String::new(),
-            n if n == traffic.cut.count => ", with a request that got no answer".to_owned(),
-            n => format!(", {n} of them with a request that got no answer"),
+            1 if traffic.cut.count == 1 => ", with an unanswered request".to_owned(),
+            n if n == traffic.cut.count => ", all with an unanswered request".to_owned(),
+            n => format!(", {n} of them with an unanswered request"),
         };
-        clauses.push(format!("its end cut {}{unanswered}", many(traffic.cut.count, "connection")));
+        clauses.push(format!(
+            "{} dropped at exit{unanswered}",
+            were(traffic.cut.count, "open connection")
+        ));
     }
     if traffic.reset.count > 0 {
         let queued = match traffic.reset_queued {
             0 => String::new(),
-            n if n == traffic.reset.count => ", in its accept queue when the listener closed".to_owned(),
-            n => format!(", {n} of them in its accept queue when the listener closed"),
+            1 if traffic.reset.count == 1 => " (in the accept queue when the listener closed)".to_owned(),
+            n if n == traffic.reset.count => " (all in the accept queue when the listener closed)".to_owned(),
+            n => format!(" ({n} of them in the accept queue when the listener closed)"),
         };
-        clauses.push(format!("{} reset{queued}", were(traffic.reset.count)));
+        clauses.push(format!("{} reset{queued}", were(traffic.reset.count, "connection")));
     }
     if traffic.refused.count > 0 {
         let window = traffic.refusal_window().map_or(String::new(), |window| {
             format!(" in the {} after the listener closed", seconds(window))
         });
         let source = match traffic.refused_source {
-            RefusedSource::ClientError => " (known from clients on this machine only)",
+            RefusedSource::ClientError => " (counted only for clients on this machine)",
             RefusedSource::ServerReset | RefusedSource::None => "",
         };
         let on = if traffic.refusing_on {
-            ", and clients still came when counting ended"
+            ", and clients still connected when counting stopped"
         } else {
             ""
         };
-        clauses.push(format!("{} refused{window}{source}{on}", were(traffic.refused.count)));
+        clauses.push(format!(
+            "{} refused{window}{source}{on}",
+            were(traffic.refused.count, "connection")
+        ));
     }
     if traffic.rejected.count > 0 {
-        clauses.push(format!("{} rejected on the way to it", were(traffic.rejected.count)));
+        clauses.push(format!(
+            "{} rejected by the network before reaching the {}",
+            were(traffic.rejected.count, "connection"),
+            subject(case)
+        ));
     }
-    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop.is_some() {
+    if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop().is_some() {
         let why = match traffic.cgroup_v1 {
-            true => ", for the kernel knows a socket by its cgroup v2, and it has none to itself",
+            true => ": socket tracking needs a cgroup v2 of its own",
             false => "",
         };
-        clauses.push(format!("its sockets were not observed{why}"));
+        clauses.push(format!("the sockets of the {} were not observed{why}", subject(case)));
     }
     clauses
 }
 
-/// "PID 1 `sh`" where it is its namespace's first, else "`nginx` (pid 77)".
+/// "PID 1 `sh`" for the init of a pid namespace, otherwise "`nginx` (pid 77)".
 pub(super) fn target(main: Option<&MainProcess>) -> String {
     match main {
         Some(main) if main.is_ns_init => format!("PID 1 `{}`", main.comm),
@@ -351,7 +408,7 @@ pub(super) fn actor(actor: &Actor) -> String {
         (Some(of), _) => format!("container `{}` of pod {}/{}", of.container, of.pod.namespace, of.pod.name),
         (None, Attribution::Subject(subject, _)) => subject.to_string(),
         (None, Attribution::Host) => "on the host".to_owned(),
-        (None, Attribution::Unknown(_)) => "its cgroup not known".to_owned(),
+        (None, Attribution::Unknown(_)) => "cgroup unknown".to_owned(),
     };
     let parent = if actor.parent_comm.is_empty() {
         String::new()
@@ -361,30 +418,37 @@ pub(super) fn actor(actor: &Actor) -> String {
     format!("`{}` (pid {}, {place}{parent})", actor.comm, actor.tgid)
 }
 
-fn code(case: &Case<'_>) -> String {
+/// "exited with code 3", "was terminated by SIGTERM".
+fn status(case: &Case<'_>) -> String {
+    case.exit
+        .map_or("disappeared".to_owned(), |exit| super::evidence::status(exit.status))
+}
+
+fn by_itself(case: &Case<'_>) -> String {
     match case.exit.map(|exit| exit.status) {
-        Some(ExitStatus::Exited(code)) => format!("code {code}"),
-        Some(ExitStatus::Signaled { signal, .. }) => signal.to_string(),
-        None => "an end that was not seen".to_owned(),
+        Some(ExitStatus::Exited(code)) => format!("exited by itself with code {code}"),
+        _ => status(case),
     }
 }
 
-/// Of a container that did not live for a second: it never came up, and the kubelet will try again.
+/// Of a container that lived for less than a second: it never became ready, and the kubelet will restart it.
 fn young(case: &Case<'_>) -> String {
-    let lived = case.main.zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
+    let lived = case.main().zip(case.exit).map(|(main, exit)| exit.at.since(main.start));
     match lived {
-        Some(lived) if case.kubernetes.is_some() && case.stop.is_none() && lived < Duration::from_secs(1) => {
-            format!(", {} after its start", seconds(lived))
+        Some(lived) if case.kubernetes.is_some() && case.stop().is_none() && lived < Duration::from_secs(1) => {
+            format!(", {} after the start", seconds(lived))
         }
         _ => String::new(),
     }
 }
 
 fn core(case: &Case<'_>) -> &'static str {
-    match case.exit.map(|exit| exit.status) {
-        Some(ExitStatus::Signaled { core_dumped: true, .. }) => " and dumped core",
-        _ => "",
-    }
+    if dumped_core(case) { ", which dumped core" } else { "" }
+}
+
+fn dumped_core(case: &Case<'_>) -> bool {
+    let status = case.exit.map(|exit| exit.status);
+    matches!(status, Some(ExitStatus::Signaled { core_dumped: true, .. }))
 }
 
 fn since(case: &Case<'_>, at: Boot) -> String {
@@ -396,9 +460,9 @@ pub(super) fn many(count: u64, noun: &str) -> String {
     format!("{count} {noun}{s}")
 }
 
-fn were(count: u64) -> String {
+fn were(count: u64, noun: &str) -> String {
     let verb = if count == 1 { "was" } else { "were" };
-    format!("{} {verb}", many(count, "connection"))
+    format!("{} {verb}", many(count, noun))
 }
 
 /// `12 ms`, `3.2 s`, `75 s`.
@@ -411,7 +475,11 @@ pub fn seconds(d: Duration) -> String {
     }
 }
 
+/// Names that begin with a small letter keep it.
 fn upper(text: String) -> String {
+    if text.starts_with("systemd ") {
+        return text;
+    }
     let mut chars = text.chars();
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::judge::Case;
-use crate::event::Boot;
 use crate::kubernetes::PreStopRun;
 use crate::pod::ContainerKind;
 use crate::termination::Role;
+use crate::time::Boot;
 
 /// The kubelet gives the stop signal at least this, whatever the hook took.
 pub(super) const KUBELET_MINIMUM: Duration = Duration::from_secs(2);
@@ -31,12 +31,15 @@ impl Spent {
     /// None where nobody asked it to stop.
     pub fn of(case: &Case<'_>) -> Option<Spent> {
         let context = case.kubernetes?;
-        let stop = case.stop.filter(|stop| stop.sender.role == Role::Runtime).map(|stop| stop.at);
+        let stop = case
+            .stop()
+            .filter(|stop| stop.sender.role == Role::Runtime)
+            .map(|stop| stop.at);
         let run = context.pre_stop.as_ref();
         let begin = run.and_then(|run| run.begin).or(stop)?;
         // Its hook ran at the request, and its stop signal came when the main containers had ended: the wait is theirs.
         let waits = context.kind == Some(ContainerKind::Sidecar);
-        let kill = case.kill.filter(|kill| kill.sender.role == Role::Runtime);
+        let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime);
         let hook = run
             .filter(|run| run.seen || !waits)
             .and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at))));

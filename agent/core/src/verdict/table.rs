@@ -12,14 +12,14 @@ pub struct Row {
     pub traffic: &'static [TrafficAxis],
     pub unclean: bool,
     pub severity: Severity,
-    /// Of several containers of one pod, the headline with the highest one speaks for all. Unique.
+    /// Of several containers of one pod, the headline with the highest precedence is the pod's. Unique.
     pub precedence: u8,
     pub meaning: &'static str,
     pub proof: &'static str,
     pub remedy: &'static str,
 }
 
-/// The row of a verdict. A clean exit is qualified by what the clients saw; any other exit speaks for itself.
+/// The row of a verdict. A clean exit is qualified by what clients saw; any other exit has one row.
 pub fn row(exit: Exit, traffic: TrafficAxis) -> &'static Row {
     TABLE
         .iter()
@@ -36,69 +36,78 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
 pub const CAUSES: [(Cause, &str); 16] = [
     (
         Cause::Deleted,
-        "Its pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection, as the sentence then says.",
+        "The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).",
     ),
     (
         Cause::EvictedApi,
-        "The Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.",
+        "The pod was evicted through the Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.",
     ),
     (
         Cause::EvictedNodePressure,
-        "The kubelet: the node ran out of memory, disk or process ids, or the pod over its own ephemeral storage.",
+        "The kubelet evicted the pod: the node ran out of memory, disk or process ids, or the pod exceeded its own ephemeral storage limit.",
     ),
     (
         Cause::EvictedTaint,
-        "A NoExecute taint that the pod does not tolerate, or not any longer.",
+        "The pod was evicted because of a NoExecute taint that it does not tolerate, or no longer tolerates.",
     ),
-    (Cause::EvictedPreempted, "Room was made for a pod of higher priority."),
+    (Cause::EvictedPreempted, "The pod was preempted by a pod of higher priority."),
     (
         Cause::Deadline,
-        "The pod's own `activeDeadlineSeconds` was over; over a Job's its pods are told `deleted`.",
+        "The pod exceeded its own `activeDeadlineSeconds`; when a Job exceeds its own deadline, its pods are reported as `deleted`.",
     ),
-    (Cause::Liveness, "The kubelet, because the liveness probe failed."),
+    (
+        Cause::Liveness,
+        "The kubelet stopped the container because the liveness probe failed.",
+    ),
     (
         Cause::Startup,
-        "The kubelet, because the startup probe did not succeed in time.",
+        "The kubelet stopped the container because the startup probe did not succeed in time.",
     ),
     (
         Cause::Restart,
-        "The kubelet restarted or ended the container alone: for a changed definition or a resize, where an Event says so; else no evidence names why.",
+        "The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.",
     ),
     (Cause::NodeShutdown, "The node was shutting down."),
-    (Cause::Oom, "Memory ran out: its own limit's, or the node's."),
+    (
+        Cause::Oom,
+        "Memory ran out: the memory limit was reached, or the node had no memory left.",
+    ),
     (
         Cause::Crash,
-        "Its own fault: a signal of its own, or an exit code other than 0 that nobody asked for.",
+        "The process failed by itself: a signal that it caused, or an exit code other than 0 without a stop signal.",
     ),
     (
         Cause::External,
-        "A signal from someone who is neither its runtime nor itself.",
+        "A signal came from a sender that is neither the runtime nor the process itself.",
     ),
     (
         Cause::Stopped,
-        "Its runtime or systemd asked it to stop; without Kubernetes nobody says why.",
+        "The container runtime or systemd stopped the process; without Kubernetes the reason is unknown.",
     ),
-    (Cause::Completed, "It ended of its own accord with exit code 0."),
-    (Cause::Unknown, "The evidence does not say."),
+    (Cause::Completed, "The process exited by itself with exit code 0."),
+    (Cause::Unknown, "The evidence does not show the cause."),
 ];
 
 /// `epitaph.traffic` in words.
 pub const TRAFFIC: [(TrafficAxis, &str); 6] = [
-    (TrafficAxis::Cut, "Connections in use were open at its end and closed by it."),
-    (TrafficAxis::Reset, "Clients had their connections reset."),
+    (TrafficAxis::Cut, "Open connections in use were dropped at exit."),
+    (TrafficAxis::Reset, "Client connections were reset."),
     (
         TrafficAxis::Refused,
-        "Clients connected after its listener was closed, and were refused.",
+        "Clients connected after the listener had closed, and their connections were refused.",
     ),
     (
         TrafficAxis::ProxyRejected,
-        "Clients on this node were rejected on the way to it (ICMP), and not by itself.",
+        "Connections of clients on this node were rejected by the network (ICMP) before they reached the process.",
     ),
     (
         TrafficAxis::Quiet,
-        "Its sockets were observed, and no client was seen to be cut off, reset, refused or rejected.",
+        "The sockets were observed, and no connection was dropped, reset, refused or rejected.",
     ),
-    (TrafficAxis::Unknown, "Its sockets were not observed, or not all the time."),
+    (
+        TrafficAxis::Unknown,
+        "The sockets were not observed, or only for part of the time.",
+    ),
 ];
 
 /// The name of an axis' value, as JSON, spans and metrics have it.
@@ -109,7 +118,7 @@ pub fn name(axis: impl serde::Serialize) -> String {
     }
 }
 
-/// In falling precedence but for `unknown`, which stands last because it is what is left.
+/// In falling precedence, except for `unknown`, which is last because it is the fallback.
 ///
 /// Of the traffic rows `cut` goes first: a request that was read and then cut may have been carried out, so that it cannot be
 /// repeated blindly; a reset one may have been; a refused one was not, and every client may try it again.
@@ -121,9 +130,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 160,
-        meaning: "The kernel killed the main process because memory ran out.",
-        proof: "mark_victim named the main process, and it ended by SIGKILL; no SIGKILL of anybody else came first.",
-        remedy: "Raise the memory limit, or make the process stay below it (heap size, caches, concurrency).",
+        meaning: "The OOM killer killed the main process because memory ran out.",
+        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first.",
+        remedy: "Raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency).",
     },
     Row {
         headline: "oom-child",
@@ -132,9 +141,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 150,
-        meaning: "The kernel killed a child for memory, and the main process ended with an error within ten seconds.",
-        proof: "mark_victim named another process of the same cgroup, then the main process ended with a code other than 0.",
-        remedy: "Raise the memory limit or run fewer workers; make the main process survive the loss of one.",
+        meaning: "The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.",
+        proof: "mark_victim names another process of the same cgroup, and the main process then exited with a code other than 0.",
+        remedy: "Raise the memory limit or run fewer workers; make the main process survive the loss of a worker.",
     },
     Row {
         headline: "crashed",
@@ -143,9 +152,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 140,
-        meaning: "A signal of its own making ended the main process: a fault, an abort, or a limit that it ran into.",
-        proof: "The exit status names the signal, and its sender was the process itself or the kernel on its behalf.",
-        remedy: "Look at the core dump or the last lines of its log; it is a fault of the program.",
+        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.",
+        proof: "The exit status names the signal, and the sender was the process itself, or the kernel because of the process.",
+        remedy: "Look at the core dump or the last lines of the log: the fault is in the program.",
     },
     Row {
         headline: "killed-by-other",
@@ -154,9 +163,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 130,
-        meaning: "Someone who is neither its runtime nor itself killed the main process.",
-        proof: "signal_generate shows the sender: its pid, comm, parent and cgroup are neither the runtime's nor the subject's.",
-        remedy: "Stop the process that is named as the sender from doing it; use the runtime's own stop command.",
+        meaning: "The main process was killed by a sender that is neither the runtime nor the process itself.",
+        proof: "signal_generate shows the pid, comm, parent and cgroup of the sender: neither the runtime nor the main process.",
+        remedy: "Find out why the named sender killed the process; use the stop command of the container runtime or service manager instead.",
     },
     Row {
         headline: "stuck",
@@ -165,9 +174,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 128,
-        meaning: "Its grace is long over, and it still runs.",
-        proof: "Its stop was asked for; no end of its main process was seen, with nothing lost, ten seconds and more after the grace.",
-        remedy: "Look for what holds it: a process in uninterruptible sleep (a disk or network mount that hangs), or a kubelet or runtime that is not running.",
+        meaning: "The grace period ended long ago, and the process is still running.",
+        proof: "A stop was requested; ten seconds and more after the grace period no exit of the main process was seen, and no record was lost.",
+        remedy: "Find what holds the process: uninterruptible sleep (a disk or network mount that hangs), or a kubelet or container runtime that is not running.",
     },
     Row {
         headline: "runtime-failed",
@@ -176,9 +185,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 125,
-        meaning: "The runtime did not start the container's program, or gave it up.",
-        proof: "The API reports StartError, ContainerCannotRun or another failure to create or run it.",
-        remedy: "See the container's waiting or terminated message in the pod's status: the command, a mount, the image or the runtime itself.",
+        meaning: "The container runtime did not start the program of the container, or lost the container.",
+        proof: "The pod's status reports StartError, ContainerCannotRun or another failure to create or run the container.",
+        remedy: "Read the waiting or terminated message of the container in the pod's status: the command, a mount, the image or the container runtime itself failed.",
     },
     Row {
         headline: "killed-after-grace",
@@ -187,9 +196,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 120,
-        meaning: "The process was shutting down, but not done when the grace was over: the runtime killed it.",
-        proof: "signal_deliver shows that it entered its handler; the runtime's SIGKILL came before its end.",
-        remedy: "Make the shutdown shorter than the grace, or the grace longer than the shutdown.",
+        meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it.",
+        proof: "signal_deliver shows that the process entered its handler; the runtime's SIGKILL came before the exit.",
+        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown.",
     },
     Row {
         headline: "prestop-overran",
@@ -198,9 +207,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 118,
-        meaning: "The preStop hook took the grace: it was cut, or what it left the main process was too short.",
-        proof: "The hook ran until the grace was (nearly) over; the stop signal came only then, and the kubelet's minimum of two seconds after it the SIGKILL.",
-        remedy: "Make the hook shorter, or terminationGracePeriodSeconds longer than the hook and the shutdown together.",
+        meaning: "The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.",
+        proof: "The hook ran until the grace period had (nearly) ended; only then came the stop signal, and SIGKILL followed after the kubelet's minimum of two seconds.",
+        remedy: "Shorten the hook, or set terminationGracePeriodSeconds to more than the hook and the shutdown need together.",
     },
     Row {
         headline: "sidecar-starved",
@@ -209,9 +218,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 115,
-        meaning: "A sidecar was killed because the main containers had used up the grace: it was asked to stop only then.",
-        proof: "The sidecar's stop signal came when the grace was over or before the last main container ended, and its SIGKILL within about two seconds.",
-        remedy: "Shorten the main containers' shutdown, or raise terminationGracePeriodSeconds by what the sidecar needs.",
+        meaning: "A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.",
+        proof: "The sidecar's stop signal came when the grace period had ended or before the last main container had exited, and SIGKILL came within about two seconds after that.",
+        remedy: "Shorten the shutdown of the main containers, or raise terminationGracePeriodSeconds by what the sidecar needs.",
     },
     Row {
         headline: "force-killed",
@@ -220,9 +229,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 110,
-        meaning: "The runtime killed the main process without asking it to stop first, or its pod was deleted with a grace of 0.",
-        proof: "The runtime's SIGKILL reached it, and no stop signal of the runtime's before that, with nothing lost; or the deletion had a grace of 0.",
-        remedy: "Stop it with a grace period (not `kill`, `rm --force` or a grace of 0).",
+        meaning: "The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.",
+        proof: "The runtime's SIGKILL reached the process, no stop signal of the runtime came before it, and no record was lost; or the deletion had a grace period of 0.",
+        remedy: "Stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0).",
     },
     Row {
         headline: "blocked-stop-signal",
@@ -231,9 +240,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 100,
-        meaning: "The stop signal was never read: the process was frozen or stopped, had it masked, or never came to its handler.",
-        proof: "signal_generate shows the target's state; no handler was entered before the runtime's SIGKILL.",
-        remedy: "Unmask the signal (a mask is inherited over fork and exec), or thaw the process before stopping it.",
+        meaning: "The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.",
+        proof: "signal_generate shows the state of the target; no handler was entered before the runtime's SIGKILL.",
+        remedy: "Unblock the signal (a signal mask is inherited over fork and exec), or thaw the process before the stop.",
     },
     Row {
         headline: "ignored-stop-signal",
@@ -242,9 +251,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 90,
-        meaning: "The kernel dropped the stop signal, so that the process never knew: it ran on until the runtime killed it.",
-        proof: "signal_generate's own result says ignored; the runtime's SIGKILL came later.",
-        remedy: "Install a handler, exec the program in place of the shell, or put a small init (tini, dumb-init) at PID 1.",
+        meaning: "The kernel discarded the stop signal, so the process kept running until the runtime killed it.",
+        proof: "The result of signal_generate is `ignored`; the runtime's SIGKILL came later.",
+        remedy: "Install a handler, use `exec` in the shell that starts the program, or run a small init (tini, dumb-init) as PID 1.",
     },
     Row {
         headline: "default-action",
@@ -253,7 +262,7 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 80,
-        meaning: "The stop signal itself ended the process: no handler ran, and any work in flight was dropped.",
+        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.",
         proof: "The exit status names the stop signal, and signal_deliver shows no handler for it.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },
@@ -264,9 +273,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 75,
-        meaning: "The main process ended cleanly, but the preStop hook failed: its work was not done.",
-        proof: "sched_process_exit shows the hook's code, or the kubelet's Event FailedPreStopHook says so.",
-        remedy: "Run the hook by hand in the container: its program may be missing from the image, or its port closed.",
+        meaning: "The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.",
+        proof: "sched_process_exit shows the exit code of the hook, or the kubelet reported the Event FailedPreStopHook.",
+        remedy: "Run the hook by hand in the container: the program may be missing from the image, or the port closed.",
     },
     Row {
         headline: "nonzero-exit",
@@ -275,9 +284,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 70,
-        meaning: "The main process ended by itself with a code other than 0.",
-        proof: "sched_process_exit shows the code.",
-        remedy: "Look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal.",
+        meaning: "The main process exited with a code other than 0.",
+        proof: "sched_process_exit shows the exit code.",
+        remedy: "Read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number.",
     },
     Row {
         headline: "cut-connections",
@@ -286,9 +295,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 60,
-        meaning: "It ended cleanly, but connections that were in use were open at its end and closed by it.",
-        proof: "inet_sock_set_state shows them leave ESTABLISHED by the process's end, not provably idle.",
-        remedy: "Finish the requests in flight before the exit (a server's graceful shutdown), and give it the time.",
+        meaning: "The process exited cleanly, but open connections in use were dropped at exit.",
+        proof: "inet_sock_set_state shows that the exit of the process closed connections in ESTABLISHED that were not provably idle.",
+        remedy: "Finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them.",
     },
     Row {
         headline: "reset-connections",
@@ -297,9 +306,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 50,
-        meaning: "It ended cleanly, but clients had their connections reset.",
-        proof: "tcp_send_reset shows resets of existing connections: an accept queue dropped, or data not read or come too late.",
-        remedy: "Accept and serve what is queued before closing the listener, and read to the end before closing.",
+        meaning: "The process exited cleanly, but client connections were reset.",
+        proof: "tcp_send_reset shows resets of existing connections: the accept queue was dropped, or data was not read or came too late.",
+        remedy: "Accept and serve the queued connections before closing the listener, and read all data before closing a connection.",
     },
     Row {
         headline: "refused-connections",
@@ -308,9 +317,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 40,
-        meaning: "It ended cleanly, but clients went on connecting after its listener was closed and were refused.",
-        proof: "The listener's end, and then SYNs to its port answered by RST.",
-        remedy: "Keep listening until nobody is sent here any more: a preStop sleep as long as the clients needed.",
+        meaning: "The process exited cleanly, but clients still connected after the listener had closed, and their connections were refused.",
+        proof: "The close of the listener, followed by SYNs to its port that were answered by RST.",
+        remedy: "Keep listening until clients stop connecting: add a preStop sleep as long as clients needed.",
     },
     Row {
         headline: "proxy-rejected",
@@ -319,9 +328,9 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 35,
-        meaning: "It ended cleanly, but clients on this node were rejected on the way to it, and not by itself.",
-        proof: "Connects of this node's processes to its address ended with an ICMP error and without an RST.",
-        remedy: "Look for the network policy, proxy rule or missing route that rejected them before it was gone.",
+        meaning: "The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.",
+        proof: "Connects of processes on this node to the address of the container or unit ended with an ICMP error and without an RST.",
+        remedy: "Find the network policy, proxy rule or missing route that rejected connections while the process was still running.",
     },
     Row {
         headline: "clean-exit",
@@ -330,9 +339,9 @@ pub const TABLE: [Row; 22] = [
         unclean: false,
         severity: Severity::Info,
         precedence: 20,
-        meaning: "It ended cleanly; what its clients saw was not observed.",
-        proof: "The exit status; the TCP probes were not active, or lost records.",
-        remedy: "Nothing to change in the program; `/readyz`, and the first line of `epitaph watch`, name the TCP probes that are not active and why.",
+        meaning: "The process exited cleanly; what clients saw was not observed.",
+        proof: "The exit status; the TCP probes were not active, or records were lost.",
+        remedy: "Nothing to change in the program; `/readyz` and the first line of `epitaph watch` name the TCP probes that are not active, and the reason.",
     },
     Row {
         headline: "clean",
@@ -341,8 +350,8 @@ pub const TABLE: [Row; 22] = [
         unclean: false,
         severity: Severity::Info,
         precedence: 10,
-        meaning: "It ended as it should, and no client was hurt.",
-        proof: "Exit code 0, the stop signal's own (128 + n) after it was handled, or one that an annotation expects; its sockets were observed and quiet.",
+        meaning: "The process exited cleanly, and no client connection was lost.",
+        proof: "Exit code 0, the code of the stop signal (128 + n) after it was handled, or a code that an annotation declares as expected; the sockets were observed, and no connection was lost.",
         remedy: "Nothing.",
     },
     Row {
@@ -352,9 +361,9 @@ pub const TABLE: [Row; 22] = [
         unclean: false,
         severity: Severity::Warning,
         precedence: 30,
-        meaning: "The evidence does not suffice: something was lost, not observed, or came before the agent.",
-        proof: "Nothing: the sentence says what is missing.",
-        remedy: "See what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late.",
+        meaning: "The evidence is not sufficient: records were lost, something was not observed, or happened before epitaph started.",
+        proof: "None: the sentence names what is missing.",
+        remedy: "The remedy of each such termination follows from what is missing; nothing to fix where the process started before epitaph did.",
     },
 ];
 

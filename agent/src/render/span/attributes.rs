@@ -5,10 +5,11 @@ use std::time::Duration;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use crate::attribute::{Attribution, Runtime};
-use crate::event::{Boot, Disposition, TargetState};
+use crate::event::{Disposition, TargetState};
 use crate::render::attributes::key;
 use crate::render::text::escape;
 use crate::termination::{RefusedSource, Role};
+use crate::time::Boot;
 
 /// Attributes in the order in which they were added.
 #[derive(Default)]

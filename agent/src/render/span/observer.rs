@@ -6,11 +6,11 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::Attributes;
 use super::{Frame, Options, Trace, resource};
-use crate::event::WallOffset;
 use crate::observe::{EndpointRemoval, Moment, Replacement};
 use crate::pod::{ApiClock, PodIdentity};
 use crate::render::attributes::key;
 use crate::render::id;
+use crate::time::WallOffset;
 
 /// `endpoint.removal`: one per pod and Service.
 pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Trace {

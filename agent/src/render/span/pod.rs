@@ -5,12 +5,15 @@ use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, data};
 use super::{Frame, stop};
-use crate::event::{Boot, ExitStatus};
-use crate::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported, Request};
+use crate::event::ExitStatus;
+use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
 use crate::pod::{ContainerKind, PreStop};
 use crate::render::attributes::key;
 use crate::render::text::escape;
-use crate::termination::{Role, Termination};
+use crate::report::PodTermination;
+use crate::report::Termination;
+use crate::termination::Role;
+use crate::time::Boot;
 use crate::verdict::table;
 
 /// `pod.termination`, without children.

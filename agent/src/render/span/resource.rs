@@ -7,11 +7,11 @@ use opentelemetry_sdk::resource::{ResourceDetector as _, TelemetryResourceDetect
 use super::Options;
 use super::attributes::Attributes;
 use crate::attribute::Subject;
-use crate::event::Observation;
-use crate::kubernetes::PodTermination;
+use crate::input::Observation;
 use crate::pod::PodIdentity;
 use crate::render::attributes::key;
-use crate::termination::Termination;
+use crate::report::PodTermination;
+use crate::report::Termination;
 
 /// The semantic conventions that our keys follow.
 pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";

@@ -6,10 +6,12 @@ use opentelemetry_sdk::trace::SpanData;
 use super::attributes::{Attributes, after, disposition, place, refused_source, role, runtime_name, states};
 use super::{Frame, pod};
 use crate::attribute::Subject;
-use crate::event::{Boot, ExitStatus, SignalResult};
+use crate::event::{ExitStatus, SignalResult};
 use crate::render::attributes::key;
 use crate::render::text::escape;
-use crate::termination::{Actor, Count, Gaps, Stop, Termination, Traffic};
+use crate::report::Termination;
+use crate::termination::{Actor, Count, Gaps, Stop, Traffic};
+use crate::time::Boot;
 use crate::verdict::{Advice, Verdict, table};
 
 /// The parent first.
@@ -165,10 +167,7 @@ fn main_process(t: &Termination, at: &Frame, a: &mut Attributes) {
         a.count(key::PROCESS_VPID, main.ns_pid.into());
         a.text(key::PROCESS_EXECUTABLE_NAME, main.comm.to_string());
         if main.start != Boot(0) {
-            a.text(
-                key::PROCESS_CREATION_TIME,
-                humantime::format_rfc3339_nanos(at.wall(main.start)).to_string(),
-            );
+            a.text(key::PROCESS_CREATION_TIME, at.rfc3339(main.start));
         }
     }
     status(t.exit.map(|exit| exit.status), a);

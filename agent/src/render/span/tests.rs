@@ -3,6 +3,7 @@ mod pods;
 mod timelines;
 
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};
@@ -74,7 +75,7 @@ fn a_clean_stop() {
               epitaph.traffic=quiet
               epitaph.unclean=false
               epitaph.severity=info
-              epitaph.sentence=SIGTERM was handled and it exited with code 0 after 250 ms
+              epitaph.sentence=The container runtime sent SIGTERM to PID 1 `sh`, the handler ran, and the process exited with code 0, 250 ms later
               epitaph.stop.signal=SIGTERM
               epitaph.stop.result=delivered
               epitaph.stop.disposition=handler
@@ -117,7 +118,7 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
         &ignored(8),
         expect![[r#"
             resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=0000000000000000000000000000000000000000000000000000000000000008 service.name=epitaph
-            container.stop < -: 0..30002 Error { description: "SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+            container.stop < -: 0..30002 Error { description: "`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
               container.id=0000000000000000000000000000000000000000000000000000000000000008
               container.runtime.name=containerd
               epitaph.cgroup.path=/system.slice/cg-8
@@ -133,9 +134,9 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
               epitaph.traffic=cut
               epitaph.unclean=true
               epitaph.severity=critical
-              epitaph.sentence=SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-              epitaph.remedy=exec the server from the shell, so that it is PID 1
-              epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
+              epitaph.sentence=`sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+              epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
+              epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+30000.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
               epitaph.stop.signal=SIGTERM
               epitaph.stop.result=ignored
               epitaph.stop.disposition=default
@@ -203,31 +204,31 @@ fn an_oom_kill_of_a_unit_with_gaps() {
     check(
         &oom(9),
         expect![[r#"
-        resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=hungry.service service.name=epitaph
-        unit.stop < -: 0..250 Error { description: "the OOM killer took the main process `sh`" }
-          epitaph.unit.name=hungry.service
-          epitaph.cgroup.path=/system.slice/cg-9
-          process.pid=4242
-          process.vpid=4242
-          process.executable.name=sh
-          process.creation.time=2023-11-14T23:20:00.000000000Z
-          epitaph.status.signal=SIGKILL
-          epitaph.status.core_dumped=false
-          epitaph.verdict=oom-killed
-          epitaph.cause=oom
-          epitaph.exit=oom-killed
-          epitaph.traffic=unknown
-          epitaph.unclean=true
-          epitaph.severity=critical
-          epitaph.sentence=the OOM killer took the main process `sh`
-          epitaph.oom.killed=1
-          epitaph.other_exits=0
-          epitaph.connections.observed=false
-          epitaph.lost=["tcp=3"]
-          epitaph.late_start=true
-          epitaph.inactive_probes=["tcp_send_reset"]
-          @0 oom process.pid=4242 process.executable.name=sh\u{1b}[2J epitaph.oom.main=true
-    "#]],
+            resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 host.name=node-7 os.type=linux service.instance.id=hungry.service service.name=epitaph
+            unit.stop < -: 0..250 Error { description: "The OOM killer killed `sh` (pid 4242) because memory ran out" }
+              epitaph.unit.name=hungry.service
+              epitaph.cgroup.path=/system.slice/cg-9
+              process.pid=4242
+              process.vpid=4242
+              process.executable.name=sh
+              process.creation.time=2023-11-14T23:20:00.000000000Z
+              epitaph.status.signal=SIGKILL
+              epitaph.status.core_dumped=false
+              epitaph.verdict=oom-killed
+              epitaph.cause=oom
+              epitaph.exit=oom-killed
+              epitaph.traffic=unknown
+              epitaph.unclean=true
+              epitaph.severity=critical
+              epitaph.sentence=The OOM killer killed `sh` (pid 4242) because memory ran out
+              epitaph.oom.killed=1
+              epitaph.other_exits=0
+              epitaph.connections.observed=false
+              epitaph.lost=["tcp=3"]
+              epitaph.late_start=true
+              epitaph.inactive_probes=["tcp_send_reset"]
+              @0 oom process.pid=4242 process.executable.name=sh\u{1b}[2J epitaph.oom.main=true
+        "#]],
     );
 }
 
@@ -246,10 +247,10 @@ fn is_of(value: &Value, expected: Type) -> bool {
 fn every_attribute_is_in_the_table_and_of_its_type() {
     let mut seen = std::collections::BTreeSet::new();
     let mut frozen = clean(4);
-    frozen.stop.as_mut().expect("a stop").state.frozen = true;
-    frozen.gaps.over_cap = 1;
+    frozen.facts.stop.as_mut().expect("a stop").state.frozen = true;
+    frozen.facts.gaps.over_cap = 1;
     let mut backwards = clean(5);
-    backwards.end = backwards.begin.minus(Duration::from_millis(5));
+    backwards.facts.end = backwards.begin.minus(Duration::from_millis(5));
     let cluster = Options {
         cluster_name: Some("staging".into()),
         ..Options::default()
@@ -276,7 +277,7 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
         ("Pod", None),
     ] {
         let mut pod = fixtures::pod(8);
-        pod.pod = fixtures::identity_of(kind, through);
+        pod.facts.pod = fixtures::identity_of(kind, through);
         whole.push(pod);
     }
     traces.extend(whole.iter().map(|p| pod_trace(p, &observation(), &cluster)));
@@ -346,7 +347,7 @@ fn configured_attributes_stand_under_ours() {
 #[test]
 fn a_span_never_ends_before_it_begins() {
     let mut t = clean(7);
-    t.end = t.begin.minus(Duration::from_millis(5));
+    t.facts.end = t.begin.minus(Duration::from_millis(5));
     let spans = trace(&t, &observation(), &Options::default()).spans;
     assert!(spans.iter().all(|s| s.end_time >= s.start_time));
     let apart = |s: &SpanData| s.attributes.iter().any(|a| a.key.as_str() == key::ENDED_BEFORE_BEGIN);
@@ -373,7 +374,7 @@ fn options_name_the_service_and_leave_clean_deaths_out() {
 #[test]
 fn the_root_holds_what_ended_after_the_process_did() {
     let mut t = ignored(8);
-    t.traffic.cut.last = ms(30_250);
+    t.facts.traffic.cut.last = ms(30_250);
     let trace = trace(&t, &observation(), &Options::default());
     let end = |name: &str| trace.spans.iter().find(|s| s.name == name).map(|s| s.end_time);
     assert_eq!(end("container.stop"), end("cut connections"));

@@ -6,18 +6,24 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 
+use super::notice::Key;
 use super::queue::Pending;
-use super::report::{Key, head};
-use super::series::{self, Memory, Posted};
+use super::series::{self, Posted, REMEMBERED};
+use crate::cache::Cache;
+use crate::error::{HasRemedy, Remedy};
+use crate::text::bounded;
+
+/// Longest text of an error that leaves this room, bytes.
+const MAX_TEXT: usize = 512;
 
 /// As in `deploy/kubernetes/agent.yaml`.
 pub(super) const RULE: &str = "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}";
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("cannot post an Event: RBAC forbids it ({0}); bind this ServiceAccount to a ClusterRole with the rule {RULE}")]
+    #[error("cannot post an Event: RBAC forbids it ({0})")]
     Forbidden(String),
-    #[error("cannot post an Event: its namespace is gone or going ({0})")]
+    #[error("cannot post an Event: the namespace is deleted or being deleted ({0})")]
     NamespaceGone(String),
     #[error("cannot post an Event: the API server refused it ({0})")]
     Rejected(String),
@@ -32,6 +38,15 @@ pub(super) enum Failure {
     Silent(Duration),
 }
 
+impl HasRemedy for Failure {
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Failure::Forbidden(_) => Some(format!("bind this ServiceAccount to a ClusterRole with the rule {RULE}").into()),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     Posted,
@@ -42,7 +57,8 @@ pub(super) struct Events {
     client: Client,
     node: String,
     timeout: Duration,
-    memory: Memory,
+    /// Events that we posted, by what they are about.
+    posted: Cache<Key, Posted>,
 }
 
 impl Events {
@@ -51,7 +67,7 @@ impl Events {
             client,
             node,
             timeout,
-            memory: Memory::default(),
+            posted: Cache::new(REMEMBERED),
         }
     }
 
@@ -64,10 +80,10 @@ impl Events {
     async fn posted(&mut self, key: &Key, pending: &mut Pending) -> Result<Done, Failure> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), series::namespace(&key.object));
         let name = key.event_name(&self.node);
-        if let Some(known) = self.memory.get(key).cloned() {
+        if let Some(known) = self.posted.get(key).cloned() {
             match self.raise(&api, &name, key, &known, pending).await {
                 // The API server forgets an Event after an hour or so: the next one begins again.
-                Err(error) if is(&error, 404) => self.memory.forget(key),
+                Err(error) if is(&error, 404) => self.posted.remove(key),
                 result => return result.map_err(|error| failure(&error)),
             }
         }
@@ -75,7 +91,7 @@ impl Events {
         pending.sends(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => {
-                self.memory.remember(key, Posted::read(&event));
+                self.posted.insert(key.clone(), Posted::read(&event));
                 Ok(Done::Posted)
             }
             Err(error) if is(&error, 409) => {
@@ -98,13 +114,13 @@ impl Events {
         pending: &mut Pending,
     ) -> kube::Result<Done> {
         let Some(posted) = known.with(pending) else {
-            self.memory.remember(key, known.clone());
+            self.posted.insert(key.clone(), known.clone());
             return Ok(Done::Known);
         };
         pending.sends(posted.clone());
         let patch = Patch::Merge(posted.patch(pending.last));
         api.patch(name, &PatchParams::default(), &patch).await?;
-        self.memory.remember(key, posted);
+        self.posted.insert(key.clone(), posted);
         Ok(Done::Posted)
     }
 }
@@ -115,9 +131,9 @@ fn is(error: &kube::Error, code: u16) -> bool {
 
 pub(super) fn failure(error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
-        return Failure::Away(bounded(&crate::error::chain(error)));
+        return Failure::Away(shown(&crate::error::chain(error)));
     };
-    let message = bounded(&status.message);
+    let message = shown(&status.message);
     match status.code {
         // An object that is being removed takes no new ones, and says so as a 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
@@ -132,6 +148,6 @@ pub(super) fn failure(error: &kube::Error) -> Failure {
     }
 }
 
-fn bounded(text: &str) -> String {
-    head(text, 512).escape_debug().to_string()
+fn shown(text: &str) -> String {
+    bounded(text, MAX_TEXT).into_owned()
 }

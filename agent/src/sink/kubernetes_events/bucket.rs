@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::event::Boot;
+use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::report::{Key, Report};
+use super::notice::{Key, Notice};
 use super::series::{Sent, namespace};
 use super::stats::{Outcome, Stats};
-use crate::event::{Boot, Wall};
+use crate::time::{Boot, Wall};
 
 /// Deaths that one Event names; of more only the count is kept.
 pub(super) const NAMED: usize = 32;
@@ -71,14 +71,14 @@ impl Queue {
     }
 
     /// A full queue loses one that could not be posted, else its oldest.
-    pub fn push(&self, report: Report, now: Boot, stats: &Stats) {
+    pub fn push(&self, notice: Notice, now: Boot, stats: &Stats) {
         let pending = Pending {
             since: now,
-            first: report.at,
-            last: report.at,
+            first: notice.at,
+            last: notice.at,
             count: 1,
-            note: report.note,
-            deaths: vec![report.death],
+            note: notice.note,
+            deaths: vec![notice.death],
             failed: 0,
             not_before: now,
             sent: Vec::new(),
@@ -88,13 +88,13 @@ impl Queue {
             stats.count(Outcome::Shutdown, 1);
             return;
         }
-        if !state.pending.contains_key(&report.key)
+        if !state.pending.contains_key(&notice.key)
             && state.order.len() >= self.most
             && let Some((_, lost)) = state.remove_least()
         {
             stats.count(Outcome::QueueFull, lost.count);
         }
-        state.add(report.key, pending);
+        state.add(notice.key, pending);
         drop(state);
         self.changed.send_modify(|n| *n += 1);
     }

@@ -1,6 +1,6 @@
 //! The Event as Kubernetes has it, and what we know to be posted.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -9,16 +9,17 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::CONTROLLER;
+use super::notice::{Key, Object};
 use super::queue::{NAMED, Pending};
-use super::report::{Key, Object, head};
-use crate::event::Wall;
+use crate::text::head;
+use crate::time::Wall;
 
 /// The deaths that an Event counts, so that a restart of ours does not count them again.
 const DEATHS: &str = "epitaph.dev/deaths";
 /// Kubernetes' own limit, bytes.
 const LONGEST_INSTANCE: usize = 128;
 /// Events remembered; one that was forgotten is asked for.
-const REMEMBERED: usize = 1024;
+pub(super) const REMEMBERED: usize = 1024;
 
 /// A request's words, which the API has if it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,37 +91,6 @@ impl Pending {
             self.sent.remove(0);
         }
         self.sent.push(sent);
-    }
-}
-
-/// Events that we posted, by what they are about.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    order: VecDeque<Key>,
-    posted: HashMap<Key, Posted>,
-}
-
-impl Memory {
-    pub fn get(&self, key: &Key) -> Option<&Posted> {
-        self.posted.get(key)
-    }
-
-    pub fn remember(&mut self, key: &Key, posted: Posted) {
-        if self.posted.insert(key.clone(), posted).is_some() {
-            return;
-        }
-        self.order.push_back(key.clone());
-        if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.posted.remove(&oldest);
-        }
-    }
-
-    pub fn forget(&mut self, key: &Key) {
-        if self.posted.remove(key).is_some() {
-            self.order.retain(|known| known != key);
-        }
     }
 }
 

@@ -8,16 +8,21 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::api::RULE;
+use super::notice::{self, Notice};
 use super::queue::{Pending, Queue};
-use super::report::{self, Report};
 use super::series::{self, Posted};
 use super::stats::{Outcome, Stats};
-use crate::event::{Boot, Disposition, Observation, Pid, Signal, Wall};
-use crate::kubernetes::PodTermination;
-use crate::termination::{Actor, Output, Role, StopSignalIgnored, Termination};
+use crate::error::line;
+use crate::event::Disposition;
+use crate::ids::{Pid, Signal};
+use crate::input::Observation;
+use crate::kubernetes::PodTerminationFacts;
+use crate::report::{PodTermination, Report, StopSignalIgnored, Termination};
+use crate::termination::{Actor, Role};
+use crate::time::{Boot, Wall};
 use crate::verdict;
 use epitaph_core::fixtures::death::{Death, at, death};
-use epitaph_core::fixtures::sample;
+use epitaph_core::fixtures::{self, sample};
 
 const NODE: &str = "node-1";
 
@@ -26,53 +31,52 @@ fn observation() -> Observation {
 }
 
 /// A pod of one container that ended like this.
-fn pod(of: Death, name: &str) -> Output {
+fn pod(of: Death, name: &str) -> Report {
     let mut container = of.judged();
     let context = Arc::make_mut(container.kubernetes.as_mut().expect("a context"));
     let mut identity = (*context.pod).clone();
     identity.name = name.to_owned();
-    identity.uid = crate::attribute::PodUid(format!("uid-of-{name}").into());
+    identity.uid = crate::ids::PodUid(format!("uid-of-{name}").into());
     context.pod = Arc::new(identity);
     let context = context.clone();
-    Output::PodTerminated(Box::new(PodTermination {
+    let facts = PodTerminationFacts {
         pod: context.pod,
         boot_id: "boot".into(),
         asked: context.asked.clone(),
         request: context.request,
         begin: at(0.0),
         end: container.end,
-        verdict: verdict::pod(std::slice::from_ref(&container), context.asked.as_ref(), &[]),
-        containers: vec![container],
         unseen: Vec::new(),
         gone: None,
-    }))
+    };
+    Report::PodTerminated(Box::new(PodTermination::judged(facts, vec![container])))
 }
 
-fn unclean(name: &str) -> Output {
+fn unclean(name: &str) -> Report {
     pod(death().dropped_term(0.3).kill(10.3), name)
 }
 
-fn unclean_in(namespace: &str, name: &str) -> Output {
-    let mut output = unclean(name);
-    if let Output::PodTerminated(pod) = &mut output {
+fn unclean_in(namespace: &str, name: &str) -> Report {
+    let mut report = unclean(name);
+    if let Report::PodTerminated(pod) = &mut report {
         let mut identity = (*pod.pod).clone();
         namespace.clone_into(&mut identity.namespace);
         namespace.clone_into(&mut identity.workload.namespace);
-        pod.pod = Arc::new(identity);
+        pod.facts.pod = Arc::new(identity);
     }
-    output
+    report
 }
 
-fn text(reports: &[Report]) -> String {
-    let lines = reports.iter().map(|report| {
-        let object = &report.key.object;
+fn text(notices: &[Notice]) -> String {
+    let lines = notices.iter().map(|notice| {
+        let object = &notice.key.object;
         format!(
             "{} {} {}: {} [{}]\n",
-            report.key.reason.name(),
+            notice.key.reason.name(),
             object.kind,
             object.name,
-            report.note,
-            report.key.event_name(NODE)
+            notice.note,
+            notice.key.event_name(NODE)
         )
     });
     lines.collect()
@@ -80,22 +84,22 @@ fn text(reports: &[Report]) -> String {
 
 #[test]
 fn on_the_pod_and_its_workload() {
-    let reports = report::of(&unclean("cart-1"), &observation());
+    let notices = notice::of(&unclean("cart-1"), &observation());
     expect![[r#"
-        UncleanTermination Deployment cart: pod `cart-1`: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later [cart.54d298b69b14e959]
-        UncleanTermination Pod cart-1: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
+        UncleanTermination Deployment cart: pod `cart-1`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart.54d298b69b14e959]
+        UncleanTermination Pod cart-1: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
     "#]]
-    .assert_eq(&text(&reports));
+    .assert_eq(&text(&notices));
 }
 
 #[test]
 fn a_clean_end_or_one_that_is_to_be_ignored_is_none() {
-    assert_eq!(report::of(&pod(death().term(0.3).exit(0.5, 0), "cart-1"), &observation()), []);
+    assert_eq!(notice::of(&pod(death().term(0.3).exit(0.5, 0), "cart-1"), &observation()), []);
     let ignored = death().with(|k| k.options.ignore = true).dropped_term(0.3).kill(10.3);
-    assert_eq!(report::of(&pod(ignored, "cart-1"), &observation()), []);
+    assert_eq!(notice::of(&pod(ignored, "cart-1"), &observation()), []);
     let mut nobodys: Termination = death().dropped_term(0.3).kill(10.3).judged();
     nobodys.kubernetes = None;
-    assert_eq!(report::of(&Output::Terminated(Box::new(nobodys)), &observation()), []);
+    assert_eq!(notice::of(&Report::Terminated(Box::new(nobodys)), &observation()), []);
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
         sender: Actor {
             tgid: Pid(1),
             role: Role::Runtime,
-            ..dying.stop.expect("a stop").sender
+            ..dying.facts.stop.clone().expect("a stop").sender
         },
         disposition: Disposition::Default,
         grace_left: None,
@@ -121,37 +125,37 @@ fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
         ),
         kubernetes: Some(context),
     };
-    let reports = report::of(&Output::Early(Box::new(early)), &observation());
+    let notices = notice::of(&Report::StopSignalIgnored(Box::new(early)), &observation());
     expect![[r#"
-        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it [cart.b59484298501ec2e]
-        StopSignalIgnored Pod cart-7d9c-x2x1z: container `app`: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it [cart-7d9c-x2x1z.a67020e5ed52ab00]
-    "#]].assert_eq(&text(&reports));
+        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart.b59484298501ec2e]
+        StopSignalIgnored Pod cart-7d9c-x2x1z: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart-7d9c-x2x1z.a67020e5ed52ab00]
+    "#]].assert_eq(&text(&notices));
 }
 
 #[test]
 fn what_still_runs_is_told_before_its_end() {
     let stuck = || death().term(0.3).open(60.0).judged();
-    let reports = report::of(&Output::Stuck(Box::new(stuck())), &observation());
+    let notices = notice::of(&Report::Stuck(Box::new(fixtures::pods::stuck(stuck()))), &observation());
     expect![[r#"
-        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` still runs 60 s after it was to end (grace 10 s) [cart.e655c80a95e98e4d]
-        TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` still runs 60 s after it was to end (grace 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
-    "#]].assert_eq(&text(&reports));
+        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart.e655c80a95e98e4d]
+        TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
+    "#]].assert_eq(&text(&notices));
     // Its end is another Event.
-    let ended = report::of(&Output::Terminated(Box::new(stuck())), &observation());
-    assert!(reports.iter().zip(&ended).all(|(stuck, ended)| stuck.key != ended.key));
+    let ended = notice::of(&Report::Terminated(Box::new(stuck())), &observation());
+    assert!(notices.iter().zip(&ended).all(|(stuck, ended)| stuck.key != ended.key));
 }
 
 #[test]
 fn a_workload_that_is_a_node_or_the_pod_itself() {
     let of = |kind: &str| {
-        let mut output = unclean("cart-1");
-        let Output::PodTerminated(pod) = &mut output else {
+        let mut report = unclean("cart-1");
+        let Report::PodTerminated(pod) = &mut report else {
             unreachable!("a pod's end")
         };
         let mut identity = (*pod.pod).clone();
         kind.clone_into(&mut identity.workload.kind);
-        pod.pod = Arc::new(identity);
-        report::of(&output, &observation())
+        pod.facts.pod = Arc::new(identity);
+        notice::of(&report, &observation())
     };
     assert_eq!(of("Pod").len(), 1);
     let node = of("Node").remove(0);
@@ -164,26 +168,26 @@ fn a_workload_that_is_a_node_or_the_pod_itself() {
 
 #[test]
 fn a_note_is_bounded_and_shows_no_control_characters() {
-    let mut output = unclean("cart-1");
-    let Output::PodTerminated(pod) = &mut output else {
+    let mut report = unclean("cart-1");
+    let Report::PodTerminated(pod) = &mut report else {
         unreachable!("a pod's end")
     };
     pod.verdict.sentence = format!("\u{1b}[2J{}", "ü".repeat(2_000));
-    for report in report::of(&output, &observation()) {
+    for notice in notice::of(&report, &observation()) {
         assert!(
-            report.note.len() <= 1024 && report.note.len() > 1_000,
+            notice.note.len() <= 1024 && notice.note.len() > 1_000,
             "{}",
-            report.note.len()
+            notice.note.len()
         );
-        assert!(!report.note.contains('\u{1b}') && report.note.ends_with('…'));
+        assert!(!notice.note.contains('\u{1b}') && notice.note.ends_with('…'));
     }
 }
 
-fn filled(most: usize, outputs: &[Output]) -> (Queue, Stats) {
+fn filled(most: usize, reports: &[Report]) -> (Queue, Stats) {
     let (queue, stats) = (Queue::new(most), Stats::default());
-    for output in outputs {
-        for report in report::of(output, &observation()) {
-            queue.push(report, at(0.0), &stats);
+    for report in reports {
+        for notice in notice::of(report, &observation()) {
+            queue.push(notice, at(0.0), &stats);
         }
     }
     (queue, stats)
@@ -197,10 +201,10 @@ fn all(queue: &Queue) -> Vec<(String, u64)> {
 
 #[test]
 fn a_rollout_is_one_event_of_its_workload_and_the_same_death_counts_once() {
-    let outputs: Vec<Output> = (0..100).map(|n| unclean(&format!("cart-{n}"))).collect();
-    let again: Vec<Output> = outputs.iter().chain(&outputs).cloned().collect();
-    for outputs in [&outputs, &again[100..]] {
-        let (queue, _) = filled(512, outputs);
+    let reports: Vec<Report> = (0..100).map(|n| unclean(&format!("cart-{n}"))).collect();
+    let again: Vec<Report> = reports.iter().chain(&reports).cloned().collect();
+    for reports in [&reports, &again[100..]] {
+        let (queue, _) = filled(512, reports);
         let waiting = all(&queue);
         assert_eq!(waiting.len(), 101);
         assert_eq!(waiting[0], ("cart".to_owned(), 100));
@@ -210,13 +214,13 @@ fn a_rollout_is_one_event_of_its_workload_and_the_same_death_counts_once() {
 
 #[test]
 fn a_full_queue_loses_its_oldest_and_counts_all_of_it() {
-    let outputs: Vec<Output> = (0..5).map(|n| unclean(&format!("cart-{n}"))).collect();
-    let (queue, stats) = filled(2, &outputs);
+    let reports: Vec<Report> = (0..5).map(|n| unclean(&format!("cart-{n}"))).collect();
+    let (queue, stats) = filled(2, &reports);
     let kept: u64 = all(&queue).iter().map(|(_, count)| count).sum();
     assert_eq!(kept + stats.get(Outcome::QueueFull), 10);
     queue.close();
-    let report = report::of(&outputs[0], &observation()).remove(0);
-    queue.push(report, at(0.0), &stats);
+    let notice = notice::of(&reports[0], &observation()).remove(0);
+    queue.push(notice, at(0.0), &stats);
     assert_eq!(stats.get(Outcome::Shutdown), 1);
 }
 
@@ -224,8 +228,8 @@ fn a_full_queue_loses_its_oldest_and_counts_all_of_it() {
 fn what_could_not_be_posted_waits_again_with_what_came_meanwhile() {
     let (queue, stats) = filled(8, &[unclean("cart-1")]);
     let (key, pending) = queue.take(at(0.0)).expect("the workload's");
-    for report in report::of(&unclean("cart-2"), &observation()) {
-        queue.push(report, at(1.0), &stats);
+    for notice in notice::of(&unclean("cart-2"), &observation()) {
+        queue.push(notice, at(1.0), &stats);
     }
     queue.put_back(key, pending.clone());
     let again: Vec<_> = std::iter::from_fn(|| queue.take(at(1.0))).collect();
@@ -250,9 +254,9 @@ fn what_cannot_be_posted_waits_with_its_namespace_and_holds_no_other_up() {
         taken.into_iter().for_each(|(key, pending)| queue.put_back(key, pending));
         names
     };
-    let outputs = ["bad", "shop", "bad"].iter().zip(["a", "b", "c"]);
-    let outputs: Vec<Output> = outputs.map(|(namespace, name)| unclean_in(namespace, name)).collect();
-    let (queue, stats) = filled(8, &outputs);
+    let reports = ["bad", "shop", "bad"].iter().zip(["a", "b", "c"]);
+    let reports: Vec<Report> = reports.map(|(namespace, name)| unclean_in(namespace, name)).collect();
+    let (queue, stats) = filled(8, &reports);
     for (failed, at_once, later) in [(1.0, 1.5, 2.1), (3.0, 4.9, 5.1)] {
         let (key, pending) = queue.take(at(failed)).expect("one of `bad`");
         assert_eq!(series::namespace(&key.object), "bad");
@@ -264,11 +268,11 @@ fn what_cannot_be_posted_waits_with_its_namespace_and_holds_no_other_up() {
         assert_eq!(all.len(), 5, "{all:?}");
     }
     // When there is no room, what could not be posted goes first.
-    let (queue, stats_of_full) = filled(2, &outputs[..1]);
+    let (queue, stats_of_full) = filled(2, &reports[..1]);
     let (key, pending) = queue.take(at(0.0)).expect("the workload's");
     queue.put_off(key, pending, at(0.0), pause);
-    let report = report::of(&outputs[1], &observation()).remove(0);
-    queue.push(report, at(0.1), &stats_of_full);
+    let notice = notice::of(&reports[1], &observation()).remove(0);
+    queue.push(notice, at(0.1), &stats_of_full);
     assert_eq!(stats_of_full.get(Outcome::QueueFull), 1);
     assert_eq!(waiting(&queue, at(60.0)), ["a", "cart"]);
     assert_eq!(stats.get(Outcome::QueueFull), 0);
@@ -291,7 +295,7 @@ fn pending(deaths: &[&str]) -> Pending {
 
 #[test]
 fn what_an_unanswered_request_told_is_not_counted_again() {
-    let key = report::of(&unclean("cart-1"), &observation()).remove(0).key;
+    let key = notice::of(&unclean("cart-1"), &observation()).remove(0).key;
     let mut waiting = Pending {
         count: 60,
         ..pending(&["y", "z"])
@@ -317,7 +321,7 @@ fn what_an_unanswered_request_told_is_not_counted_again() {
 
 #[test]
 fn a_death_that_the_event_counts_already_is_not_counted_again() {
-    let key = report::of(&unclean("cart-1"), &observation()).remove(0).key;
+    let key = notice::of(&unclean("cart-1"), &observation()).remove(0).key;
     let event = series::event(&key, &pending(&["a", "b"]), NODE);
     let posted = Posted::read(&event);
     assert_eq!(posted.count, 2);
@@ -339,7 +343,7 @@ fn a_death_that_the_event_counts_already_is_not_counted_again() {
 fn a_403_names_the_rule() {
     let refused = kube::core::Status::failure("events is forbidden: User \"x\" cannot create", "Forbidden").with_code(403);
     let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
-    assert!(failure.to_string().contains(RULE), "{failure}");
+    assert!(line(&failure).contains(RULE), "{failure}");
     assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
     // Others say no, too.
     for no in [

@@ -9,11 +9,12 @@ use kube::Client;
 use super::Settings;
 use super::api::{Done, Events, Failure};
 use super::bucket::Bucket;
+use super::notice::Key;
 use super::queue::{Pending, Queue};
-use super::report::Key;
 use super::series;
 use super::stats::{Outcome, Stats};
-use crate::event::Boot;
+use crate::error;
+use crate::time::Boot;
 
 pub(super) struct Worker {
     events: Events,
@@ -125,7 +126,7 @@ impl Worker {
             }
         };
         if is_news {
-            tracing::warn!(outcome = outcome.name(), namespace, "{failure}");
+            tracing::warn!(outcome = outcome.name(), namespace, "{}", error::line(failure));
         }
     }
 
@@ -136,7 +137,7 @@ impl Worker {
         let troubles = [Outcome::Unavailable, Outcome::Forbidden].map(|outcome| (namespace.to_owned(), outcome));
         let was_said = troubles.iter().filter(|trouble| self.said.remove(*trouble)).count() > 0;
         if std::mem::take(&mut self.away) || was_said {
-            tracing::info!(namespace, "the API server takes Events again");
+            tracing::info!(namespace, "the API server accepts Events again");
         }
     }
 

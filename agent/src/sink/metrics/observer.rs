@@ -13,28 +13,28 @@ pub const ACTIVE: Row = Row {
     shape: Shape::Gauge,
     unit: "",
     labels: &[],
-    about: "1 on the one that holds the Lease, 0 on the others; the sum over all should be 1",
+    about: "1 on the observer that holds the Lease, 0 on the others; the sum over all observers should be 1",
 };
 pub const SPANS: Row = Row {
     name: "epitaph.observer.spans",
     shape: Shape::Counter,
     unit: "{span}",
     labels: &[("span", "endpoint.removal, replacement")],
-    about: "Spans that it added to the agents' traces",
+    about: "Spans that the observer added to the traces of the agents",
 };
 pub const KNOWN: Row = Row {
     name: "epitaph.observer.known",
     shape: Shape::Gauge,
     unit: "{object}",
     labels: &[("object", "pods, endpoints")],
-    about: "What it keeps in memory",
+    about: "Objects that the observer keeps in memory",
 };
 pub const WATCH_BREAKS: Row = Row {
     name: "epitaph.observer.watch.breaks",
     shape: Shape::Counter,
     unit: "{break}",
     labels: &[("watch", "endpointslices, pods, namespaces")],
-    about: "Lists and watches that failed; what was missed meanwhile is told with its gap",
+    about: "Lists and watches that failed; spans affected by the interruption carry the length of the gap",
 };
 pub const DROPPED: Row = Row {
     name: "epitaph.observer.dropped",
@@ -44,7 +44,7 @@ pub const DROPPED: Row = Row {
         "reason",
         "pod_cap, endpoint_cap, vacancy_cap, begin_unseen, pod_unknown, pod_goes_on, unreadable",
     )],
-    about: "What it did not keep, and what it did not tell because it had not seen its begin, or no end of its pod",
+    about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod",
 };
 
 pub const TABLE: &[Row] = &[ACTIVE, SPANS, KNOWN, WATCH_BREAKS, DROPPED];
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_observer_has_its_own_rows_at_zero_and_none_of_the_agents() {
-        let push = None::<(opentelemetry_otlp::MetricExporter, Duration)>;
+        let push = None::<(crate::sink::metrics::push::Push, Duration)>;
         let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
         let ours = ObserverMetrics::new(&metrics);
         let families = |text: &str| -> BTreeSet<String> {

@@ -15,7 +15,7 @@ use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::sink::otlp::transport::{Failure, METRICS, Transport};
-use crate::sink::otlp::{BuildError, Settings};
+use crate::sink::otlp::{BuildError, Destination};
 
 type Export = (Bytes, oneshot::Sender<OTelSdkResult>);
 
@@ -32,8 +32,8 @@ pub struct Push {
 ///
 /// # Panics
 /// Outside a Tokio runtime.
-pub fn push(settings: Settings) -> Result<Push, BuildError> {
-    let mut transport = Transport::new(settings, METRICS)?;
+pub fn push(to: Destination) -> Result<Push, BuildError> {
+    let mut transport = Transport::new(to, METRICS)?;
     let (exports, mut waiting) = mpsc::channel::<Export>(1);
     tokio::spawn(async move {
         // The same failure each minute is one line in the log.
@@ -49,7 +49,7 @@ pub fn push(settings: Settings) -> Result<Push, BuildError> {
                 }
                 Err(Failure::Later { why, .. } | Failure::Never { why, .. }) => {
                     if !failing {
-                        tracing::warn!(%why, "metrics did not reach the collector; the next export will say the same and more");
+                        tracing::warn!(%why, "metrics did not reach the collector; the next export includes them");
                     }
                     failing = true;
                     Err(OTelSdkError::InternalFailure(why))
@@ -96,7 +96,7 @@ mod tests {
 
     use super::super::Metrics;
     use super::*;
-    use crate::config::Otlp;
+    use crate::config::OtlpSettings;
     use crate::event::Kind;
     use crate::sink::otlp::Protocol;
     use crate::sink::otlp::collector::{Collector, Reply};
@@ -112,12 +112,12 @@ mod tests {
         ] {
             let collector = Collector::start(|_, _| Reply::Take).await;
             let endpoint = Some(format!("http://{}", collector.address).parse().unwrap());
-            let otlp = Otlp {
+            let otlp = OtlpSettings {
                 endpoint,
                 protocol: Some(protocol),
-                ..Otlp::default()
+                ..OtlpSettings::default()
             };
-            let push = push(otlp.metrics().unwrap().unwrap()).unwrap();
+            let push = push(otlp.destinations().unwrap().metrics.unwrap()).unwrap();
             let interval = Duration::from_secs(3600);
             let metrics = Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, interval)), 10).unwrap());
             metrics.lost(Kind::Tcp, 5);
@@ -142,12 +142,12 @@ mod tests {
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
             let endpoint = Some(format!("http://{gone}").parse().unwrap());
-            let otlp = Otlp {
+            let otlp = OtlpSettings {
                 endpoint,
                 protocol: Some(protocol),
-                ..Otlp::default()
+                ..OtlpSettings::default()
             };
-            let push = push(otlp.metrics().unwrap().unwrap()).unwrap();
+            let push = push(otlp.destinations().unwrap().metrics.unwrap()).unwrap();
             let metrics =
                 Arc::new(Metrics::new(Resource::builder_empty().build(), Some((push, Duration::from_secs(3600))), 10).unwrap());
             assert!(metrics.shutdown(Duration::from_secs(30)).await.is_err());

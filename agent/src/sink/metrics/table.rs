@@ -26,7 +26,7 @@ pub struct Row {
     pub about: &'static str,
 }
 
-/// In the place of a label's values: the axis' own names.
+/// Placeholder for the values of the traffic axis.
 const OF_TRAFFIC: &str = "{traffic}";
 
 const SUBJECT: (&str, &str) = ("subject", "container, unit");
@@ -36,12 +36,12 @@ pub const TERMINATIONS: Row = Row {
     shape: Shape::Counter,
     unit: "{termination}",
     labels: &[
-        ("verdict", "the headlines of docs/verdicts.md"),
+        ("verdict", "see docs/verdicts.md"),
         ("unclean", "true, false"),
         SUBJECT,
         ("runtime", "containerd, cri-o, docker, podman, unnamed; systemd for units"),
     ],
-    about: "Deaths by verdict. All at 0 from the start: alert on this one",
+    about: "Terminations by verdict. All series start at 0: alert on this metric",
 };
 pub const BY_CAUSE: Row = Row {
     name: "epitaph.terminations.by_cause",
@@ -52,49 +52,49 @@ pub const BY_CAUSE: Row = Row {
         ("exit", "see docs/verdicts.md"),
         ("traffic", OF_TRAFFIC),
     ],
-    about: "The same deaths by the three axes; a combination appears with its first death",
+    about: "Terminations by the three axes of the verdict; a series appears with the first termination of the combination",
 };
 pub const STOP_DURATION: Row = Row {
     name: "epitaph.stop.duration",
     shape: Shape::Histogram,
     unit: "s",
     labels: &[SUBJECT],
-    about: "From the stop signal to the end of the main process",
+    about: "Time from the stop signal to the exit of the main process",
 };
 pub const REFUSAL_DURATION: Row = Row {
     name: "epitaph.refusal.duration",
     shape: Shape::Histogram,
     unit: "s",
     labels: &[SUBJECT],
-    about: "From the close of the listener to the last connection refused on its port: the preStop sleep that was missing",
+    about: "Time from the close of the listener to the last connection refused on that port: the preStop sleep that was missing",
 };
 pub const CONNECTIONS: Row = Row {
     name: "epitaph.connections",
     shape: Shape::Counter,
     unit: "{connection}",
     labels: &[("outcome", "accepted, refused, reset, cut, idle_closed, rejected")],
-    about: "Connections of dying subjects: from the pod's deletion request on, without one from the stop signal on",
+    about: "Connections of terminating containers and units since the pod's deletion request, or since the stop signal if there was no request; cut: open connections dropped at exit",
 };
 pub const IGNORED: Row = Row {
     name: "epitaph.stop_signals.ignored",
     shape: Shape::Counter,
     unit: "{signal}",
     labels: &[SUBJECT],
-    about: "Stop signals that the kernel dropped, counted at once, before the kill",
+    about: "Stop signals that the kernel discarded, counted at once, before SIGKILL",
 };
 pub const CHILD_OOM: Row = Row {
     name: "epitaph.oom.child_kills",
     shape: Shape::Counter,
     unit: "{process}",
     labels: &[SUBJECT],
-    about: "OOM kills of processes that were not the main one, while the subject went on",
+    about: "OOM kills of processes other than the main process, after which the container or unit kept running",
 };
 pub const LOST: Row = Row {
     name: "epitaph.records.lost",
     shape: Shape::Counter,
     unit: "{record}",
-    labels: &[("kind", "the kinds of kernel records")],
-    about: "Records that found no room in the ring buffer; the deaths that they may have touched say so",
+    labels: &[("kind", "kind of kernel record")],
+    about: "Kernel records lost because the ring buffer was full; the affected terminations report the loss",
 };
 pub const DROPPED: Row = Row {
     name: "epitaph.dropped",
@@ -105,53 +105,52 @@ pub const DROPPED: Row = Row {
         "timeline_cap, fact_cap, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full; with Kubernetes \
          pod_unreadable, pod_cap, hint_queue_full, hint_rate, bad_annotation",
     )],
-    about: "What the agent itself did not keep",
+    about: "Items that the agent dropped, by reason",
 };
 pub const PROBE: Row = Row {
     name: "epitaph.probe.state",
     shape: Shape::Gauge,
     unit: "",
     labels: &[
-        ("probe", "its tracepoint"),
+        ("probe", "name of the tracepoint"),
         ("state", "active, substituted, unsupported, failed"),
     ],
-    about: "1 for the state that the probe is in, 0 for the others; /readyz has the reason",
+    about: "1 for the state of the probe, 0 for the other states; /readyz shows the reason",
 };
 pub const NEIGHBOURS: Row = Row {
     name: "epitaph.agent.neighbours",
     shape: Shape::Gauge,
     unit: "{process}",
     labels: &[],
-    about: "Other epitaphs that observe this machine (`agent`, `watch`, `record`), 16 for more; with two agents every death is told \
-            twice. A hint, no proof: any process of the machine can forge one, and 16 can fill it. Not there where nobody can be heard",
+    about: "Other epitaph processes that observe this machine (`agent`, `watch`, `record`), 16 for more; with two agents every termination is exported twice. A hint, not a proof: any process on the machine can forge a peer announcement, and 16 forged peers hide the real ones. Absent if peers cannot be detected",
 };
 pub const EXPORT_SPANS: Row = Row {
     name: "epitaph.export.spans",
     shape: Shape::Counter,
     unit: "{span}",
     labels: &[("outcome", "exported, queue_full, rejected, shutdown")],
-    about: "Spans that the collector took, and those that it never got, by reason",
+    about: "Spans that the collector accepted, and spans that never reached it, by reason",
 };
 pub const EXPORT_RETRIES: Row = Row {
     name: "epitaph.export.retries",
     shape: Shape::Counter,
     unit: "{request}",
     labels: &[],
-    about: "Export requests that failed and were made again",
+    about: "Export requests that failed and were sent again",
 };
 pub const KUBERNETES_STATE: Row = Row {
     name: "epitaph.kubernetes.state",
     shape: Shape::Gauge,
     unit: "",
     labels: &[("state", "synced, away")],
-    about: "1 for how the Kubernetes API stands to us, 0 for the other; none where it is not asked. Away: pods' ends are told late or incomplete, and say so",
+    about: "1 for the state of the connection to the Kubernetes API, 0 for the other state; absent without Kubernetes. Away: terminations of pods are reported late or incomplete, and marked as such",
 };
 pub const KUBERNETES_CLOCK: Row = Row {
     name: "epitaph.kubernetes.clock.ahead",
     shape: Shape::Gauge,
     unit: "s",
     labels: &[("bound", "least, most")],
-    about: "The API server's clock minus this node's, within these bounds; the times of deletion requests are known no better",
+    about: "The API server's clock minus this node's clock, lower and upper bound; the times of deletion requests are no more exact",
 };
 pub const KUBERNETES_REQUESTS: Row = Row {
     name: "epitaph.kubernetes.requests",
@@ -161,7 +160,7 @@ pub const KUBERNETES_REQUESTS: Row = Row {
         ("resource", "pods, replicaset, job, namespace, events, clock"),
         ("outcome", "ok, forbidden, failed, skipped"),
     ],
-    about: "What the API server was asked for; a watch counts once, when it begins. Skipped: not asked, for one like it had failed shortly before. Not there without Kubernetes",
+    about: "Requests to the API server; a watch counts once, when it starts. Skipped: not sent, because a similar request had failed shortly before. Absent without Kubernetes",
 };
 pub const KUBERNETES_EVENTS: Row = Row {
     name: "epitaph.kubernetes.events",
@@ -171,18 +170,17 @@ pub const KUBERNETES_EVENTS: Row = Row {
         "outcome",
         "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
     )],
-    about: "Deaths and dropped stop signals told by a Kubernetes Event, once for the pod and once for its workload, and those \
-            that were not, by reason. Not there without Kubernetes",
+    about: "Terminations and discarded stop signals reported as a Kubernetes Event, once for the pod and once for the workload, and those that were not, by reason. Absent without Kubernetes",
 };
 pub const OPTED_OUT: Row = Row {
     name: "epitaph.opted_out",
     shape: Shape::Counter,
     unit: "{termination}",
     labels: &[],
-    about: "Ends that nothing is told of, for the annotation `epitaph.dev/ignore` asks for it",
+    about: "Terminations suppressed by annotation (`epitaph.dev/ignore`)",
 };
 
-const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "of the workload");
+const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "namespace of the workload");
 const WORKLOAD_KIND: (&str, &str) = (
     "epitaph.workload.kind",
     "Deployment, StatefulSet, DaemonSet, CronJob, Job, ...",
@@ -199,23 +197,18 @@ pub const WORKLOAD_TERMINATIONS: Row = Row {
         WORKLOAD_NAME,
         (
             "what",
-            "pod; container: one told by itself, for its pod went on or the agent ended",
+            "pod; container: reported alone, because the pod kept running or the agent stopped",
         ),
         ("unclean", "true, false"),
     ],
-    about: "Ends of a workload's pods on this node. All at 0 as soon as one of its pods runs here: alert on this one",
+    about: "Terminations of a workload's pods on this node. All series start at 0 as soon as a pod of the workload runs here: alert on this metric",
 };
 pub const WORKLOAD_VERDICTS: Row = Row {
     name: "epitaph.workload.verdicts",
     shape: Shape::Counter,
     unit: "{termination}",
-    labels: &[
-        NAMESPACE,
-        WORKLOAD_KIND,
-        WORKLOAD_NAME,
-        ("verdict", "the headlines of docs/verdicts.md"),
-    ],
-    about: "The same ends by verdict; a series appears with its first",
+    labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME, ("verdict", "see docs/verdicts.md")],
+    about: "Terminations of a workload's pods by verdict; a series appears with the first termination",
 };
 pub const WORKLOAD_CONNECTIONS: Row = Row {
     name: "epitaph.workload.connections",
@@ -227,21 +220,21 @@ pub const WORKLOAD_CONNECTIONS: Row = Row {
         WORKLOAD_NAME,
         ("outcome", "refused, reset, cut, rejected"),
     ],
-    about: "What clients had of those ends; all at 0 as the terminations are",
+    about: "Client connections lost when the workload's pods terminated. All series start at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_IGNORED: Row = Row {
     name: "epitaph.workload.stop_signals.ignored",
     shape: Shape::Counter,
     unit: "{signal}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Stop signals that the kernel dropped, counted before the kill; at 0 as the terminations are",
+    about: "Stop signals to the workload's pods that the kernel discarded, counted before SIGKILL. Starts at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_STUCK: Row = Row {
     name: "epitaph.workload.stuck",
     shape: Shape::Counter,
     unit: "{container}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Containers that still ran 15 s after the grace of their pod's deletion, counted then, before their ends; at 0 as the terminations are",
+    about: "Containers that were still running 15 s after the grace period of the pod's deletion, counted then, before they exit. Starts at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_ADVICE: Row = Row {
     name: "epitaph.workload.advice",
@@ -256,13 +249,16 @@ pub const WORKLOAD_ADVICE: Row = Row {
             "grace-longer, grace-shorter, pre-stop-sleep-longer, pre-stop-sleep-shorter",
         ),
     ],
-    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest that an end of the last hour asked for; a shorter one only where no end of that hour needed more",
+    about: "Advised terminationGracePeriodSeconds and preStop sleep: the largest value from the terminations of the last hour; a smaller value than configured only if no termination of that hour needed more",
 };
 pub const BUILD: Row = Row {
     name: "epitaph.build.info",
     shape: Shape::Gauge,
     unit: "",
-    labels: &[("version", "of the agent"), ("records", "version of the probes' records")],
+    labels: &[
+        ("version", "version of the agent"),
+        ("records", "version of the kernel records"),
+    ],
     about: "Always 1",
 };
 

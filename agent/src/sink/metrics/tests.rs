@@ -7,6 +7,7 @@ use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
+use crate::config::OtlpSettings;
 use crate::verdict::{Advice, AdviceKind};
 use epitaph_core::fixtures::{pods, sample};
 
@@ -44,16 +45,16 @@ fn metrics() -> Metrics {
 fn play(metrics: &Metrics) {
     let (subject, oom) = sample::child_oom();
     for output in [
-        Output::Early(Box::new(sample::early())),
-        Output::ChildOomKilled { subject, oom },
-        Output::Terminated(Box::new(sample::ignored())),
-        Output::Terminated(Box::new(sample::unknown_unit())),
-        Output::Dropped {
+        Report::StopSignalIgnored(Box::new(sample::early())),
+        Report::ChildOomKilled { subject, oom },
+        Report::Terminated(Box::new(sample::ignored())),
+        Report::Terminated(Box::new(sample::unknown_unit())),
+        Report::Dropped {
             reason: DropReason::FactCap,
             count: 2,
         },
     ] {
-        metrics.output(&output);
+        metrics.report(&output);
     }
     metrics.pods(&PodsState::Synced);
     metrics.api_clock(&ApiClock {
@@ -77,12 +78,12 @@ fn play_pods(metrics: &Metrics) {
     });
     let restarted = pods::restarted(3);
     for output in [
-        Output::Workload(pod.pod.workload.clone()),
-        Output::Early(Box::new(pods::early(&restarted))),
-        Output::Terminated(Box::new(restarted)),
-        Output::PodTerminated(Box::new(pod)),
+        Report::Workload(pod.pod.workload.clone()),
+        Report::StopSignalIgnored(Box::new(pods::early(&restarted))),
+        Report::Terminated(Box::new(restarted)),
+        Report::PodTerminated(Box::new(pod)),
     ] {
-        metrics.output(&output);
+        metrics.report(&output);
     }
 }
 
@@ -118,7 +119,7 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
     assert_eq!(series(&metrics.text().unwrap()), before);
     expect![[r#"
         epitaph_agent_neighbours 1
-        epitaph_build_info{records="3",version="0.1.0"} 1
+        epitaph_build_info{records="4",version="0.1.0"} 1
         epitaph_connections_total{outcome="accepted"} 3
         epitaph_connections_total{outcome="refused"} 14
         epitaph_dropped_total{reason="fact_cap"} 2
@@ -147,11 +148,11 @@ fn a_death_is_counted_in_the_series_that_stood_at_zero() {
 #[test]
 fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
     let metrics = metrics();
-    metrics.output(&Output::Terminated(Box::new(sample::ignored())));
+    metrics.report(&Report::Terminated(Box::new(sample::ignored())));
     let before = metrics.text().unwrap().lines().count();
     let mut t = sample::hostile("evil\n\u{1b}name");
     t.verdict.cause = sample::ignored().verdict.cause;
-    metrics.output(&Output::Terminated(Box::new(t)));
+    metrics.report(&Report::Terminated(Box::new(t)));
     let text = metrics.text().unwrap();
     assert!(
         !text.contains("evil") && !text.contains("3f1c") && !text.contains("4021"),
@@ -166,8 +167,8 @@ fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
 fn connections_that_were_not_observed_are_not_counted() {
     let metrics = metrics();
     let mut t = sample::ignored();
-    t.traffic.observed = false;
-    metrics.output(&Output::Terminated(Box::new(t)));
+    t.facts.traffic.observed = false;
+    metrics.report(&Report::Terminated(Box::new(t)));
     let text = counted(&metrics);
     assert!(
         !text.contains("epitaph_connections") && !text.contains("epitaph_refusal"),
@@ -180,12 +181,12 @@ async fn the_table_is_what_is_exported_by_both_ways() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
     let metrics = Metrics::new(Resource::builder_empty().build(), push, 10).unwrap();
-    let config = otlp::OtlpConfig {
-        endpoint: Some("http://127.0.0.1:9".to_owned()),
-        ..otlp::OtlpConfig::default()
+    let settings = OtlpSettings {
+        endpoint: Some("http://127.0.0.1:9".parse().unwrap()),
+        ..OtlpSettings::default()
     };
-    let settings = config.settings().unwrap().unwrap();
-    let (sink, _worker) = otlp::start(settings).unwrap();
+    let to = settings.destinations().unwrap().traces.unwrap();
+    let (sink, _worker) = otlp::start(to, otlp::Delivery::with_queue(1)).unwrap();
     metrics.follow_export(sink);
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
     metrics.follow_events(Arc::default());
@@ -222,11 +223,11 @@ async fn the_table_is_what_is_exported_by_both_ways() {
 fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Metrics\n\n\
-         Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
-         Read at `/metrics`, and pushed by OTLP where a collector is configured. The combinations of labels in\n\
-         `epitaph_terminations_total` all stand at 0 from the start, so that the first death is an increase; those of a workload\n\
-         as soon as one of its pods runs on the node. Over OTLP a workload's labels are `k8s.namespace.name`,\n\
-         `epitaph.workload.kind` and `epitaph.workload.name`.\n\n{}",
+         Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
+         The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. All combinations of labels in\n\
+         `epitaph_terminations_total` start at 0, so that the first termination is an increase; those of a workload start as soon as\n\
+         one of its pods runs on the node. Over OTLP the labels of a workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
+         `epitaph.workload.name`.\n\n{}",
         markdown()
     );
     expect_file!["../../../../docs/metrics.md"].assert_eq(&doc);

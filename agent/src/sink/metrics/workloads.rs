@@ -11,10 +11,10 @@ use opentelemetry::metrics::Meter;
 use super::table::{
     Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_VERDICTS,
 };
-use crate::event::Boot;
 use crate::pod;
 use crate::render::attributes::key;
 use crate::termination::Traffic;
+use crate::time::Boot;
 use crate::verdict::advice::Need;
 use crate::verdict::{self, AdviceKind, Verdict};
 

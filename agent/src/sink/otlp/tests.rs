@@ -5,23 +5,34 @@ use tonic::Code;
 
 use super::collector::{Collector, Reply, free_port};
 use super::*;
+use crate::config::OtlpSettings;
+use crate::error::lines;
 use crate::render::span::{Options, trace};
 use epitaph_core::fixtures::terminations::{clean, ignored, observation};
 
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 
-fn settings(protocol: Protocol, port: u16) -> Settings {
-    let config = OtlpConfig {
-        endpoint: Some(format!("http://127.0.0.1:{port}")),
+fn to(protocol: Protocol, port: u16) -> Destination {
+    traces(OtlpSettings {
+        endpoint: Some(format!("http://127.0.0.1:{port}").parse().expect("an endpoint")),
         protocol: Some(protocol),
-        ..OtlpConfig::default()
-    };
-    let mut settings = config.settings().expect("settings").expect("an endpoint");
-    settings.backoff = Backoff {
-        first: Duration::from_millis(1),
-        most: Duration::from_millis(20),
-    };
-    settings
+        ..OtlpSettings::default()
+    })
+}
+
+fn traces(settings: OtlpSettings) -> Destination {
+    let destinations = settings.destinations().expect("valid settings");
+    destinations.traces.expect("an endpoint")
+}
+
+fn quick() -> Delivery {
+    Delivery {
+        backoff: Backoff {
+            first: Duration::from_millis(1),
+            most: Duration::from_millis(20),
+        },
+        ..Delivery::with_queue(2_048)
+    }
 }
 
 fn death(n: u64) -> Trace {
@@ -58,7 +69,7 @@ fn expected(traces: &[Trace]) -> HashSet<SpanId> {
 async fn a_collector_that_comes_late_gets_everything_once() {
     for protocol in BOTH {
         let port = free_port().await;
-        let (sink, worker) = start(settings(protocol, port)).expect("a sink");
+        let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
         let deaths: Vec<Trace> = (1..=200).map(death).collect();
         for death in &deaths {
             assert_eq!(sink.offer(death.clone()), Offer::Queued);
@@ -70,10 +81,10 @@ async fn a_collector_that_comes_late_gets_everything_once() {
         assert_eq!(came.len(), 1000, "once each");
         assert_eq!(came.into_iter().collect::<HashSet<_>>(), expected(&deaths));
         worker.shutdown(Duration::from_secs(60)).await;
-        assert_eq!(DropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3]);
+        assert_eq!(SpanDropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3]);
         // A full queue and a closed one are told apart.
         assert_eq!(sink.offer(death(1)), Offer::Closed);
-        assert_eq!(sink.stats().dropped(DropReason::Shutdown), 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 5);
     }
 }
 
@@ -81,7 +92,7 @@ async fn a_collector_that_comes_late_gets_everything_once() {
 async fn a_retry_is_the_same_byte_by_byte() {
     for protocol in BOTH {
         let collector = Collector::start(|_, n| if n < 3 { Reply::Busy } else { Reply::Take }).await;
-        let (sink, _worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        let (sink, _worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(death(1));
         until("exported", || sink.stats().exported() == 5).await;
         let bodies: Vec<_> = collector.received().into_iter().map(|r| r.body).collect();
@@ -104,12 +115,15 @@ fn a_collector_that_asks_for_no_pause_gets_ours() {
 #[tokio::test]
 async fn a_busy_collector_is_not_asked_in_a_loop() {
     let collector = Collector::start(|_, _| Reply::Busy).await;
-    let mut settings = settings(Protocol::HttpProtobuf, collector.address.port());
-    settings.backoff = Backoff {
-        first: Duration::from_secs(60),
-        most: Duration::from_secs(60),
+    let minute = Duration::from_secs(60);
+    let delivery = Delivery {
+        backoff: Backoff {
+            first: minute,
+            most: minute,
+        },
+        ..quick()
     };
-    let (sink, _worker) = start(settings).expect("a sink");
+    let (sink, _worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), delivery).expect("a sink");
     sink.offer(death(1));
     until("the first answer", || sink.stats().retries() > 0).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -134,11 +148,14 @@ fn encoding_again_gives_the_same_bytes() {
 async fn a_silent_collector_fills_the_queue_and_no_more() {
     for protocol in BOTH {
         let collector = Collector::start(|_, _| Reply::Silence).await;
-        let mut settings = settings(protocol, collector.address.port());
-        settings.timeout = Duration::from_millis(30);
-        settings.queue = 10;
-        settings.batch = 1;
-        let (sink, worker) = start(settings).expect("a sink");
+        let mut to = to(protocol, collector.address.port());
+        to.timeout = Duration::from_millis(30);
+        let delivery = Delivery {
+            queue: 10,
+            batch: 1,
+            ..quick()
+        };
+        let (sink, worker) = start(to, delivery).expect("a sink");
         sink.offer(death(0));
         until("the first is being sent", || sink.queued() == 0).await;
         for n in 1..=10 {
@@ -148,11 +165,11 @@ async fn a_silent_collector_fills_the_queue_and_no_more() {
             assert_eq!(sink.offer(death(n)), Offer::OldestDropped { spans: 5 });
         }
         assert_eq!(sink.queued(), 10);
-        assert_eq!(sink.stats().dropped(DropReason::QueueFull), 15 * 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::QueueFull), 15 * 5);
         until("timeouts", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::from_millis(50)).await;
         // The one in flight and those that waited.
-        assert_eq!(sink.stats().dropped(DropReason::Shutdown), 11 * 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 11 * 5);
         assert_eq!(sink.stats().exported(), 0);
     }
 }
@@ -168,7 +185,7 @@ async fn unavailable_is_tried_again() {
             }
         })
         .await;
-        let (sink, worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(death(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!((sink.stats().exported(), sink.stats().retries()), (5, 1));
@@ -182,12 +199,15 @@ async fn an_invalid_request_is_counted_and_not_tried_again() {
         .flat_map(|p| [(p, Code::InvalidArgument), (p, Code::Unauthenticated)])
     {
         let collector = Collector::start(move |_, _| Reply::Refuse(code)).await;
-        let (sink, worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(death(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(collector.received().len(), 1);
-        assert_eq!((sink.stats().retries(), sink.stats().dropped(DropReason::Rejected)), (0, 5));
-        assert_eq!(sink.stats().dropped(DropReason::Shutdown), 0);
+        assert_eq!(
+            (sink.stats().retries(), sink.stats().dropped(SpanDropReason::Rejected)),
+            (0, 5)
+        );
+        assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 0);
     }
 }
 
@@ -197,7 +217,7 @@ async fn one_bad_trace_does_not_take_the_others_with_it() {
     for protocol in BOTH {
         let bad: HashSet<_> = expected(&[death(7)]);
         let port = free_port().await;
-        let (sink, worker) = start(settings(protocol, port)).expect("a sink");
+        let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
         sink.offer(death(100));
         until("the first is being tried", || sink.stats().retries() > 0).await;
         for n in 1..=20 {
@@ -214,7 +234,7 @@ async fn one_bad_trace_does_not_take_the_others_with_it() {
         .await;
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(sink.stats().exported(), 20 * 5);
-        assert_eq!(sink.stats().dropped(DropReason::Rejected), 5);
+        assert_eq!(sink.stats().dropped(SpanDropReason::Rejected), 5);
         assert_eq!(
             collector.received().len(),
             1 + 1 + 20,
@@ -227,10 +247,13 @@ async fn one_bad_trace_does_not_take_the_others_with_it() {
 async fn partial_success_counts_what_was_refused() {
     for protocol in BOTH {
         let collector = Collector::start(|_, _| Reply::TakeAllBut(2)).await;
-        let (sink, worker) = start(settings(protocol, collector.address.port())).expect("a sink");
+        let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
         sink.offer(death(1));
         worker.shutdown(Duration::from_secs(60)).await;
-        assert_eq!((sink.stats().exported(), sink.stats().dropped(DropReason::Rejected)), (3, 2));
+        assert_eq!(
+            (sink.stats().exported(), sink.stats().dropped(SpanDropReason::Rejected)),
+            (3, 2)
+        );
         assert_eq!(collector.received().len(), 1, "partial success is not tried again");
     }
 }
@@ -242,10 +265,10 @@ async fn headers_paths_and_compression_arrive() {
         (Protocol::HttpProtobuf, "/v1/traces"),
     ] {
         let collector = Collector::start(|_, _| Reply::Take).await;
-        let mut settings = settings(protocol, collector.address.port());
-        settings.headers.insert("authorization", "Bearer x".parse().expect("a value"));
-        settings.compression = Compression::Gzip;
-        let (sink, worker) = start(settings).expect("a sink");
+        let mut to = to(protocol, collector.address.port());
+        to.headers.insert("authorization", "Bearer x".parse().expect("a value"));
+        to.compression = Compression::Gzip;
+        let (sink, worker) = start(to, quick()).expect("a sink");
         sink.offer(trace(&clean(1), &observation(), &Options::default()));
         worker.shutdown(Duration::from_secs(60)).await;
         let [received] = &collector.received()[..] else {
@@ -304,20 +327,16 @@ impl Pki {
         Pki { directory, server }
     }
 
-    fn settings(&self, protocol: Protocol, port: u16, own_authority: bool) -> Settings {
+    fn to(&self, protocol: Protocol, port: u16, own_authority: bool) -> Destination {
         let path = |name| Some(self.directory.path().join(name));
-        let config = OtlpConfig {
-            endpoint: Some(format!("https://127.0.0.1:{port}")),
+        traces(OtlpSettings {
+            endpoint: Some(format!("https://127.0.0.1:{port}").parse().expect("an endpoint")),
             protocol: Some(protocol),
             certificate: if own_authority { path("ca.pem") } else { path("client.pem") },
             client_certificate: path("client.pem"),
             client_key: path("client.key"),
-            ..OtlpConfig::default()
-        };
-        Settings {
-            backoff: settings(protocol, port).backoff,
-            ..config.settings().expect("settings").expect("an endpoint")
-        }
+            ..OtlpSettings::default()
+        })
     }
 }
 
@@ -326,7 +345,7 @@ async fn tls_with_an_authority_of_its_own_and_a_client_certificate() {
     let pki = Pki::new();
     for protocol in BOTH {
         let collector = Collector::start_tls(pki.server.clone()).await;
-        let (sink, worker) = start(pki.settings(protocol, collector.address.port(), true)).expect("a sink");
+        let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
         sink.offer(death(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!((sink.stats().exported(), sink.stats().retries()), (5, 0));
@@ -339,12 +358,12 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
     let pki = Pki::new();
     for protocol in BOTH {
         let collector = Collector::start_tls(pki.server.clone()).await;
-        let (sink, worker) = start(pki.settings(protocol, collector.address.port(), false)).expect("a sink");
+        let (sink, worker) = start(pki.to(protocol, collector.address.port(), false), quick()).expect("a sink");
         sink.offer(death(1));
         until("refused handshakes", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::ZERO).await;
         assert_eq!(
-            (collector.received().len(), sink.stats().dropped(DropReason::Shutdown)),
+            (collector.received().len(), sink.stats().dropped(SpanDropReason::Shutdown)),
             (0, 5)
         );
     }
@@ -352,11 +371,11 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
 
 #[tokio::test]
 async fn a_certificate_that_cannot_be_read_is_named() {
-    let mut settings = settings(Protocol::Grpc, 1);
-    settings.authorities = Some("/nonexistent/ca.pem".into());
-    let error = start(settings).expect_err("no such file").to_string();
+    let mut to = to(Protocol::Grpc, 1);
+    to.authorities = Some("/nonexistent/ca.pem".into());
+    let error = lines(&start(to, quick()).expect_err("no such file"));
     assert!(
-        error.contains("certificate authorities") && error.contains("/nonexistent/ca.pem"),
+        error.contains("certificate authorities /nonexistent/ca.pem") && error.contains("\nremedy: name a PEM file"),
         "{error}"
     );
 }

@@ -3,7 +3,7 @@
 //! Not `opentelemetry-otlp`'s exporters: they give no partial success, no status code and no retry hint back, read the
 //! environment behind the caller's back, and retry on their own.
 
-use std::error::Error as StdError;
+use std::error::Error as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use super::config::{Compression, Identity, Protocol, Settings};
+use super::destination::{Compression, Destination, Identity, Protocol};
+use crate::error::{HasRemedy, Remedy, chain};
 
 pub(in crate::sink) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// Its answer has the fields of the traces' answer under the same numbers.
@@ -37,12 +38,22 @@ const ANSWER_LIMIT: usize = 256 * 1024;
 
 #[derive(Debug, Error)]
 pub enum BuildError {
-    #[error("read {what} {path:?}: {why}; it must be a PEM file that this user may read")]
+    #[error("cannot read {what} {}: {why}", path.display())]
     Pem { what: &'static str, path: PathBuf, why: String },
-    #[error("read the system's certificate authorities: {0}; install ca-certificates, or name a PEM file of your own")]
+    #[error("cannot read the system's certificate authorities: {0}")]
     NativeRoots(std::io::Error),
-    #[error("set up TLS: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
+}
+
+impl HasRemedy for BuildError {
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            BuildError::Pem { .. } => Some("name a PEM file that this user can read".into()),
+            BuildError::NativeRoots(_) => Some("install ca-certificates, or name a PEM file with otlp.certificate".into()),
+            BuildError::Tls(_) => None,
+        }
+    }
 }
 
 /// The collector has the request; of its spans it refused so many, for good.
@@ -61,7 +72,7 @@ pub(in crate::sink) enum Failure {
 }
 
 pub(in crate::sink) struct Transport {
-    settings: Settings,
+    to: Destination,
     /// Of gRPC; with http/protobuf the URL says it.
     method: &'static str,
     connector: HttpsConnector<HttpConnector>,
@@ -69,11 +80,11 @@ pub(in crate::sink) struct Transport {
 }
 
 impl Transport {
-    pub(in crate::sink) fn new(settings: Settings, method: &'static str) -> Result<Transport, BuildError> {
-        let connector = connector(&settings)?;
-        let client = client(&settings, &connector);
+    pub(in crate::sink) fn new(to: Destination, method: &'static str) -> Result<Transport, BuildError> {
+        let connector = connector(&to)?;
+        let client = client(&to, &connector);
         Ok(Transport {
-            settings,
+            to,
             method,
             connector,
             client,
@@ -83,24 +94,24 @@ impl Transport {
     /// One attempt, with the configured timeout.
     pub(in crate::sink) async fn send(&mut self, request: &Bytes) -> Result<Taken, Failure> {
         let attempt = async {
-            match self.settings.protocol {
+            match self.to.protocol {
                 Protocol::Grpc => self.send_grpc(request).await,
                 Protocol::HttpProtobuf => self.send_http(request).await,
             }
         };
-        let timeout = self.settings.timeout;
+        let timeout = self.to.timeout;
         let result = tokio::time::timeout(timeout, attempt).await;
         let result = result.unwrap_or_else(|_| Err(later(format!("no answer within {timeout:?}"))));
         if matches!(result, Err(Failure::Later { .. })) {
             // A connection whose other end went silent would swallow the next attempt too.
-            self.client = client(&self.settings, &self.connector);
+            self.client = client(&self.to, &self.connector);
         }
         result
     }
 
     async fn send_grpc(&self, request: &Bytes) -> Result<Taken, Failure> {
-        let mut grpc = tonic::client::Grpc::with_origin(self.client.clone(), self.settings.url.clone());
-        if self.settings.compression == Compression::Gzip {
+        let mut grpc = tonic::client::Grpc::with_origin(self.client.clone(), self.to.url.clone());
+        if self.to.compression == Compression::Gzip {
             grpc = grpc.send_compressed(CompressionEncoding::Gzip);
         }
         let mut call = tonic::Request::new(request.clone());
@@ -112,12 +123,12 @@ impl Transport {
     }
 
     async fn send_http(&self, request: &Bytes) -> Result<Taken, Failure> {
-        let mut call = Request::post(self.settings.url.clone());
+        let mut call = Request::post(self.to.url.clone());
         if let Some(headers) = call.headers_mut() {
             *headers = self.headers();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         }
-        let body = match self.settings.compression {
+        let body = match self.to.compression {
             Compression::None => request.clone(),
             Compression::Gzip => {
                 call = call.header(header::CONTENT_ENCODING, "gzip");
@@ -137,7 +148,7 @@ impl Transport {
     }
 
     fn headers(&self) -> HeaderMap {
-        let mut headers = self.settings.headers.clone();
+        let mut headers = self.to.headers.clone();
         headers
             .entry(header::USER_AGENT)
             .or_insert(HeaderValue::from_static(concat!("epitaph/", env!("CARGO_PKG_VERSION"))));
@@ -145,30 +156,30 @@ impl Transport {
     }
 }
 
-fn client(settings: &Settings, connector: &HttpsConnector<HttpConnector>) -> Client<HttpsConnector<HttpConnector>, Body> {
+fn client(to: &Destination, connector: &HttpsConnector<HttpConnector>) -> Client<HttpsConnector<HttpConnector>, Body> {
     // gRPC is HTTP/2 from the first byte, without TLS too.
     Client::builder(TokioExecutor::new())
-        .http2_only(settings.protocol == Protocol::Grpc)
+        .http2_only(to.protocol == Protocol::Grpc)
         .build(connector.clone())
 }
 
-fn connector(settings: &Settings) -> Result<HttpsConnector<HttpConnector>, BuildError> {
+fn connector(to: &Destination) -> Result<HttpsConnector<HttpConnector>, BuildError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let tls = tls(settings)?;
+    let tls = tls(to)?;
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    Ok(match settings.protocol {
+    Ok(match to.protocol {
         Protocol::Grpc => builder.enable_http2().wrap_connector(tcp),
         Protocol::HttpProtobuf => builder.enable_http1().enable_http2().wrap_connector(tcp),
     })
 }
 
-fn tls(settings: &Settings) -> Result<rustls::ClientConfig, BuildError> {
+fn tls(to: &Destination) -> Result<rustls::ClientConfig, BuildError> {
     // Named, not the process's default: whoever else installs one does not matter.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let builder = match &settings.authorities {
+    let builder = match &to.authorities {
         Some(path) => {
             let mut roots = rustls::RootCertStore::empty();
             for certificate in certificates("certificate authorities", path)? {
@@ -177,10 +188,10 @@ fn tls(settings: &Settings) -> Result<rustls::ClientConfig, BuildError> {
             builder.with_root_certificates(roots)
         }
         // Without TLS nobody needs the system's authorities, which an image may lack.
-        None if settings.url.scheme() != Some(&Scheme::HTTPS) => builder.with_root_certificates(rustls::RootCertStore::empty()),
+        None if to.url.scheme() != Some(&Scheme::HTTPS) => builder.with_root_certificates(rustls::RootCertStore::empty()),
         None => builder.with_native_roots().map_err(BuildError::NativeRoots)?,
     };
-    Ok(match &settings.identity {
+    Ok(match &to.identity {
         None => builder.with_no_client_auth(),
         Some(Identity { certificate, key }) => {
             let chain = certificates("client certificate", certificate)?;
@@ -266,20 +277,6 @@ fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
             data: matches!(code, 400 | 413 | 422 | 500),
         },
     }
-}
-
-/// An error with all its causes: the outermost says only "client error".
-fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        if !text.ends_with(&next_text) {
-            text = format!("{text}: {next_text}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 /// A request that is encoded already: what a retry sends is what was sent before, byte by byte.

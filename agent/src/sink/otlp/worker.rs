@@ -12,16 +12,16 @@ use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use prost::Message as _;
 
-use super::config::{Backoff, Settings};
+use super::destination::{Backoff, Delivery, Destination};
 use super::queue::Queue;
 use super::transport::{BuildError, Failure, TRACES, Taken, Transport};
-use super::{DropReason, Stats};
+use super::{SpanDropReason, SpanStats};
 use crate::render::span::Trace;
 
-pub(super) struct Worker {
+pub(super) struct Sender {
     transport: Transport,
     queue: Arc<Queue>,
-    stats: Arc<Stats>,
+    stats: Arc<SpanStats>,
     batch: usize,
     backoff: Backoff,
     /// The last attempt failed: said once, not at each attempt.
@@ -30,15 +30,19 @@ pub(super) struct Worker {
     refused: bool,
 }
 
-impl Worker {
-    pub(super) fn new(settings: Settings, queue: Arc<Queue>, stats: Arc<Stats>) -> Result<Worker, BuildError> {
-        let (batch, backoff) = (settings.batch.max(1), settings.backoff);
-        Ok(Worker {
-            transport: Transport::new(settings, TRACES)?,
+impl Sender {
+    pub(super) fn new(
+        to: Destination,
+        delivery: Delivery,
+        queue: Arc<Queue>,
+        stats: Arc<SpanStats>,
+    ) -> Result<Sender, BuildError> {
+        Ok(Sender {
+            transport: Transport::new(to, TRACES)?,
             queue,
             stats,
-            batch,
-            backoff,
+            batch: delivery.batch.max(1),
+            backoff: delivery.backoff,
             troubled: false,
             refused: false,
         })
@@ -62,7 +66,7 @@ impl Worker {
                     let refused = refused_spans.min(spans);
                     self.report_refusal(refused, &message);
                     self.stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
-                    self.stats.count_dropped(DropReason::Rejected, refused);
+                    self.stats.count_dropped(SpanDropReason::Rejected, refused);
                 }
                 // One bad trace must not take the others with it: each on its own.
                 Err((_, true)) if group.len() > 1 => {
@@ -71,7 +75,7 @@ impl Worker {
                 }
                 Err((why, _)) => {
                     self.report_refusal(spans, &why);
-                    self.stats.count_dropped(DropReason::Rejected, spans);
+                    self.stats.count_dropped(SpanDropReason::Rejected, spans);
                 }
             }
             self.stats.in_flight.fetch_sub(spans, Ordering::Relaxed);

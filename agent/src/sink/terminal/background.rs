@@ -123,7 +123,7 @@ impl Drop for Background {
             while let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(patience) {
                 let now = self.written.load(Ordering::Relaxed);
                 if now == before {
-                    tracing::warn!("the end of the output is lost: its reader stands still");
+                    tracing::warn!("the last part of the output is lost: the reader of the output does not read");
                     return;
                 }
                 before = now;

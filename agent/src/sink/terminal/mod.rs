@@ -16,10 +16,11 @@ use crossterm::terminal::{Clear, ClearType};
 pub use background::Background;
 
 use crate::cli::Filter;
-use crate::event::{Kind, Observation, ProbeState};
+use crate::event::Kind;
+use crate::input::{Observation, ProbeState};
 use crate::render::text::Style;
 use crate::render::{json, text};
-use crate::termination::Output;
+use crate::report::Report;
 
 /// How terminations are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +89,9 @@ impl<W: Write> Sink<W> {
     }
 
     /// `path` is the cgroup's path of a subject that is not over yet, where known: terminations bring their own.
-    pub fn output(&mut self, output: &Output, observation: &Observation, path: Option<&str>) -> io::Result<Flow> {
-        let block = match output {
-            Output::Terminated(t) => {
+    pub fn report(&mut self, report: &Report, observation: &Observation, path: Option<&str>) -> io::Result<Flow> {
+        let block = match report {
+            Report::Terminated(t) => {
                 if !self.filter.matches(t) {
                     self.status.hidden += 1;
                     return self.refresh();
@@ -101,7 +102,7 @@ impl<W: Write> Sink<W> {
                     Form::Text(style) | Form::Live { style, .. } => text::termination(t, observation, style),
                 }
             }
-            Output::PodTerminated(p) => {
+            Report::PodTerminated(p) => {
                 if !self.filter.matches_pod(p) {
                     self.status.hidden += 1;
                     return self.refresh();
@@ -112,12 +113,12 @@ impl<W: Write> Sink<W> {
                     Form::Text(style) | Form::Live { style, .. } => text::pod_termination(p, observation, style),
                 }
             }
-            Output::Early(e) if self.filter.matches_early(e, path) => match self.form {
+            Report::StopSignalIgnored(e) if self.filter.matches_early(e, path) => match self.form {
                 Form::Json => json::line(&json::early(e, observation)),
                 Form::Text(style) | Form::Live { style, .. } => text::early(e, observation, style),
             },
             // It is no termination: with a verdict asked for, it is not what was asked for.
-            Output::ChildOomKilled { subject, oom }
+            Report::ChildOomKilled { subject, oom }
                 if self.filter.verdict.is_empty() && self.filter.matches_subject(subject, path) =>
             {
                 match self.form {
@@ -125,18 +126,16 @@ impl<W: Write> Sink<W> {
                     Form::Text(style) | Form::Live { style, .. } => text::child_oom(subject, oom, observation, style),
                 }
             }
-            Output::Dropped { count, .. } => {
+            Report::Dropped { count, .. } => {
                 self.status.dropped += count;
                 return self.refresh();
             }
-            Output::Workload(_)
-            | Output::WorkloadGone(_)
-            | Output::Watch(_)
-            | Output::OptedOut { .. }
-            | Output::Stuck(_)
-            | Output::Early(_)
-            | Output::ChildOomKilled { .. }
-            | Output::Forget(_) => {
+            Report::Workload(_)
+            | Report::WorkloadGone(_)
+            | Report::OptedOut { .. }
+            | Report::Stuck(_)
+            | Report::StopSignalIgnored(_)
+            | Report::ChildOomKilled { .. } => {
                 return Ok(Flow::Continue);
             }
         };
@@ -236,7 +235,7 @@ impl Status {
 
     /// Never reaches the last column, where terminals differ on when they wrap.
     fn draw(&mut self, out: &mut Vec<u8>, columns: u16) {
-        let mut line = format!("q ends | {}", self.summary());
+        let mut line = format!("q quits | {}", self.summary());
         line.truncate(usize::from(columns).saturating_sub(1));
         self.drawn = line.len();
         out.extend_from_slice(line.as_bytes());
@@ -252,7 +251,7 @@ impl Status {
         for (count, what) in [
             (self.hidden, "not shown"),
             (self.lost, "records LOST"),
-            (self.dropped, "facts dropped"),
+            (self.dropped, "evidence items LOST"),
         ] {
             if count > 0 {
                 line += &format!(" | {count} {what}");

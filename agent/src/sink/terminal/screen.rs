@@ -98,7 +98,7 @@ fn read_keys(stop: &AtomicBool, acts: &mpsc::Sender<Act>) {
 fn act(event: Event) -> Option<Act> {
     match event {
         Event::Key(key) if key.kind == KeyEventKind::Press && matches!(key.code, KeyCode::Char('q' | 'Q')) => Some(Act::Quit),
-        // Our own hello is told as one, too; a terminal that does not say its size then has 0.
+        // Our own announcement is told as one, too; a terminal that does not say its size then has 0.
         Event::Resize(columns, _) if columns > 0 => Some(Act::Resize { columns }),
         _ => None,
     }

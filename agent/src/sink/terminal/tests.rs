@@ -1,8 +1,8 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::event::{CgroupId, Kind};
-use crate::termination::{DropReason, Termination};
+use crate::event::Kind;
+use crate::report::{DropReason, Termination};
 use epitaph_core::fixtures::{self, sample};
 
 const LIVE: Form = Form::Live {
@@ -14,8 +14,8 @@ fn sink(form: Form, filter: Filter) -> Sink<Vec<u8>> {
     Sink::new(Vec::new(), form, filter)
 }
 
-fn terminated(t: Termination) -> Output {
-    Output::Terminated(Box::new(t))
+fn terminated(t: Termination) -> Report {
+    Report::Terminated(Box::new(t))
 }
 
 /// All that a run can say, in order.
@@ -24,17 +24,16 @@ fn play(sink: &mut Sink<Vec<u8>>) {
     let (subject, oom) = sample::child_oom();
     let mut flows = vec![sink.observing(&observation, &sample::probes())];
     for output in [
-        Output::Early(Box::new(sample::early())),
-        Output::ChildOomKilled { subject, oom },
+        Report::StopSignalIgnored(Box::new(sample::early())),
+        Report::ChildOomKilled { subject, oom },
         terminated(sample::ignored()),
-        Output::Forget(CgroupId::v2(4242)),
         terminated(sample::unknown_unit()),
-        Output::Dropped {
+        Report::Dropped {
             reason: DropReason::FactCap,
             count: 2,
         },
     ] {
-        flows.push(sink.output(&output, &observation, None));
+        flows.push(sink.report(&output, &observation, None));
     }
     flows.push(sink.lost(Kind::Tcp, 3));
     flows.push(sink.finish());
@@ -171,12 +170,13 @@ fn the_live_view_scrolls_above_its_status_line() {
               inet_sk_error_report substituted by inet_sock_set_state (t
             he error with which a connection closes)
             2026-01-02T03:04:06.500Z unit nginx.service  unknown
-              it ended, and how is not known: it was running before obse
-            rvation began
-                gaps: it ran before observation began; 3 signal_generate
-             records lost; not observed: tcp_send_reset
-            1 of 3 probes | 1 not shown | 3 records LOST | 2 facts dropp
-            ed | 1 termination: 1 unknown
+              How the main process terminated is unknown: the process st
+            arted before epitaph did, so a stop signal may have been mis
+            sed
+                gaps: the process started before epitaph did; 3 signal_g
+            enerate records lost; probes not active: tcp_send_reset
+            1 of 3 probes | 1 not shown | 3 records LOST | 2 evidence it
+            ems LOST | 1 termination: 1 unknown
 
         "#]],
     );
@@ -198,14 +198,14 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
     };
     let observation = sample::observation();
     let _ = sink.observing(&observation, &[]).unwrap();
-    let _ = sink.output(&terminated(sample::unknown_unit()), &observation, None).unwrap();
+    let _ = sink.report(&terminated(sample::unknown_unit()), &observation, None).unwrap();
     terminal.show(&std::mem::take(&mut sink.out));
     check_screen(
         &terminal,
         expect![[r#"
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
              of 0 probes active
-            q ends | 0 of 0 probes | 1 not shown | 0 terminations
+            q quits | 0 of 0 probes | 1 not shown | 0 terminations
         "#]],
     );
     terminal.narrow(20);
@@ -216,7 +216,7 @@ fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
         expect![[r#"
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 0
              of 0 probes active
-            q ends | 0 of 0 pro
+            q quits | 0 of 0 pr
         "#]],
     );
     for columns in [1, 0] {
@@ -240,7 +240,7 @@ fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
     let observation = sample::observation();
     let run = |kind| {
         let mut sink = Sink::new(Failing(kind), Form::Json, Filter::default());
-        sink.output(&terminated(sample::ignored()), &observation, None)
+        sink.report(&terminated(sample::ignored()), &observation, None)
     };
     assert_eq!(run(io::ErrorKind::BrokenPipe).unwrap(), Flow::ReaderGone);
     assert_eq!(
@@ -251,10 +251,10 @@ fn a_closed_pipe_is_the_end_and_a_full_disk_an_error() {
 
 #[test]
 fn a_pod_is_one_termination() {
-    let pod = Output::PodTerminated(Box::new(fixtures::pods::pod(1)));
+    let pod = Report::PodTerminated(Box::new(fixtures::pods::pod(1)));
     let observation = fixtures::terminations::observation();
     let mut json = sink(Form::Json, Filter::default());
-    assert_eq!(json.output(&pod, &observation, None).unwrap(), Flow::Continue);
+    assert_eq!(json.report(&pod, &observation, None).unwrap(), Flow::Continue);
     let line: serde_json::Value = serde_json::from_str(&text(json)).unwrap();
     assert_eq!(line["type"], "pod-termination");
     assert_eq!(line["containers"].as_array().map(Vec::len), Some(2));
@@ -268,7 +268,7 @@ fn a_pod_is_one_termination() {
         (elsewhere, "0 of 0 probes | 1 not shown | 0 terminations\n"),
     ] {
         let mut live = sink(LIVE, filter);
-        assert_eq!(live.output(&pod, &observation, None).unwrap(), Flow::Continue);
+        assert_eq!(live.report(&pod, &observation, None).unwrap(), Flow::Continue);
         assert_eq!(live.finish().unwrap(), Flow::Continue);
         assert!(text(live).ends_with(summary), "{summary}");
     }

@@ -1,4 +1,4 @@
-//! Objects as the API gives them → facts. None for one that lacks what every object has.
+//! Objects of the API → facts. None for an object without name, namespace or UID, which no API server sends.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::attribute::PodUid;
+use crate::ids::PodUid;
 use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
 use crate::source::pods::convert::{bounded, identity};
 use crate::source::pods::options::Annotated;
-use crate::source::pods::owners::{controller, unasked};
+use crate::source::pods::owners::{by_labels, controller};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -26,7 +26,7 @@ pub(super) fn slice_key(slice: &EndpointSlice) -> Option<SliceKey> {
     })
 }
 
-/// None for a slice that is no Service's, too.
+/// None for a slice without a Service, too.
 pub(super) fn slice(slice: &EndpointSlice) -> Option<SliceFact> {
     let key = slice_key(slice)?;
     let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
@@ -42,7 +42,7 @@ pub(super) fn slice(slice: &EndpointSlice) -> Option<SliceFact> {
 
 fn port(port: &EndpointPort) -> String {
     let protocol = port.protocol.as_deref().unwrap_or("TCP");
-    // Without a number it is all of them.
+    // No number means all ports.
     let number = port.port.map_or("*".to_owned(), |number| number.to_string());
     let text = match port.name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => format!("{name}/{protocol}:{number}"),
@@ -51,7 +51,7 @@ fn port(port: &EndpointPort) -> String {
     bounded(&text, MAX_NAME)
 }
 
-/// Of a pod of the slice's own namespace; others are nobody's termination.
+/// Of a pod in the slice's own namespace: no other endpoint is a pod's.
 fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
     let target = endpoint.target_ref.as_ref()?;
     let is_pod = target.kind.as_deref() == Some("Pod");
@@ -70,7 +70,7 @@ fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
     })
 }
 
-/// Its workload is what it says itself.
+/// Its workload is the one that its own labels and references prove.
 pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
     let meta = &pod.metadata;
     let status = pod.status.as_ref();
@@ -81,7 +81,7 @@ pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
     let index = annotations.and_then(|all| all.get(COMPLETION_INDEX));
     let owner = controller(meta.owner_references.as_deref().unwrap_or_default());
     Some(PodSight {
-        identity: Arc::new(identity(pod, &node, unasked(pod))?),
+        identity: Arc::new(identity(pod, &node, by_labels(pod))?),
         owner: owner.map(|owner| Owner {
             kind: bounded(&owner.kind, MAX_NAME).into(),
             uid: bounded(&owner.uid, MAX_NAME).into(),
@@ -93,7 +93,7 @@ pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
         failed: phase == "Failed",
         succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
-        // The agent of its node says what is wrong with an annotation.
+        // The agent of its node logs a bad annotation.
         ignored: Annotated::parse(annotations, |_| {}).ignore(),
     })
 }
@@ -104,8 +104,8 @@ pub(super) fn node(pod: &Pod) -> String {
     bounded(node.unwrap_or_default(), MAX_NAME)
 }
 
-/// A container that waits to be started again has ended before, and its end was told without the pod's; of init containers the
-/// end belongs to the pod's where it is a failure.
+/// A container that waits for its restart terminated before, and that termination was reported by itself; an init container's belongs
+/// to the pod's where it failed.
 fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
     let runs = |of: &ContainerStatus| of.state.as_ref().is_some_and(|state| state.running.is_some());
     let exit_code = |of: &ContainerStatus| Some(of.state.as_ref()?.terminated.as_ref()?.exit_code);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_of_nobodys_is_none() {
+    fn a_slice_without_a_service_is_none() {
         let bare = json!({"metadata": {"name": "x", "namespace": "shop"}, "addressType": "IPv4", "endpoints": []});
         assert_eq!(of(bare.clone()), None);
         let key = slice_key(&serde_json::from_value(bare).unwrap()).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_and_what_of_it_counts() {
+    fn a_pod_is_reduced_to_what_counts() {
         let sight = |value: Value| pod(&serde_json::from_value(value).unwrap());
         let mut object = json!({
             "metadata": {

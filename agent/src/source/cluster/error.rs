@@ -1,13 +1,7 @@
-//! What the API server refuses or fails to do, and the remedy.
+//! What the observer's requests are for.
 
-use kube::runtime::watcher;
-
-use crate::error::chain;
 use crate::observe::Watch;
-use crate::source::pods::convert::bounded;
-
-/// Longest text of an error that leaves this room, bytes.
-const MAX_TEXT: usize = 512;
+use crate::source::api_error::Purpose;
 
 /// The rule, as in `deploy/kubernetes/observer.yaml`.
 const fn rule(watch: Watch) -> &'static str {
@@ -20,37 +14,20 @@ const fn rule(watch: Watch) -> &'static str {
 
 const LEASE_RULE: &str = "{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}";
 
-/// One line for people.
-pub(super) fn explain_watch(watch: Watch, error: &watcher::Error) -> String {
-    use watcher::Error::*;
-    let what = format!("list and watch {} of the cluster", watch.name());
-    match error {
-        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
-            explain(&what, ("ClusterRole epitaph-observer", rule(watch)), error)
-        }
-        other => bounded(&format!("cannot {what}: {}", chain(other)), MAX_TEXT),
+pub(super) fn of_watch(watch: Watch) -> Purpose {
+    Purpose {
+        what: format!("list and watch {} of the cluster", watch.name()).into(),
+        role: "ClusterRole epitaph-observer",
+        rule: rule(watch),
     }
 }
 
-pub(super) fn explain_lease(namespace: &str, name: &str, error: &kube::Error) -> String {
-    let what = format!("read and write Lease {name} in namespace {namespace}");
-    explain(&what, ("Role epitaph-observer of that namespace", LEASE_RULE), error)
-}
-
-fn explain(what: &str, (role, rule): (&str, &str), error: &kube::Error) -> String {
-    let text = match error {
-        kube::Error::Api(status) if status.is_forbidden() => format!(
-            "cannot {what}: RBAC forbids it ({}); bind this ServiceAccount to {role} with the rule {rule}",
-            status.message
-        ),
-        kube::Error::Api(status) if status.code == 401 => format!(
-            "cannot {what}: the API server does not accept our credentials (401 Unauthorized); the token has expired, or belongs to \
-             another cluster or a ServiceAccount that was deleted"
-        ),
-        kube::Error::Api(status) => format!("cannot {what}: the API server answered {} {}", status.code, status.message),
-        other => format!("cannot {what}: {}", chain(other)),
-    };
-    bounded(&text, MAX_TEXT)
+pub(super) fn of_lease(namespace: &str, name: &str) -> Purpose {
+    Purpose {
+        what: format!("read and write Lease {name} in namespace {namespace}").into(),
+        role: "Role epitaph-observer of that namespace",
+        rule: LEASE_RULE,
+    }
 }
 
 #[cfg(test)]
@@ -58,13 +35,14 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+    use crate::source::api_error::ApiError;
 
     #[test]
-    fn a_403_names_the_rule_that_is_missing() {
+    fn a_403_has_the_missing_rule_as_its_remedy() {
         let refused = Status::failure("endpointslices is forbidden: User \"x\"", "Forbidden").with_code(403);
-        let error = watcher::Error::InitialListFailed(kube::Error::Api(refused.boxed()));
+        let error = ApiError::of(&of_watch(Watch::EndpointSlices), &kube::Error::Api(refused.boxed()));
         expect_test::expect![[r#"cannot list and watch endpointslices of the cluster: RBAC forbids it (endpointslices is forbidden: User "x"); bind this ServiceAccount to ClusterRole epitaph-observer with the rule {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}"#]]
-            .assert_eq(&explain_watch(Watch::EndpointSlices, &error));
+            .assert_eq(&error.with_remedy());
     }
 
     #[test]

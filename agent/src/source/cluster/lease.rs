@@ -1,4 +1,4 @@
-//! The Lease, read and written as [`crate::observe::election`] asks.
+//! The Lease, read and written for [`crate::observe::election`].
 
 use std::time::Duration;
 
@@ -8,34 +8,37 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::error::explain_lease;
-use crate::event::Wall;
+use super::error;
 use crate::observe::election::{Answer, Ask, Record, Version};
+use crate::source::api_error::{ApiError, Purpose};
 use crate::source::pods::convert::bounded;
+use crate::time::Wall;
 
 const MAX_HOLDER: usize = 253;
 
-/// One Lease. What others wrote on it (labels, annotations) is kept.
+/// One Lease. Labels and annotations of others are kept.
 pub struct Lease {
     api: Api<api::Lease>,
-    namespace: String,
     name: String,
-    limit: Duration,
+    purpose: Purpose,
+    /// Of one request.
+    timeout: Duration,
     last: Option<api::Lease>,
-    troubled: Option<String>,
+    /// The error that was logged last.
+    failing: Option<ApiError>,
 }
 
 impl Lease {
-    /// `namespace`: without one that of the ServiceAccount or of the kubeconfig's context. `limit`: of one request.
-    pub fn new(client: &Client, namespace: Option<&str>, name: &str, limit: Duration) -> Lease {
+    /// `namespace`: None for the namespace of the ServiceAccount or of the kubeconfig's context. `timeout`: of one request.
+    pub fn new(client: &Client, namespace: Option<&str>, name: &str, timeout: Duration) -> Lease {
         let namespace = namespace.unwrap_or_else(|| client.default_namespace()).to_owned();
         Lease {
             api: Api::namespaced(client.clone(), &namespace),
-            namespace,
             name: name.to_owned(),
-            limit,
+            purpose: error::of_lease(&namespace, name),
+            timeout,
             last: None,
-            troubled: None,
+            failing: None,
         }
     }
 
@@ -60,10 +63,10 @@ impl Lease {
                 }
             }
         };
-        let error = match tokio::time::timeout(self.limit, asked).await {
+        let error = match tokio::time::timeout(self.timeout, asked).await {
             Ok(Ok(lease)) => {
-                if self.troubled.take().is_some() {
-                    tracing::info!(lease = %self.name, "the Lease answers again");
+                if self.failing.take().is_some() {
+                    tracing::info!(lease = %self.name, "the Lease can be read and written again");
                 }
                 let version = version(&lease);
                 self.last = Some(lease);
@@ -73,19 +76,16 @@ impl Lease {
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
                 return Answer::Conflict;
             }
-            // Deleted between our reading and our writing; a namespace that does not exist fails at every attempt.
+            // Deleted between our read and our write; without its namespace every attempt fails.
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() && self.last.take().is_some() => {
                 return Answer::Missing;
             }
-            Ok(Err(error)) => explain_lease(&self.namespace, &self.name, &error),
-            Err(_) => format!(
-                "cannot read and write Lease {} in namespace {}: the API server did not answer within {:?}",
-                self.name, self.namespace, self.limit
-            ),
+            Ok(Err(error)) => ApiError::of(&self.purpose, &error),
+            Err(_) => ApiError::timeout(&self.purpose, self.timeout),
         };
-        if self.troubled.as_ref() != Some(&error) {
-            tracing::warn!("{error}; trying again");
-            self.troubled = Some(error);
+        if self.failing.as_ref() != Some(&error) {
+            tracing::warn!("{}; the request is repeated", error.with_remedy());
+            self.failing = Some(error);
         }
         Answer::Failed
     }
@@ -95,7 +95,7 @@ fn version(lease: &api::Lease) -> Version {
     let spec = lease.spec.clone().unwrap_or_default();
     Version {
         record: Record {
-            // The empty string is how a holder lets go.
+            // A holder releases the Lease by an empty string.
             holder: spec
                 .holder_identity
                 .filter(|h| !h.is_empty())

@@ -1,55 +1,49 @@
-//! What the observer watches of the whole cluster: EndpointSlices, pods, and which namespaces opted out; how far the API server's
-//! clock is from ours; and the Lease that makes one observer the active one.
+//! The observer's watches of the whole cluster: EndpointSlices, pods, and which namespaces opted out; the API server's clock against
+//! ours; and the Lease that makes one observer the active one.
 //!
-//! *Architecture invariant*: nothing here decides anything. Objects become small facts at once; a full queue makes a watch wait.
+//! *Architecture invariant*: nothing here decides. Objects become small facts at once; a full queue makes a watch wait.
 
 mod convert;
+mod counters;
 mod error;
 mod lease;
 mod names;
-mod stats;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
+use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::attribute::PodUid;
 use crate::clock;
-use crate::event::Boot;
-use crate::observe::{BACK_WITHIN, Input, PodSight, Watch};
+use crate::ids::PodUid;
+use crate::observe::{self, BACK_WITHIN, Input, PodSight};
 use crate::pod::PodIdentity;
+use crate::source::api_error::ApiError;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
+use crate::source::watch::machine::LONGEST_PAUSE;
+use crate::source::watch::{ANSWER, Change, LeanNamespace, LeanPod, LeanSlice, Watch, WatchEvent, WatchOptions, Watched};
+use crate::time::Boot;
 
+pub use counters::ClusterCounters;
 pub use lease::Lease;
-pub use stats::Stats;
 
 use names::Names;
 
-/// The server ends a watch after this, seconds, and it goes on where it was. A connection that died without a word is noticed
-/// five seconds later at the latest, and nothing says that what comes then is late: hence no longer.
-const WATCH_SECONDS: u32 = 60;
+/// The API server ends a watch after this, and the next one resumes where it ended. Short: a dead connection is noticed by the
+/// silence past it, and everything that arrives later is reported with a gap that long.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Beginning of an answer, connection and all: a request that hangs looks like a watch that is quiet.
-const ANSWER: Duration = Duration::from_secs(30);
-
-/// kube's longest pause after a failure, 30 s, and as much chance.
-const PAUSE: Duration = Duration::from_secs(60);
+/// No watch of a live API server is silent so long.
+const SILENCE: Duration = Duration::from_secs(65);
 
 const _: () = assert!(
-    ANSWER.as_secs() + PAUSE.as_secs() < BACK_WITHIN.as_secs()
-        && ANSWER.as_secs() + WATCH_SECONDS as u64 + 5 < BACK_WITHIN.as_secs()
+    ANSWER.as_secs() + LONGEST_PAUSE.as_secs() < BACK_WITHIN.as_secs()
+        && ANSWER.as_secs() + SILENCE.as_secs() < BACK_WITHIN.as_secs()
 );
 
 /// Inputs that wait for the loop.
@@ -58,26 +52,12 @@ const QUEUE: usize = 256;
 /// A client of the API server, for the observer's watches and its Lease.
 ///
 /// # Errors
-/// Settings with which nobody could be asked.
+/// Settings that allow no request.
 pub async fn client(access: &Access) -> Result<Client, PodsError> {
-    let client = pods::connect(access).await?;
-    Ok(with_limit(&client, ANSWER))
+    pods::connect(access).await
 }
 
-/// Of the answer's beginning only: a watch's goes on.
-fn with_limit(client: &Client, limit: Duration) -> Client {
-    let inner = client.clone();
-    let answered = tower::service_fn(move |request| {
-        let inner = inner.clone();
-        async move {
-            let answer = tokio::time::timeout(limit, inner.send(request)).await;
-            answer.unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {limit:?}").into())))
-        }
-    });
-    Client::new(answered, client.default_namespace())
-}
-
-/// All three watches, and the clock. Dropping it ends them.
+/// The watches, and the clock. Dropping it ends them.
 #[derive(Debug)]
 pub struct Cluster {
     inputs: mpsc::Receiver<(Boot, Input)>,
@@ -86,26 +66,23 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts asking, on the current Tokio runtime; an API server that does not answer is no error.
-    pub fn start(client: &Client, stats: &Arc<Stats>) -> Cluster {
+    /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error.
+    pub fn start(client: &Client, counters: &Arc<ClusterCounters>) -> Cluster {
         let (inputs, receiver) = mpsc::channel(QUEUE);
-        let teller = |watch| Teller {
+        let feed = |watch| Feed {
             watch,
             inputs: inputs.clone(),
-            stats: stats.clone(),
-            troubled: None,
+            counters: counters.clone(),
+            failing: None,
         };
-        let config = Config::default().timeout(WATCH_SECONDS);
-        let slices = watcher(Api::<EndpointSlice>::all(client.clone()), config.clone());
-        let pods = watcher(Api::<Pod>::all(client.clone()), config.clone());
-        let namespaces = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config);
-        let (names, asking) = Names::new(Owners::new(client.clone(), Arc::default()));
+        let (names, lookups) = Names::new(Owners::new(client.clone(), Arc::default()));
         let mut tasks = JoinSet::new();
-        tasks.spawn(slices_told(teller(Watch::EndpointSlices), slices.default_backoff()));
-        tasks.spawn(pods_told(teller(Watch::Pods), names.clone(), pods.default_backoff()));
-        tasks.spawn(asking);
-        tasks.spawn(namespaces_told(teller(Watch::Namespaces), namespaces.default_backoff()));
-        let measured = |is| (clock::now(), Input::ApiClock(is));
+        tasks.spawn(feed(observe::Watch::EndpointSlices).run(client, slice_inputs));
+        let of_pods = names.clone();
+        tasks.spawn(feed(observe::Watch::Pods).run(client, move |change| pod_inputs(&of_pods, change)));
+        tasks.spawn(lookups);
+        tasks.spawn(feed(observe::Watch::Namespaces).run(client, namespace_inputs));
+        let measured = |clock| (clock::now(), Input::ApiClock(clock));
         tasks.spawn(pods::clock::run(client.clone(), Arc::default(), inputs, measured));
         Cluster {
             inputs: receiver,
@@ -114,141 +91,143 @@ impl Cluster {
         }
     }
 
-    /// The next word, and when it arrived. None where all watches ended, which none does by itself.
+    /// The next input, and when it arrived. None where all watches ended, which none does by itself.
     pub async fn next(&mut self) -> Option<(Boot, Input)> {
         self.inputs.recv().await
     }
 
-    /// A pod that ended, by its workload's name, where that had to be asked for and there is an answer by now.
+    /// A pod that terminated, with its workload's name, where that had to be looked up and is known by now.
     pub fn named(&self, pod: &PodUid) -> Option<Arc<PodIdentity>> {
         self.names.of(pod)
     }
 }
 
-type Told<K> = watcher::Result<Event<K>>;
+/// An object without what every object has.
+struct Incomplete;
 
-async fn slices_told(mut teller: Teller, events: impl Stream<Item = Told<EndpointSlice>>) {
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let seen = clock::now();
-        let told = match event {
-            Ok(Event::Apply(slice) | Event::InitApply(slice)) => match convert::slice(&slice) {
-                // One that was a Service's and is not any more is gone from it.
-                Some(fact) => teller.tell(seen, Input::Slice(fact)).await,
-                None => teller.tell_some(seen, convert::slice_key(&slice).map(Input::SliceGone)).await,
-            },
-            Ok(Event::Delete(slice)) => teller.tell_some(seen, convert::slice_key(&slice).map(Input::SliceGone)).await,
-            Ok(Event::Init) => teller.list_begins(seen).await,
-            Ok(Event::InitDone) => teller.list_ends(seen).await,
-            Err(error) => teller.broken(seen, &error).await,
-        };
-        if told.is_err() {
-            return;
+/// Of one change: one input, or two.
+type Inputs = [Option<Input>; 2];
+
+fn slice_inputs(change: Change<LeanSlice>) -> Result<Inputs, Incomplete> {
+    let input = match change {
+        Change::Applied { object, .. } => match convert::slice(&object.0) {
+            Some(fact) => Input::Slice(fact),
+            // Without its Service's label the slice is gone from the Service.
+            None => Input::SliceGone(convert::slice_key(&object.0).ok_or(Incomplete)?),
+        },
+        Change::Deleted(slice) => Input::SliceGone(convert::slice_key(&slice.0).ok_or(Incomplete)?),
+    };
+    Ok([Some(input), None])
+}
+
+fn pod_inputs(names: &Names, change: Change<LeanPod>) -> Result<Inputs, Incomplete> {
+    match change {
+        Change::Applied { object, listed } => {
+            let sight = convert::pod(&object.0).ok_or(Incomplete)?;
+            // A list has every pod that terminated in the last days: their owners are not looked up.
+            if !listed && PodSight::ends(&sight) {
+                names.want(object.0);
+            }
+            Ok([Some(Input::Pod(sight)), None])
+        }
+        Change::Deleted(pod) => {
+            // Its last state first: nothing else reports a forced deletion.
+            let sight = convert::pod(&pod.0).ok_or(Incomplete)?;
+            names.want(pod.0);
+            let uid = sight.identity.uid.clone();
+            Ok([Some(Input::Pod(sight)), Some(Input::PodGone(uid))])
         }
     }
 }
 
-async fn pods_told(mut teller: Teller, names: Names, events: impl Stream<Item = Told<Pod>>) {
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let seen = clock::now();
-        let told = match event {
-            // A list has every pod that ended in the last days: nobody is asked for the owners of them all.
-            Ok(Event::InitApply(pod)) => teller.tell_some(seen, convert::pod(&pod).map(Input::Pod)).await,
-            Ok(Event::Apply(pod)) => {
-                let sight = convert::pod(&pod);
-                if sight.as_ref().is_some_and(PodSight::ends) {
-                    names.want(pod);
-                }
-                teller.tell_some(seen, sight.map(Input::Pod)).await
-            }
-            Ok(Event::Delete(pod)) => {
-                // Its last state: a forced deletion is told by nothing else.
-                let sight = convert::pod(&pod);
-                names.want(pod);
-                let uid = sight.as_ref().map(|sight| sight.identity.uid.clone());
-                match teller.tell_some(seen, sight.map(Input::Pod)).await {
-                    Ok(()) => teller.tell_some(seen, uid.map(Input::PodGone)).await,
-                    closed => closed,
-                }
-            }
-            Ok(Event::Init) => teller.list_begins(seen).await,
-            Ok(Event::InitDone) => teller.list_ends(seen).await,
-            Err(error) => teller.broken(seen, &error).await,
-        };
-        if told.is_err() {
-            return;
-        }
-    }
+fn namespace_inputs(change: Change<LeanNamespace>) -> Result<Inputs, Incomplete> {
+    let input = match change {
+        Change::Applied { object, .. } => convert::namespace(&object.0),
+        Change::Deleted(namespace) => namespace.0.name.map(Input::NamespaceGone),
+    };
+    Ok([Some(input.ok_or(Incomplete)?), None])
 }
 
-async fn namespaces_told(mut teller: Teller, events: impl Stream<Item = Told<PartialObjectMeta<Namespace>>>) {
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let seen = clock::now();
-        let told = match event {
-            Ok(Event::Apply(namespace) | Event::InitApply(namespace)) => {
-                teller.tell_some(seen, convert::namespace(&namespace.metadata)).await
-            }
-            Ok(Event::Delete(namespace)) => {
-                let gone = namespace.metadata.name.map(Input::NamespaceGone);
-                teller.tell_some(seen, gone).await
-            }
-            Ok(Event::Init) => teller.list_begins(seen).await,
-            Ok(Event::InitDone) => teller.list_ends(seen).await,
-            Err(error) => teller.broken(seen, &error).await,
-        };
-        if told.is_err() {
-            return;
-        }
-    }
-}
-
-/// Nobody listens any more.
+/// Nobody reads the inputs any more.
 struct Closed;
 
-struct Teller {
-    watch: Watch,
+/// One watch, and where its inputs go.
+struct Feed {
+    watch: observe::Watch,
     inputs: mpsc::Sender<(Boot, Input)>,
-    stats: Arc<Stats>,
-    /// What the log was told last; the same trouble again is not worth a line.
-    troubled: Option<String>,
+    counters: Arc<ClusterCounters>,
+    /// The error that was logged last: the same error again is not worth a line.
+    failing: Option<ApiError>,
 }
 
-impl Teller {
-    async fn tell(&self, seen: Boot, input: Input) -> Result<(), Closed> {
-        self.inputs.send((seen, input)).await.map_err(|_| Closed)
+impl Feed {
+    /// Until nobody reads the inputs.
+    fn run<T: Watched>(
+        self,
+        client: &Client,
+        inputs: impl Fn(Change<T>) -> Result<Inputs, Incomplete> + Send + Sync + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let options = WatchOptions {
+            purpose: error::of_watch(self.watch),
+            namespace: None,
+            field_selector: None,
+            timeout: TIMEOUT,
+            silence: SILENCE,
+            answer: ANSWER,
+        };
+        let watch = Watch::<T>::new(client.clone(), options, self.counters.watch(self.watch));
+        self.follow(watch, inputs)
     }
 
-    /// None: an object that lacks what every object has.
-    async fn tell_some(&self, seen: Boot, input: Option<Input>) -> Result<(), Closed> {
-        match input {
-            Some(input) => self.tell(seen, input).await,
-            None => {
-                self.stats.unreadable();
+    async fn follow<T: Watched>(mut self, mut watch: Watch<T>, inputs: impl Fn(Change<T>) -> Result<Inputs, Incomplete>) {
+        loop {
+            let (seen, event) = tokio::select! {
+                event = watch.next() => event,
+                () = self.inputs.closed() => return,
+            };
+            if self.take(seen, event, &inputs).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn take<T>(
+        &mut self,
+        seen: Boot,
+        event: WatchEvent<T>,
+        inputs: impl Fn(Change<T>) -> Result<Inputs, Incomplete>,
+    ) -> Result<(), Closed> {
+        match event {
+            WatchEvent::ListStarted => self.send(seen, Input::ListBegin(self.watch)).await,
+            WatchEvent::ListFinished => self.send(seen, Input::ListEnd(self.watch)).await,
+            WatchEvent::Changed(change) => {
+                let Ok(inputs) = inputs(change) else {
+                    self.counters.incomplete();
+                    return Ok(());
+                };
+                for input in inputs.into_iter().flatten() {
+                    self.send(seen, input).await?;
+                }
+                Ok(())
+            }
+            WatchEvent::Interrupted { since, error } => {
+                if self.failing.as_ref() != Some(&error) {
+                    tracing::warn!("{}; missed changes are reported later, with their gap", error.with_remedy());
+                    self.failing = Some(error);
+                }
+                let watch = self.watch;
+                self.send(seen, Input::Broken { watch, since }).await
+            }
+            WatchEvent::Synced { .. } => {
+                if self.failing.take().is_some() {
+                    tracing::info!(watch = self.watch.name(), "the watch is complete again");
+                }
                 Ok(())
             }
         }
     }
 
-    async fn list_begins(&self, seen: Boot) -> Result<(), Closed> {
-        self.tell(seen, Input::ListBegin(self.watch)).await
-    }
-
-    async fn list_ends(&mut self, seen: Boot) -> Result<(), Closed> {
-        if self.troubled.take().is_some() {
-            tracing::info!(watch = self.watch.name(), "the watch is complete again");
-        }
-        self.tell(seen, Input::ListEnd(self.watch)).await
-    }
-
-    async fn broken(&mut self, seen: Boot, error: &watcher::Error) -> Result<(), Closed> {
-        self.stats.broken(self.watch);
-        let why = error::explain_watch(self.watch, error);
-        if self.troubled.as_ref() != Some(&why) {
-            tracing::warn!("{why}; trying again, and what is missed meanwhile is told as such");
-            self.troubled = Some(why);
-        }
-        self.tell(seen, Input::Broken(self.watch)).await
+    async fn send(&self, seen: Boot, input: Input) -> Result<(), Closed> {
+        self.inputs.send((seen, input)).await.map_err(|_| Closed)
     }
 }

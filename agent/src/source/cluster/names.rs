@@ -1,5 +1,5 @@
-//! Pods by their workload's name: who owns a ReplicaSet or Job is asked beside the watch, so that no late answer makes its words
-//! late. Until there is one, and without one, a pod's name is what it says itself.
+//! Pods by their workload's name. The owner of a ReplicaSet or Job is looked up in a task of its own, so that a late answer does not
+//! delay the watch. Without an answer, a pod is named by its own labels and references.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,17 +7,17 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
 use super::convert;
-use crate::attribute::PodUid;
+use crate::cache::Cache;
+use crate::ids::PodUid;
 use crate::pod::PodIdentity;
-use crate::source::pods::cache::Cache;
 use crate::source::pods::convert::{identity, uid};
 use crate::source::pods::owners::{self, Owners};
 
-/// Pods that wait to be asked about. A pod that does not fit is asked about at its next word.
+/// Pods that wait for their lookup. A pod that does not fit is looked up at its next change.
 const QUEUE: usize = 256;
 
-/// Pods whose names are kept until their spans are told.
-const ROOM: usize = 4096;
+/// Pods whose names are kept until their spans are exported.
+const CAPACITY: usize = 4096;
 
 type Known = Arc<Mutex<Cache<PodUid, Arc<PodIdentity>>>>;
 
@@ -28,21 +28,21 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// With what asks, to be run.
+    /// With the task that looks up, to be run.
     pub(super) fn new(owners: Owners) -> (Names, impl Future<Output = ()>) {
         let (wanted, queue) = mpsc::channel(QUEUE);
-        let known: Known = Arc::new(Mutex::new(Cache::new(ROOM)));
+        let known: Known = Arc::new(Mutex::new(Cache::new(CAPACITY)));
         let names = Names {
             known: known.clone(),
             wanted,
         };
-        (names, asking(owners, queue, known))
+        (names, look_up(owners, queue, known))
     }
 
     /// Never waits.
     pub(super) fn want(&self, pod: Pod) {
         let is_known = uid(&pod).is_some_and(|uid| locked(&self.known).get(&uid).is_some());
-        if !is_known && owners::is_to_be_asked(&pod) {
+        if !is_known && owners::needs_lookup(&pod) {
             let _ = self.wanted.try_send(pod);
         }
     }
@@ -52,7 +52,7 @@ impl Names {
     }
 }
 
-async fn asking(mut owners: Owners, mut queue: mpsc::Receiver<Pod>, known: Known) {
+async fn look_up(mut owners: Owners, mut queue: mpsc::Receiver<Pod>, known: Known) {
     while let Some(pod) = queue.recv().await {
         if uid(&pod).is_some_and(|uid| locked(&known).get(&uid).is_some()) {
             continue;
@@ -65,6 +65,6 @@ async fn asking(mut owners: Owners, mut queue: mpsc::Receiver<Pod>, known: Known
 }
 
 fn locked(known: &Known) -> MutexGuard<'_, Cache<PodUid, Arc<PodIdentity>>> {
-    // Nothing in here panics half way through a change.
+    // No code panics while it holds the lock.
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,63 +1,69 @@
-//! The pods' watch beside an API server that is slow to say who owns a ReplicaSet.
+//! The watch of pods while the API server is slow to answer who owns a ReplicaSet.
 
-use axum::Router;
-use axum::http::header;
-use kube::api::ListParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::mock_api::{self, Answer, Request};
 
-/// Answers once it may.
-async fn slow_api() -> (Client, Arc<Notify>) {
-    let may = Arc::new(Notify::new());
-    let waits = may.clone();
-    let answer = move || {
-        let waits = waits.clone();
-        async move {
-            waits.notified().await;
-            let owners =
-                json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart", "uid": "d1", "controller": true}]);
-            let meta = json!({"name": "cart-7d9", "namespace": "shop", "uid": "o1", "ownerReferences": owners});
-            let found = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": meta});
-            ([(header::CONTENT_TYPE, "application/json")], found.to_string())
-        }
-    };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
-    (Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap(), may)
-}
-
-fn ending(name: &str) -> Pod {
+fn terminating(name: &str) -> Value {
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7d9", "uid": "o1", "controller": true});
     let meta = json!({
         "name": name, "namespace": "shop", "uid": format!("uid-{name}"), "ownerReferences": [owner],
-        "deletionTimestamp": "2026-11-21T11:44:10Z",
+        "deletionTimestamp": "2026-11-21T11:44:10Z", "resourceVersion": "8",
     });
-    serde_json::from_value(json!({"metadata": meta, "spec": {"nodeName": "n1", "containers": []}})).unwrap()
+    json!({"metadata": meta, "spec": {"nodeName": "n1", "containers": []}})
+}
+
+/// An empty list, then a watch with two terminating pods. The owner's GET is answered once it may be.
+async fn answer(request: Request, may: Arc<Notify>) -> Answer {
+    if request.path.contains("replicasets") {
+        may.notified().await;
+        let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart", "uid": "d1", "controller": true}]);
+        let meta = json!({"name": "cart-7d9", "namespace": "shop", "uid": "o1", "ownerReferences": owners});
+        return Answer::Json(
+            200,
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": meta}),
+        );
+    }
+    if !request.query.contains("watch=true") {
+        return Answer::Json(200, json!({"metadata": {"resourceVersion": "7"}, "items": []}));
+    }
+    let (pieces, stream) = mpsc::unbounded_channel();
+    for name in ["a", "b"] {
+        let line = json!({"type": "MODIFIED", "object": terminating(name)});
+        pieces.send(format!("{line}\n")).unwrap();
+    }
+    tokio::spawn(async move { pieces.closed().await });
+    Answer::Stream(stream)
 }
 
 #[tokio::test]
-async fn a_pods_word_waits_for_no_answer_about_its_owner() {
-    let (client, may) = slow_api().await;
-    let (inputs, mut told) = mpsc::channel(8);
-    let (names, asking) = Names::new(Owners::new(client, Arc::default()));
-    let teller = Teller {
-        watch: Watch::Pods,
+async fn a_change_of_a_pod_does_not_wait_for_its_owner() {
+    let may = Arc::new(Notify::new());
+    let of_api = may.clone();
+    let (client, _) = mock_api::start(move |request| answer(request, of_api.clone())).await;
+    let (inputs, mut sent) = mpsc::channel(8);
+    let (names, lookups) = Names::new(Owners::new(client.clone(), Arc::default()));
+    let feed = Feed {
+        watch: observe::Watch::Pods,
         inputs,
-        stats: Arc::default(),
-        troubled: None,
+        counters: Arc::default(),
+        failing: None,
     };
-    let events = ["a", "b"].map(|name| Ok(Event::Apply(ending(name))));
     let mut tasks = JoinSet::new();
-    tasks.spawn(asking);
-    tasks.spawn(pods_told(teller, names.clone(), futures::stream::iter(events)));
+    tasks.spawn(lookups);
+    let of_pods = names.clone();
+    tasks.spawn(feed.run(&client, move |change| pod_inputs(&of_pods, change)));
+    for expected in [Input::ListBegin(observe::Watch::Pods), Input::ListEnd(observe::Watch::Pods)] {
+        let (_, input) = sent.recv().await.expect("an input");
+        assert_eq!(input, expected);
+    }
     for name in ["a", "b"] {
-        // An answer would be waited for for two seconds.
-        let word = tokio::time::timeout(Duration::from_secs(1), told.recv()).await;
-        let Ok(Some((_, Input::Pod(sight)))) = word else {
-            panic!("no word of {name}: {word:?}");
+        // An answer about the owner would be waited for for two seconds.
+        let input = tokio::time::timeout(Duration::from_secs(1), sent.recv()).await;
+        let Ok(Some((_, Input::Pod(sight)))) = input else {
+            panic!("no change of {name}: {input:?}");
         };
         assert_eq!(
             (sight.identity.name.as_str(), sight.identity.workload.kind.as_str()),
@@ -79,13 +85,4 @@ async fn a_pods_word_waits_for_no_answer_about_its_owner() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("not named");
-}
-
-#[tokio::test]
-async fn a_request_that_hangs_is_a_failure() {
-    let (client, _never) = slow_api().await;
-    let pods = Api::<Pod>::all(with_limit(&client, Duration::from_millis(50)));
-    let answer = tokio::time::timeout(Duration::from_secs(20), pods.list(&ListParams::default())).await;
-    let error = answer.expect("an end").expect_err("nobody answers");
-    assert!(crate::error::chain(&error).contains("no answer within 50ms"), "{error:?}");
 }

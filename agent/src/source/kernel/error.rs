@@ -1,4 +1,4 @@
-//! What can be missing, and the remedy.
+//! What can be missing for the probes, and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,21 +6,8 @@ use std::path::PathBuf;
 use super::btf::BtfError;
 use super::memlock;
 use super::rights::{self, Rights};
-use crate::event::CgroupId;
-
-/// What to do about it: the end of a [`LoadError`]'s words.
-mod remedy {
-    pub const GRANT: &str =
-        "run as root, or grant it (setcap, systemd AmbientCapabilities=, securityContext.capabilities with runAsUser: 0)";
-    pub const BRING_BTF: &str = "where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel built \
-         without CONFIG_DEBUG_INFO_BTF cannot run the probes";
-    pub const NAME_BTF: &str = "name that of the running kernel with --btf FILE";
-    pub const ALLOW: &str = "allow bpf(2) for this process";
-    pub const MEMLOCK: &str =
-        "allow it 1 MiB or more, 24 MiB for all that it can use (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
-    pub const SMALLER: &str = "choose at most 1 GiB";
-    pub const REBUILD: &str = "rebuild it with `cargo xtask build`";
-}
+use crate::error::{HasRemedy, Remedy};
+use crate::ids::CgroupId;
 
 /// Where the probes have less memory than they can use.
 pub(super) const MORE_MEMLOCK: &str = "allow 24 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
@@ -28,30 +15,26 @@ pub(super) const MORE_MEMLOCK: &str = "allow 24 MiB (ulimit -l, LimitMEMLOCK=), 
 /// Why no probe could be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("loading the probes needs {0}: {remedy}", remedy = remedy::GRANT)]
+    #[error("loading the probes needs {0}")]
     Capability(&'static str),
-    #[error("{0}: {remedy}", remedy = remedy::BRING_BTF)]
+    #[error(transparent)]
     Btf(BtfError),
-    #[error("cannot use the kernel's type information in {path} ({source}): {remedy}", remedy = remedy::NAME_BTF)]
+    #[error("cannot use the kernel's type information in {path}: {source}")]
     BtfParse { path: PathBuf, source: aya::BtfError },
-    #[error(
-        "the kernel refused bpf(2) ({reason}) though the capabilities are there; in between stands {between}: {remedy}",
-        remedy = remedy::ALLOW
-    )]
+    #[error("the kernel refused bpf(2) ({reason}) although the capabilities are granted: denied by {between}")]
     Refused { reason: String, between: String },
     #[error(
         "the kernel refused the memory for the probes ({0}): kernels before 5.11 count it against RLIMIT_MEMLOCK, with all other BPF \
-         maps of the same user: {remedy}",
-        remedy = remedy::MEMLOCK
+         maps of the same user"
     )]
     Memlock(String),
     #[error("cannot load the probes' object: {0}")]
     Object(String),
-    #[error("a ring buffer of {0} bytes is too large: {remedy}", remedy = remedy::SMALLER)]
+    #[error("cannot make a ring buffer of {0} bytes: it is too large")]
     RingSize(u32),
-    #[error("the probes' object has no map {0}: {remedy}", remedy = remedy::REBUILD)]
+    #[error("the probes' object has no map {0}")]
     NoMap(&'static str),
-    #[error("cannot tell cgroups by controller {0}: the kernel's type information does not name it; mount cgroup v2")]
+    #[error("cannot tell cgroups by controller {0}: the kernel's type information does not name it")]
     Controller(String),
     #[error("cannot use a map of the probes: {0}")]
     Map(aya::maps::MapError),
@@ -59,25 +42,27 @@ pub enum LoadError {
     Watch(MapError),
 }
 
-impl LoadError {
-    pub fn remedy(&self) -> Option<&'static str> {
-        match self {
-            LoadError::Capability(_) => Some(remedy::GRANT),
-            LoadError::Btf(_) => Some(remedy::BRING_BTF),
-            LoadError::BtfParse { .. } => Some(remedy::NAME_BTF),
-            LoadError::Refused { .. } => Some(remedy::ALLOW),
-            LoadError::Memlock(_) => Some(remedy::MEMLOCK),
-            LoadError::RingSize(_) => Some(remedy::SMALLER),
-            LoadError::NoMap(_) => Some(remedy::REBUILD),
-            LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) | LoadError::Controller(_) => None,
-        }
-    }
-
-    /// Its words without the remedy.
-    pub fn problem(&self) -> String {
-        let words = self.to_string();
-        let end = self.remedy().and_then(|remedy| words.strip_suffix(remedy));
-        end.map_or(words.as_str(), |end| end.trim_end_matches([':', ' '])).to_owned()
+impl HasRemedy for LoadError {
+    fn remedy(&self) -> Option<Remedy> {
+        let remedy = match self {
+            LoadError::Capability(_) => {
+                "run as root, or grant it (setcap, systemd AmbientCapabilities=, securityContext.capabilities with runAsUser: 0)"
+            }
+            LoadError::Btf(_) => {
+                "where sysfs is not visible here, copy /sys/kernel/btf/vmlinux from the host and name it with --btf FILE; a kernel \
+                 built without CONFIG_DEBUG_INFO_BTF cannot run the probes"
+            }
+            LoadError::BtfParse { .. } => "name the type information of the running kernel with --btf FILE",
+            LoadError::Refused { .. } => "allow bpf(2) for this process",
+            LoadError::Memlock(_) => {
+                "allow it 1 MiB or more, 24 MiB for all that it can use (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE"
+            }
+            LoadError::RingSize(_) => "choose at most 1 GiB",
+            LoadError::NoMap(_) => "rebuild it with `cargo xtask build`",
+            LoadError::Controller(_) => "mount cgroup v2",
+            LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => return None,
+        };
+        Some(remedy.into())
     }
 }
 
@@ -92,7 +77,7 @@ pub enum MapError {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AttachError {
-    #[error("the probes' object has no program {0}: rebuild it with `cargo xtask build`")]
+    #[error("the probes' object has no program {0}")]
     Missing(String),
     #[error(transparent)]
     Program(#[from] aya::programs::ProgramError),
@@ -164,22 +149,16 @@ mod tests {
     }
 
     #[test]
-    fn every_remedy_ends_its_sentence() {
-        let errors = [
-            LoadError::Capability("CAP_BPF"),
-            LoadError::Refused {
-                reason: "create map X: EPERM".to_owned(),
-                between: "a seccomp profile".to_owned(),
-            },
-            LoadError::Memlock("create map X: EPERM".to_owned()),
-            LoadError::RingSize(1 << 31),
-            LoadError::NoMap("X"),
-        ];
-        for error in errors {
-            let remedy = error.remedy().expect("a remedy");
-            assert_eq!(format!("{}: {remedy}", error.problem()), error.to_string());
-        }
-        let none = LoadError::Object("bad".to_owned());
-        assert_eq!((none.remedy(), none.problem()), (None, none.to_string()));
+    fn what_failed_and_what_to_do_are_apart() {
+        let refused = LoadError::Refused {
+            reason: "create map X: EPERM".to_owned(),
+            between: "a seccomp profile".to_owned(),
+        };
+        assert_eq!(
+            crate::error::lines(&refused),
+            "the kernel refused bpf(2) (create map X: EPERM) although the capabilities are granted: denied by a seccomp profile\n\
+             remedy: allow bpf(2) for this process"
+        );
+        assert_eq!(LoadError::Object("bad".to_owned()).remedy(), None);
     }
 }

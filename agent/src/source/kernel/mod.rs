@@ -2,9 +2,9 @@
 //!
 //! *Architecture invariant*: bytes go out, ids come in. What a record means is decode's business.
 
+pub mod announcement;
 pub mod btf;
 mod error;
-pub mod hello;
 mod memlock;
 pub mod probes;
 mod rights;
@@ -19,9 +19,10 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{CgroupRmdir, Kind, armed_count, nested, watch};
+use epitaph_ebpf::{CgroupRmdir, Kind, Watched, armed_count, nested, watch};
 
-use crate::event::{CgroupId, ProbeState, V1};
+use crate::ids::CgroupId;
+use crate::input::{ProbeState, V1};
 use btf::Layout;
 pub use error::{LoadError, MapError};
 use memlock::Sizes;
@@ -46,7 +47,7 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
     pub oldest: bool,
-    /// What tells tasks apart beside cgroup v2, or alone. Without it v2 does, as the kernel has it whether mounted or not.
+    /// What tells tasks apart alongside cgroup v2, or alone. Without it v2 does, as the kernel has it whether mounted or not.
     pub v1: Option<V1>,
     /// No probe but one at `signal_generate` that does nothing: what `cargo xtask bench` measures the others against.
     pub empty: bool,
@@ -69,18 +70,18 @@ impl Default for Options {
 pub struct Hierarchies {
     /// Of the tasks' cgroups in all records: 0, v2, unless the machine has v1 alone.
     of_tasks: u32,
-    /// Of v1 beside v2; 0 where there is none.
-    beside: u32,
+    /// Of v1 alongside v2; 0 where there is none.
+    of_v1: u32,
 }
 
 impl Hierarchies {
     fn of(options: &Options) -> Hierarchies {
-        let (of_tasks, beside) = match &options.v1 {
+        let (of_tasks, of_v1) = match &options.v1 {
             None => (V2, 0),
             Some(v1) if v1.is_alone => (v1.hierarchy.into(), 0),
             Some(v1) => (V2, v1.hierarchy.into()),
         };
-        Hierarchies { of_tasks, beside }
+        Hierarchies { of_tasks, of_v1 }
     }
 
     /// Whether the probes know its cgroups.
@@ -89,7 +90,7 @@ impl Hierarchies {
     }
 
     fn all(self) -> impl Iterator<Item = u32> {
-        std::iter::once(self.of_tasks).chain(Some(self.beside).filter(|&number| number != 0))
+        std::iter::once(self.of_tasks).chain(Some(self.of_v1).filter(|&number| number != 0))
     }
 
     /// As the map of watched cgroups knows it.
@@ -97,7 +98,7 @@ impl Hierarchies {
         match u16::try_from(cgroup.hierarchy) {
             Ok(number) if cgroup.is_known() && self.has(cgroup) => Ok(match cgroup.hierarchy == self.of_tasks {
                 true => cgroup.id,
-                false => epitaph_ebpf::beside(number, cgroup.id),
+                false => epitaph_ebpf::v1_cgroup(number, cgroup.id),
             }),
             _ => Err(MapError::Hierarchy(cgroup)),
         }
@@ -109,7 +110,7 @@ pub struct Kernel {
     ring: Ring,
     sizes: Sizes,
     hierarchies: Hierarchies,
-    watched: HashMap<MapData, u64, u32>,
+    watched: HashMap<MapData, u64, Watched>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
     closed_ports: HashMap<MapData, u64, u64>,
@@ -185,7 +186,7 @@ impl Kernel {
         // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
         for hierarchy in kernel.hierarchies.all() {
             let root = CgroupId { hierarchy, id: ROOT };
-            kernel.watch(root, watch::CHILDREN).map_err(LoadError::Watch)?;
+            kernel.watch(root, watch::CHILDREN, None).map_err(LoadError::Watch)?;
         }
         for probe in PROBES {
             let (choice, stand_in) = if kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp {
@@ -264,17 +265,22 @@ impl Kernel {
         self.hierarchies
     }
 
-    /// Sets a cgroup's [`watch`] bits; 0 forgets it. Only ids of [`Kernel::hierarchies`]: the probes see no other.
+    /// Sets a cgroup's [`watch`] bits and its container (None leaves that as it is: inherited, or not known); no bits forget the
+    /// cgroup. Only ids of [`Kernel::hierarchies`]: the probes see no other.
     ///
     /// # Errors
     /// Where the map is full, or the cgroup is of another hierarchy.
-    pub fn watch(&mut self, cgroup: CgroupId, bits: u32) -> Result<(), MapError> {
+    pub fn watch(&mut self, cgroup: CgroupId, bits: u64, container: Option<CgroupId>) -> Result<(), MapError> {
         let id = self.hierarchies.key(cgroup)?;
         if bits == 0 {
             return forget(&mut self.watched, id).map(drop);
         }
+        let container = match container {
+            Some(container) => self.hierarchies.key(container)?,
+            None => self.watched.get(&id, 0).map_or(0, |entry| entry[watch::CONTAINER]),
+        };
         self.watched
-            .insert(id, bits, 0)
+            .insert(id, [bits, container], 0)
             .map_err(|source| MapError::Write { map: "WATCHED", source })
     }
 
@@ -468,7 +474,7 @@ fn load_object(
     let current = u32::from(layout.current_task_btf && !options.oldest);
     let by_client = u32::from(options.oldest || probes::refused_by_client(layout));
     let offsets = layout.offsets();
-    let Hierarchies { of_tasks, beside } = Hierarchies::of(options);
+    let Hierarchies { of_tasks, of_v1 } = Hierarchies::of(options);
     let state = match &options.v1 {
         None => 0,
         Some(v1) => {
@@ -487,7 +493,7 @@ fn load_object(
         .override_global("CURRENT_TASK_BTF", &current, true)
         .override_global("REFUSED_BY_CLIENT", &by_client, true)
         .override_global("HIERARCHY", &of_tasks, true)
-        .override_global("HIERARCHY_BESIDE", &beside, true)
+        .override_global("V1_HIERARCHY", &of_v1, true)
         .override_global("CSS_SET_STATE", &state, true)
         .map_max_entries("EVENTS", sizes.ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))

@@ -1,5 +1,5 @@
-//! The API server's clock against ours, from the `Date` header of its answers. It gives whole seconds, so one answer tells the
-//! difference to within a second; the next question is timed so that its answer halves that.
+//! The API server's clock against ours, from the `Date` header of its answers. The header has whole seconds, so one answer gives the
+//! difference to within a second; the next request is timed so that its answer halves that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use kube::client::Body;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{sleep, timeout};
 
-use super::asking::outcome;
-use super::error::{Action, explain};
-use super::stats::{Outcome, Stats};
+use super::counters::{Outcome, PodsCounters};
+use super::error::Action;
 use crate::clock;
-use crate::event::{Boot, Wall, WallOffset};
 use crate::pod::ApiClock;
+use crate::source::api_error::ApiError;
+use crate::time::{Boot, Wall, WallOffset};
 
 /// How often the difference is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -26,10 +26,10 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// At most so many questions in a row: the first answers include a connection's making.
-const QUESTIONS: usize = 10;
+/// Requests in a row, at most: the first answers include the connection's setup.
+const REQUESTS: usize = 10;
 
-/// The answer's text is not looked at, but read, so that its connection can be used again.
+/// The answer's body is read and discarded, so that its connection can be used again.
 const MAX_BODY: usize = 64 << 10;
 
 const SECOND: i128 = 1_000_000_000;
@@ -37,16 +37,21 @@ const SECOND: i128 = 1_000_000_000;
 /// Quartz in two machines, each up to 100 ppm off.
 const DRIFT_PPM: i128 = 200;
 
-/// Narrow enough: far below the second that a request's own time is given in.
+/// Narrow enough: far below the second in which a request's own time is given.
 const NARROW: Duration = Duration::from_millis(50);
 
-/// Measures until nobody listens.
-pub(in crate::source) async fn run<I>(client: Client, stats: Arc<Stats>, inputs: Sender<I>, input: impl Fn(ApiClock) -> I) {
+/// Measures until nobody reads the inputs.
+pub(in crate::source) async fn run<I>(
+    client: Client,
+    counters: Arc<PodsCounters>,
+    inputs: Sender<I>,
+    input: impl Fn(ApiClock) -> I,
+) {
     let mut known: Option<Offset> = None;
-    let mut told = None;
-    let mut said = false;
+    let mut sent = None;
+    let mut is_logged = false;
     loop {
-        for _ in 0..QUESTIONS {
+        for _ in 0..REQUESTS {
             let aged = known.map(|known| known.aged(clock::now()));
             if aged.is_some_and(Offset::is_narrow) {
                 break;
@@ -54,11 +59,11 @@ pub(in crate::source) async fn run<I>(client: Client, stats: Arc<Stats>, inputs:
             if let Some(aged) = aged {
                 sleep(aged.wait(clock::now())).await;
             }
-            match ask(&client, &stats).await {
+            match measure(&client, &counters).await {
                 Ok(measured) => known = Some(known.map_or(measured, |known| known.and(measured))),
                 Err(why) => {
-                    if !std::mem::replace(&mut said, true) {
-                        tracing::debug!("{why}; its clock is taken as it was last seen");
+                    if !std::mem::replace(&mut is_logged, true) {
+                        tracing::debug!("{why}; the last measurement of its clock is used");
                     }
                     break;
                 }
@@ -66,8 +71,8 @@ pub(in crate::source) async fn run<I>(client: Client, stats: Arc<Stats>, inputs:
         }
         if let Some(known) = known {
             let now = known.aged(clock::now()).against_our_wall(clock::wall_offset());
-            if differs(told, now) {
-                told = Some(now);
+            if differs(sent, now) {
+                sent = Some(now);
                 if inputs.send(input(now)).await.is_err() {
                     return;
                 }
@@ -80,10 +85,10 @@ pub(in crate::source) async fn run<I>(client: Client, stats: Arc<Stats>, inputs:
     }
 }
 
-/// `/version` is what every client may read; a refusal has a date, too.
-async fn ask(client: &Client, stats: &Stats) -> Result<Offset, String> {
+/// Every client may read `/version`; a refusal has a date, too.
+async fn measure(client: &Client, counters: &PodsCounters) -> Result<Offset, String> {
     let failed = |why: String| {
-        stats.request(Action::Clock, Outcome::Failed);
+        counters.request(Action::Clock, Outcome::Failed);
         why
     };
     let request = Request::get("/version")
@@ -93,12 +98,13 @@ async fn ask(client: &Client, stats: &Stats) -> Result<Offset, String> {
     let (answer, received) = match timeout(LIMIT, client.send(request)).await {
         Ok(Ok(answer)) => (answer, clock::now()),
         Ok(Err(error)) => {
-            stats.request(Action::Clock, outcome(&error));
-            return Err(explain(Action::Clock, &error));
+            let error = ApiError::of(&Action::Clock.purpose(), &error);
+            counters.request(Action::Clock, Outcome::of(error.reason()));
+            return Err(error.with_remedy());
         }
         Err(_) => return Err(failed(format!("the API server did not answer within {LIMIT:?}"))),
     };
-    stats.request(Action::Clock, Outcome::Ok);
+    counters.request(Action::Clock, Outcome::Ok);
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(date);
     // Cut off: then the next question makes a new connection.
     let _ = timeout(LIMIT, Limited::new(answer.into_body(), MAX_BODY).collect()).await;
@@ -111,7 +117,7 @@ async fn ask(client: &Client, stats: &Stats) -> Result<Offset, String> {
 pub(super) struct Offset {
     earliest: i128,
     latest: i128,
-    /// When it was true.
+    /// When it held.
     at: Boot,
 }
 
@@ -126,7 +132,7 @@ impl Offset {
         }
     }
 
-    /// Both are true. Where they cannot be, a clock was set or several servers answer: then either may be.
+    /// Both hold. Where they contradict each other, a clock was set or several servers answer: then either may hold.
     pub fn and(self, newer: Offset) -> Offset {
         let older = self.aged(newer.at);
         let (earliest, latest) = (older.earliest.max(newer.earliest), older.latest.min(newer.latest));
@@ -157,7 +163,7 @@ impl Offset {
         self.latest - self.earliest <= NARROW.as_nanos() as i128
     }
 
-    /// How long to wait so that the server's second begins, as far as is known, in the middle of what is possible.
+    /// How long to wait so that, as far as is known, the server's second begins in the middle of the possible interval.
     pub fn wait(self, now: Boot) -> Duration {
         let server = i128::from(now.0) + (self.earliest + self.latest).div_euclid(2);
         let nanos = (-server).rem_euclid(SECOND);
@@ -180,10 +186,10 @@ pub(super) fn date(header: &str) -> Option<Wall> {
     u64::try_from(timestamp.as_nanosecond()).ok().map(Wall)
 }
 
-/// Whether the core should hear of it.
-pub(super) fn differs(told: Option<ApiClock>, now: ApiClock) -> bool {
+/// Whether the core gets it.
+pub(super) fn differs(sent: Option<ApiClock>, now: ApiClock) -> bool {
     const WORTH: u64 = 5_000_000;
-    told.is_none_or(|told| told.earliest.abs_diff(now.earliest) > WORTH || told.latest.abs_diff(now.latest) > WORTH)
+    sent.is_none_or(|sent| sent.earliest.abs_diff(now.earliest) > WORTH || sent.latest.abs_diff(now.latest) > WORTH)
 }
 
 #[cfg(test)]
@@ -255,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_clock_may_be_set_meanwhile() {
+    fn our_own_clock_may_be_set() {
         let offset = Offset {
             earliest: 10_000_000_000,
             latest: 10_020_000_000,

@@ -1,5 +1,4 @@
-//! A pod as the API gives it → [`PodFact`]. Pure; whatever is not known in it is unknown, nothing is an error but a pod without
-//! a name.
+//! A pod of the API → [`PodFact`]. Pure; an unknown part stays unknown, only a pod without a name is an error.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,15 +8,15 @@ use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::attribute::path::shown;
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, Wall};
+use crate::ids::{ContainerId, PodUid};
 use crate::pod::{
-    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, Phase, PodFact, PodIdentity,
-    PodOptions, PodSpec, PreStop, Probe, ProbeKind, RestartPolicy, Workload,
+    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, KubeletProbe, KubeletProbeKind,
+    Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, RestartPolicy, Workload,
 };
+use crate::time::{Boot, Wall};
 
 use super::service;
+use crate::text;
 
 /// Longest of Kubernetes' own names.
 const MAX_NAME: usize = 253;
@@ -33,14 +32,14 @@ const MAX_PORTS: usize = 64;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 
-/// The parts of a pod's name that everything else needs. None for an object without them, which no API server gives.
+/// None for an object without UID, name or namespace, which no API server sends.
 pub(in crate::source) fn uid(pod: &api::Pod) -> Option<PodUid> {
     let uid = pod.metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
     pod.metadata.name.as_deref().zip(pod.metadata.namespace.as_deref())?;
     Some(pod_uid(uid))
 }
 
-/// What stays the same over its life. `node` is ours.
+/// The parts that never change. `node` is ours.
 pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload) -> Option<PodIdentity> {
     let meta = &pod.metadata;
     let uid = uid(pod)?;
@@ -63,7 +62,7 @@ pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload
     })
 }
 
-/// One version of it, seen at `seen`.
+/// One version of a pod, seen at `seen`.
 pub(super) fn fact(pod: &api::Pod, identity: Arc<PodIdentity>, options: PodOptions, seen: Boot) -> PodFact {
     let status = pod.status.as_ref();
     PodFact {
@@ -170,21 +169,21 @@ fn pre_stop(handler: &api::LifecycleHandler, ports: &[api::ContainerPort]) -> Op
     Some(PreStop::Sleep { seconds })
 }
 
-fn probe(probe: &api::Probe, ports: &[api::ContainerPort]) -> Option<Probe> {
+fn probe(probe: &api::Probe, ports: &[api::ContainerPort]) -> Option<KubeletProbe> {
     let kind = if let Some(exec) = &probe.exec {
-        ProbeKind::Exec { program: program(exec) }
+        KubeletProbeKind::Exec { program: program(exec) }
     } else if let Some(get) = &probe.http_get {
         let port = port(&get.port, ports);
-        ProbeKind::Network { port }
+        KubeletProbeKind::Network { port }
     } else if let Some(socket) = &probe.tcp_socket {
         let port = port(&socket.port, ports);
-        ProbeKind::Network { port }
+        KubeletProbeKind::Network { port }
     } else {
         let port = u16::try_from(probe.grpc.as_ref()?.port).ok();
-        ProbeKind::Network { port }
+        KubeletProbeKind::Network { port }
     };
     let grace = probe.termination_grace_period_seconds.and_then(seconds);
-    Some(Probe { kind, grace })
+    Some(KubeletProbe { kind, grace })
 }
 
 fn program(exec: &api::ExecAction) -> String {
@@ -295,13 +294,9 @@ fn wall(time: &Time) -> Option<Wall> {
     u64::try_from(time.0.as_nanosecond()).ok().map(Wall)
 }
 
-/// Text that others chose: cut to `max` bytes, what a terminal would act on escaped.
+/// Text that others chose, as [`text::bounded`] makes it safe.
 pub(in crate::source) fn bounded(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return shown(text).into_owned();
-    }
-    let end = (0..=max).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    format!("{}…", shown(&text[..end]))
+    text::bounded(text, max).into_owned()
 }
 
 #[cfg(test)]

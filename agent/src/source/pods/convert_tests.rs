@@ -156,7 +156,7 @@ fn a_pod_is_told_whole() {
                             "SIGUSR1",
                         ),
                         liveness: Some(
-                            Probe {
+                            KubeletProbe {
                                 kind: Network {
                                     port: Some(
                                         8080,
@@ -168,7 +168,7 @@ fn a_pod_is_told_whole() {
                             },
                         ),
                         startup: Some(
-                            Probe {
+                            KubeletProbe {
                                 kind: Exec {
                                     program: "/up",
                                 },
@@ -176,7 +176,7 @@ fn a_pod_is_told_whole() {
                             },
                         ),
                         readiness: Some(
-                            Probe {
+                            KubeletProbe {
                                 kind: Network {
                                     port: None,
                                 },
@@ -358,11 +358,4 @@ fn the_applications_service_is_named_as_opentelemetry_does() {
         cart-7d9 Some("shop") Some("v3")
         cart-1 Some("shop") Some("v3")"#]]
     .assert_eq(&all.join("\n"));
-}
-
-#[test]
-fn text_of_others_is_cut_and_escaped() {
-    assert_eq!(bounded("a\u{1b}[2J\n", 64), "a\\u{1b}[2J\\u{a}");
-    let long = bounded(&"é".repeat(300), 253);
-    assert!(long.ends_with('…') && long.chars().count() == 127, "{long}");
 }

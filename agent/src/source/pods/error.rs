@@ -1,39 +1,48 @@
-//! What the Kubernetes API can refuse or fail to do, and the remedy.
+//! Why there is no client of the API, and what each request is for.
 
-use std::error::Error as _;
-use std::io;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-use super::convert::bounded;
-use crate::error::chain;
+use crate::error::{HasRemedy, Remedy};
+use crate::source::api_error::Purpose;
 
-/// Longest text of an error that leaves this room, bytes.
-const MAX_TEXT: usize = 512;
-
-/// Why there is no client at all: wrong settings, not an API server that is away.
+/// Why there is no client at all: wrong settings, not an API server that is away. Display is the problem alone.
 #[derive(Debug, thiserror::Error)]
 pub enum PodsError {
-    #[error(
-        "cannot tell which node this is: set NODE_NAME by the downward API (env: [{{name: NODE_NAME, valueFrom: {{fieldRef: \
-         {{fieldPath: spec.nodeName}}}}}}]), or give --node-name NAME as `kubectl get nodes` shows it"
-    )]
+    #[error("cannot tell which node this is: no node name is given")]
     NoNodeName,
-    #[error(
-        "cannot use node name `{0}`: a node's name has lower-case letters, digits, `-` and `.` only, and at most 253 of them"
-    )]
+    #[error("cannot use node name `{0}`")]
     NodeName(String),
-    #[error("cannot read kubeconfig {}: {problem}; name another one with --kubeconfig FILE", file.display())]
+    #[error("cannot read kubeconfig {}: {problem}", file.display())]
     Kubeconfig { file: PathBuf, problem: String },
-    #[error(
-        "cannot find a Kubernetes API server: {0}; in a pod its ServiceAccount's token must be mounted \
-         (automountServiceAccountToken), elsewhere give --kubeconfig FILE, or --kubernetes off"
-    )]
+    #[error("cannot find a Kubernetes API server: {0}")]
     NoCluster(String),
     #[error("cannot make a client of the Kubernetes API: {0}")]
     Client(String),
 }
 
-/// What was asked for: a 403 names the rule that allows it.
+impl HasRemedy for PodsError {
+    fn remedy(&self) -> Option<Remedy> {
+        let remedy = match self {
+            PodsError::NoNodeName => Some(
+                "set NODE_NAME by the downward API (env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]), \
+                 or give --node-name NAME as `kubectl get nodes` shows it",
+            ),
+            PodsError::NodeName(_) => {
+                Some("a node's name has at most 253 characters, each a lower-case letter, a digit, `-` or `.`")
+            }
+            PodsError::Kubeconfig { .. } => Some("name another kubeconfig with --kubeconfig FILE"),
+            PodsError::NoCluster(_) => Some(
+                "in a pod, mount the ServiceAccount's token (automountServiceAccountToken); elsewhere give --kubeconfig FILE, or \
+                 --kubernetes off",
+            ),
+            PodsError::Client(_) => None,
+        };
+        remedy.map(Remedy::Borrowed)
+    }
+}
+
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Pods,
@@ -45,14 +54,22 @@ pub(super) enum Action {
 }
 
 impl Action {
-    fn words(self) -> &'static str {
+    pub(super) fn purpose(self) -> Purpose {
+        Purpose {
+            what: Cow::Borrowed(self.what()),
+            role: "ClusterRole epitaph-agent",
+            rule: self.rule(),
+        }
+    }
+
+    fn what(self) -> &'static str {
         match self {
             Action::Pods => "list and watch the pods of this node",
             Action::ReplicaSet => "get the ReplicaSet of a pod",
             Action::Job => "get the Job of a pod",
             Action::Namespace => "get the namespace of a pod",
             Action::Events => "list the Events of a pod",
-            Action::Clock => "ask the API server for its time",
+            Action::Clock => "get the API server's time",
         }
     }
 
@@ -69,56 +86,9 @@ impl Action {
     }
 }
 
-/// One line for people: what failed, why, and what to do about it.
-pub(super) fn explain(action: Action, error: &kube::Error) -> String {
-    let what = action.words();
-    let text = match error {
-        kube::Error::Api(status) if status.is_forbidden() => format!(
-            "cannot {what}: RBAC forbids it ({}); bind this ServiceAccount to a ClusterRole (epitaph-agent) with the rule {}",
-            status.message,
-            action.rule()
-        ),
-        kube::Error::Api(status) if status.code == 401 => format!(
-            "cannot {what}: the API server does not accept our credentials (401 Unauthorized); the token has expired, or belongs to \
-             another cluster or a ServiceAccount that was deleted"
-        ),
-        kube::Error::Api(status) => format!("cannot {what}: the API server answered {} {}", status.code, status.message),
-        other => {
-            let chain = chain(other);
-            let remedy = if is_refused(other) {
-                "; nobody listens there: is the API server up, and is the address right?"
-            } else if chain.contains("UnknownIssuer") || chain.contains("BadSignature") {
-                "; its certificate is signed by a CA that we were not given: check certificate-authority in the kubeconfig, or the \
-                 ServiceAccount's ca.crt"
-            } else if chain.contains("NotValidForName") {
-                "; its certificate is for another name: check the server's address in the kubeconfig, or set tls-server-name"
-            } else {
-                ""
-            };
-            format!("cannot {what}: {chain}{remedy}")
-        }
-    };
-    bounded(&text, MAX_TEXT)
-}
-
-fn is_refused(error: &kube::Error) -> bool {
-    std::iter::successors(error.source(), |&error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
-
-    #[test]
-    fn a_403_names_the_rule_that_is_missing() {
-        let refused = Status::failure("pods is forbidden: User \"x\"", "Forbidden").with_code(403);
-        let text = explain(Action::Pods, &kube::Error::Api(refused.boxed()));
-        expect_test::expect![[r#"cannot list and watch the pods of this node: RBAC forbids it (pods is forbidden: User "x"); bind this ServiceAccount to a ClusterRole (epitaph-agent) with the rule {apiGroups: [""], resources: [pods], verbs: [list, watch]}"#]].assert_eq(&text);
-    }
 
     #[test]
     fn every_rule_is_in_the_manifest() {
@@ -135,9 +105,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_writes_is_escaped_and_cut() {
-        let odd = Status::failure(&format!("\u{1b}[2J{}", "x".repeat(4000)), "InternalError").with_code(500);
-        let text = explain(Action::Events, &kube::Error::Api(odd.boxed()));
-        assert!(!text.contains('\u{1b}') && text.len() < 600, "{text}");
+    fn a_problem_does_not_contain_its_remedy() {
+        let file = PathBuf::from("/etc/kubeconfig");
+        let problem = "no such file".to_owned();
+        for error in [
+            PodsError::NoNodeName,
+            PodsError::NodeName("A".into()),
+            PodsError::Kubeconfig { file, problem },
+            PodsError::NoCluster("no token".into()),
+        ] {
+            let remedy = error.remedy().expect("a remedy");
+            assert!(
+                !error.to_string().contains(';') && !error.to_string().contains(&*remedy),
+                "{error}"
+            );
+        }
     }
 }

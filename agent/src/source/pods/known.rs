@@ -1,19 +1,19 @@
-//! The pods of this node as they were last told, so that each change is told once and what a list lacks is known. Pure.
+//! The pods of this node as they were last sent, so that each version is sent once and a pod that a list lacks is known. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
+use crate::time::Boot;
 
 /// Ten times what any kubelet runs.
-const ROOM: usize = 4096;
+const CAPACITY: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pods: HashMap<PodUid, Entry>,
-    /// While a list is being read: those that it had.
+    /// While a list is being read: its pods.
     listed: HashSet<PodUid>,
 }
 
@@ -21,11 +21,11 @@ pub(super) struct Known {
 struct Entry {
     version: Option<String>,
     fact: Arc<PodFact>,
-    /// Its workload is the last word of the API.
+    /// Its workload is known for certain.
     is_resolved: bool,
 }
 
-/// Room is there for no more pods.
+/// No room for another pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -36,12 +36,12 @@ impl Known {
     }
 
     pub fn listed(&mut self, uid: PodUid) {
-        if self.listed.len() < ROOM {
+        if self.listed.len() < CAPACITY {
             self.listed.insert(uid);
         }
     }
 
-    /// The list is complete: what it lacked is gone, deleted at a time that nobody knows.
+    /// The list is complete: a pod that it lacks was deleted at an unknown time.
     pub fn end(&mut self, seen: Boot) -> Vec<PodGone> {
         let listed = std::mem::take(&mut self.listed);
         let mut gone: Vec<PodUid> = self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
@@ -58,32 +58,32 @@ impl Known {
             .collect()
     }
 
-    /// True where this very version was told already.
+    /// True where this very version was sent already.
     pub fn has(&self, uid: &PodUid, version: Option<&str>) -> bool {
         version.is_some() && self.pods.get(uid).is_some_and(|known| known.version.as_deref() == version)
     }
 
-    /// Who it is, where that is settled.
+    /// Its identity, where its workload is known for certain.
     pub fn identity(&self, uid: &PodUid) -> Option<Arc<PodIdentity>> {
         let known = self.pods.get(uid).filter(|known| known.is_resolved)?;
         Some(known.fact.pod.clone())
     }
 
-    /// Keeps it, and answers whether Events may explain what is new in it.
+    /// Keeps it; true where Events may explain what is new in it.
     pub fn keep(&mut self, fact: Arc<PodFact>, version: Option<String>, is_resolved: bool) -> Result<bool, Full> {
         let uid = fact.pod.uid.clone();
         let before = self.pods.get(&uid);
-        if before.is_none() && self.pods.len() >= ROOM {
+        if before.is_none() && self.pods.len() >= CAPACITY {
             return Err(Full);
         }
-        let explain = before.is_some_and(|before| wants_hints(&before.fact, &fact));
+        let wants = before.is_some_and(|before| wants_events(&before.fact, &fact));
         let entry = Entry {
             version,
             fact,
             is_resolved,
         };
         self.pods.insert(uid, entry);
-        Ok(explain)
+        Ok(wants)
     }
 
     /// False where it was not known.
@@ -92,9 +92,9 @@ impl Known {
     }
 }
 
-/// A container ended, and what the API says of it leaves a question: why, if nobody asked for it; whether the preStop hook
-/// failed, if there is one.
-fn wants_hints(before: &PodFact, now: &PodFact) -> bool {
+/// A container terminated, and its status leaves a question: why, where no deletion was requested; whether its preStop hook failed,
+/// where it has one.
+fn wants_events(before: &PodFact, now: &PodFact) -> bool {
     now.containers.iter().any(|status| {
         let old = before.containers.iter().find(|old| old.name == status.name);
         let ended = match (&status.state, &status.last) {
@@ -107,7 +107,7 @@ fn wants_hints(before: &PodFact, now: &PodFact) -> bool {
         };
         let Some(ended) = ended else { return false };
         let spec = now.spec.containers.iter().find(|spec| spec.name == status.name);
-        // It runs to its end, and has.
+        // An init container that is done.
         let is_done = spec.is_some_and(|spec| spec.kind == ContainerKind::Init) && ended.exit_code == 0;
         let has_hook = spec.is_some_and(|spec| spec.pre_stop.is_some());
         !is_done && (now.deletion.is_none() || ended.exit_code != 0 || has_hook)

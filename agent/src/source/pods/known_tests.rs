@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::attribute::ContainerId;
-use crate::event::Wall;
+use crate::ids::ContainerId;
 use crate::pod::{ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload};
+use crate::time::Wall;
 
 fn uid(text: &str) -> PodUid {
     PodUid(text.into())
@@ -110,7 +110,7 @@ fn who_it_is_is_asked_again_until_it_is_settled() {
 #[test]
 fn memory_is_bounded_and_what_is_known_goes_on() {
     let mut known = Known::default();
-    for n in 0..ROOM {
+    for n in 0..CAPACITY {
         known.keep(Arc::new(fact(&n.to_string(), vec![])), None, true).unwrap();
     }
     assert_eq!(known.keep(Arc::new(fact("one more", vec![])), None, true), Err(Full));
@@ -162,6 +162,6 @@ fn events_are_asked_for_where_there_is_something_to_explain() {
             deletion,
             ..fact("a", vec![status])
         };
-        assert_eq!(wants_hints(&version(before), &version(now)), wanted, "{what}");
+        assert_eq!(wants_events(&version(before), &version(now)), wanted, "{what}");
     }
 }

@@ -1,21 +1,20 @@
-//! What the Kubernetes API says of this node's pods: its own by field selector, and nothing of the cluster's size.
+//! The Kubernetes API on this node's pods: selected by node name, so that the cost does not grow with the cluster.
 //!
-//! An API server that is away, slow or says no never stops the agent: the state is an input like any other, and what was missed
-//! is asked for again.
+//! An API server that is away, slow or refuses never stops the agent: its state is an input like any other, and what was missed is
+//! asked for again.
 
-mod asking;
-pub(in crate::source) mod cache;
 pub(in crate::source) mod clock;
 pub(in crate::source) mod convert;
+mod counters;
 pub(in crate::source) mod error;
-mod hints;
+mod events;
 mod known;
+mod lookup;
 mod namespaces;
 pub(in crate::source) mod options;
 pub(in crate::source) mod owners;
+mod publisher;
 mod service;
-mod stats;
-mod teller;
 mod watch;
 
 use std::collections::HashSet;
@@ -23,102 +22,94 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::error::chain;
 
-use crate::event::Input;
+use crate::input::Input;
 
+pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;
-pub use stats::{DropReason, Stats};
 
-use hints::Hints;
+use events::EventLookups;
 use known::Known;
 use namespaces::Namespaces;
 use owners::Owners;
-use teller::Teller;
-use watch::Watch;
+use publisher::Publisher;
 
-/// Inputs that wait for the loop; a full queue makes the watch wait.
+/// Inputs that wait for the loop. A full queue makes the watch wait.
 const QUEUE: usize = 256;
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Where every pod finds its ServiceAccount's token.
+/// The ServiceAccount's token in every pod.
 pub const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// How the API server is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// By the ServiceAccount's files and the environment that the kubelet gives a pod.
+    /// By the ServiceAccount's files, and the environment of a pod.
     InCluster,
     Kubeconfig(PathBuf),
-    /// By `KUBECONFIG`, else `~/.kube/config`, as kubectl does it.
+    /// By `KUBECONFIG`, else `~/.kube/config`, as kubectl.
     Kubectl,
 }
 
-/// This node's pods, as inputs. Dropping it ends the conversation.
+/// This node's pods, as inputs. Dropping it ends its requests.
 pub struct Pods {
     pub inputs: mpsc::Receiver<Input>,
-    pub stats: Arc<Stats>,
-    /// This node, as the API names it.
+    pub counters: Arc<PodsCounters>,
+    /// This node's name in the API.
     pub node: String,
     client: Client,
     _tasks: JoinSet<()>,
 }
 
 impl Pods {
-    /// Starts asking, on the current Tokio runtime; an API server that does not answer is no error.
+    /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error.
     ///
     /// # Errors
-    /// Settings with which nobody could be asked: no or a bad node name, a kubeconfig or a ServiceAccount's files that cannot
-    /// be used.
+    /// Settings that allow no request: no or a bad node name, a kubeconfig or a ServiceAccount's files that cannot be used.
     pub async fn start(node: Option<&str>, access: &Access) -> Result<Pods, PodsError> {
         let node = node_name(node)?;
         let client = connect(access).await?;
-        let stats = Arc::new(Stats::default());
+        let counters = Arc::new(PodsCounters::default());
         let (inputs, receiver) = mpsc::channel(QUEUE);
-        let (hints, to_explain) = mpsc::channel(hints::QUEUE);
-        let teller = Teller {
+        let (event_lookups, queue) = mpsc::channel(events::QUEUE);
+        let publisher = Publisher {
             inputs: inputs.clone(),
-            hints,
-            owners: Owners::new(client.clone(), stats.clone()),
-            namespaces: Namespaces::new(client.clone(), stats.clone()),
+            event_lookups,
+            owners: Owners::new(client.clone(), counters.clone()),
+            namespaces: Namespaces::new(client.clone(), counters.clone()),
             node: node.clone(),
-            stats: stats.clone(),
+            counters: counters.clone(),
             known: Known::default(),
             state: None,
-            said: HashSet::new(),
-        };
-        let watch = Watch {
-            api: Api::all(client.clone()),
-            node: node.clone(),
-            teller,
-            stats: stats.clone(),
+            logged: HashSet::new(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch.run());
-        tasks.spawn(Hints::new(client.clone(), stats.clone(), inputs.clone()).run(to_explain));
-        tasks.spawn(clock::run(client.clone(), stats.clone(), inputs, Input::ApiClock));
+        tasks.spawn(watch::run(client.clone(), publisher));
+        tasks.spawn(EventLookups::new(client.clone(), counters.clone(), inputs.clone()).run(queue));
+        tasks.spawn(clock::run(client.clone(), counters.clone(), inputs, Input::ApiClock));
         Ok(Pods {
             inputs: receiver,
-            stats,
+            counters,
             node,
             client,
             _tasks: tasks,
         })
     }
 
-    /// The same connection, for what is written.
+    /// The same connection, for writes.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 }
 
-/// It becomes part of a field selector.
+/// The name becomes part of a field selector.
 fn node_name(node: Option<&str>) -> Result<String, PodsError> {
     let node = node.filter(|node| !node.is_empty()).ok_or(PodsError::NoNodeName)?;
     let is_name = node.len() <= 253
@@ -154,7 +145,7 @@ pub async fn connect(access: &Access) -> Result<Client, PodsError> {
             .map_err(|e| PodsError::NoCluster(chain(&e)))?,
     };
     config.connect_timeout = Some(CONNECT);
-    // Every question here has its own limit and its own way to try again.
+    // Every request here has its own timeout and its own retries.
     config.default_retry = false;
     Client::try_from(config).map_err(|e| PodsError::Client(chain(&e)))
 }
@@ -164,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_name_is_nothing_but_a_name() {
+    fn only_a_name_is_a_node_name() {
         assert_eq!(
             node_name(Some("ip-10-0-0-1.ec2.internal")).unwrap(),
             "ip-10-0-0-1.ec2.internal"

@@ -1,4 +1,4 @@
-//! What a namespace's annotations say for its pods: one GET, kept for minutes.
+//! A namespace's annotations, which count for its pods: one GET, cached for minutes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::asking::{Asker, NoAnswer};
-use super::cache::Cache;
+use super::counters::PodsCounters;
 use super::error::Action;
+use super::lookup::{Lookup, NoAnswer};
 use super::options::{Annotated, BadAnnotation};
-use super::stats::Stats;
+use crate::cache::Cache;
 
-const ROOM: usize = 1024;
+const CAPACITY: usize = 1024;
 
-/// How old an answer may be: a new annotation counts after that at the latest.
+/// A new annotation counts after this time at the latest.
 const FRESH: Duration = Duration::from_secs(300);
 
 pub(super) struct Namespaces {
     api: Api<Namespace>,
-    asker: Asker,
+    lookup: Lookup,
     known: Cache<String, (Instant, Annotated)>,
 }
 
 impl Namespaces {
-    pub fn new(client: Client, stats: Arc<Stats>) -> Self {
+    pub fn new(client: Client, counters: Arc<PodsCounters>) -> Self {
         Namespaces {
             api: Api::all(client),
-            asker: Asker::new(stats),
-            known: Cache::new(ROOM),
+            lookup: Lookup::new(counters),
+            known: Cache::new(CAPACITY),
         }
     }
 
-    /// What is known of `name`, however old where nobody answers; nothing where nobody ever did.
+    /// The annotations of `name`: cached ones, however old, where the API server does not answer; none where it never did.
     pub async fn annotated(&mut self, name: &str, bad: impl FnMut(BadAnnotation)) -> Annotated {
         let known = self.known.get(&name.to_owned());
         if let Some((at, annotated)) = known
@@ -43,9 +43,9 @@ impl Namespaces {
         }
         let before = known.map(|(_, annotated)| annotated.clone()).unwrap_or_default();
         let instead = "only the pods' own annotations count";
-        let annotated = match self.asker.ask(Action::Namespace, instead, self.api.get_metadata(name)).await {
+        let annotated = match self.lookup.get(Action::Namespace, instead, self.api.get_metadata(name)).await {
             Ok(found) => Annotated::parse(found.metadata.annotations.as_ref(), bad),
-            // Deleted, and its pods not yet.
+            // Deleted before its pods.
             Err(NoAnswer::NotFound) => before,
             Err(NoAnswer::Refused(_) | NoAnswer::Failed(_)) => return before,
         };

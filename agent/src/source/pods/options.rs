@@ -1,4 +1,4 @@
-//! What the owners of a pod or a namespace ask of us by annotation.
+//! Our annotations on a pod or a namespace.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ const EXPECTED: &str = "epitaph.dev/expected-exit-codes";
 /// Longest value quoted in a warning.
 const MAX_QUOTED: usize = 64;
 
-/// As annotated: None where it is not, or badly.
+/// None: not annotated, or with a value that cannot be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::source) struct Annotated {
     ignore: Option<bool>,
     expected_exit_codes: Option<Vec<u8>>,
 }
 
-/// An annotation that means nothing, and the remedy.
+/// An annotation whose value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub(in crate::source) enum BadAnnotation {
     #[error("annotation {IGNORE} is \"{0}\", which is neither \"true\" nor \"false\"; it is ignored")]
     Ignore(String),
-    #[error("annotation {EXPECTED} is \"{0}\", which is no list of exit codes from 0 to 255 such as \"0,3\"; it is ignored")]
+    #[error("annotation {EXPECTED} is \"{0}\", which is not a list of exit codes from 0 to 255 such as \"0,3\"; it is ignored")]
     Expected(String),
 }
 
@@ -53,7 +53,7 @@ impl Annotated {
         self.ignore
     }
 
-    /// The pod's own word, and where it has none its namespace's.
+    /// The pod's own annotation, else its namespace's.
     pub fn over(self, namespace: &Annotated) -> PodOptions {
         PodOptions {
             ignore: self.ignore.or(namespace.ignore).unwrap_or(false),
@@ -65,7 +65,7 @@ impl Annotated {
     }
 }
 
-/// Sorted, each once: at most 256. An empty list takes back the namespace's.
+/// Sorted, each once: at most 256. An empty list overrides the namespace's.
 fn codes(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() {
         return Some(Vec::new());
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_word_counts_before_its_namespaces() {
+    fn a_pods_annotation_overrides_its_namespaces() {
         let (namespace, _) = parse(&[(IGNORE, "true"), (EXPECTED, "3, 0,3")]);
         let silent = Annotated::parse(None, |_| {});
         let expected = |ignore, expected_exit_codes| PodOptions {
@@ -111,7 +111,7 @@ mod tests {
         expect_test::expect![[r#"
             [
                 "annotation epitaph.dev/ignore is \"yes\", which is neither \"true\" nor \"false\"; it is ignored",
-                "annotation epitaph.dev/expected-exit-codes is \"0,256\\u{1b}\", which is no list of exit codes from 0 to 255 such as \"0,3\"; it is ignored",
+                "annotation epitaph.dev/expected-exit-codes is \"0,256\\u{1b}\", which is not a list of exit codes from 0 to 255 such as \"0,3\"; it is ignored",
             ]
         "#]]
         .assert_debug_eq(&bad);

@@ -14,14 +14,14 @@ use serde::de::DeserializeOwned;
 
 use crate::pod::Workload;
 
-use super::asking::{Asker, NoAnswer};
-use super::cache::Cache;
 use super::convert::bounded;
+use super::counters::PodsCounters;
 use super::error::Action;
-use super::stats::Stats;
+use super::lookup::{Lookup, NoAnswer};
+use crate::cache::Cache;
 
-/// Owners of pods of this node that are kept.
-const ROOM: usize = 1024;
+/// Owners of this node's pods that are cached.
+const CAPACITY: usize = 1024;
 const MAX_NAME: usize = 253;
 
 /// On the pods of a Deployment's ReplicaSet, whose name ends with it.
@@ -29,46 +29,46 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 
 pub(in crate::source) struct Owners {
     client: Client,
-    /// Each rests by itself: one kind that RBAC forbids must not silence the other.
-    replica_sets: Asker,
-    jobs: Asker,
+    /// One each: a kind that RBAC forbids must not stop requests for the other.
+    replica_sets: Lookup,
+    jobs: Lookup,
     /// By UID of the ReplicaSet or Job.
     known: Cache<String, Above>,
 }
 
-/// What stands above a pod's direct owner.
+/// The owner of a pod's direct owner.
 #[derive(Clone, Debug)]
 enum Above {
     /// Its own controller, if it has one.
     Is(Option<OwnerReference>),
-    /// Gone before its pods: nobody will ever say more.
+    /// Deleted before its pods: no later request finds it.
     Gone,
 }
 
-/// What a pod's references and labels say, before anybody is asked.
+/// What a pod's references and labels prove without a request.
 #[derive(Debug, PartialEq)]
 enum Direct<'a> {
     Known(Workload),
     /// Its own controller, if it has one, is the workload.
-    Ask(Action, &'a OwnerReference),
+    LookUp(Action, &'a OwnerReference),
 }
 
 impl Owners {
-    pub fn new(client: Client, stats: Arc<Stats>) -> Self {
+    pub fn new(client: Client, counters: Arc<PodsCounters>) -> Self {
         Owners {
             client,
-            replica_sets: Asker::new(stats.clone()),
-            jobs: Asker::new(stats),
-            known: Cache::new(ROOM),
+            replica_sets: Lookup::new(counters.clone()),
+            jobs: Lookup::new(counters),
+            known: Cache::new(CAPACITY),
         }
     }
 
-    /// The workload, and whether that is the last word: false where the API did not answer and the nearest that is known
-    /// stands in.
+    /// The workload, and whether it is known for certain: false where the API server did not answer and the nearest known owner
+    /// is returned.
     pub async fn workload(&mut self, pod: &Pod) -> (Workload, bool) {
         let (action, owner) = match direct(pod) {
             Direct::Known(workload) => return (workload, true),
-            Direct::Ask(action, owner) => (action, owner),
+            Direct::LookUp(action, owner) => (action, owner),
         };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let above = match self.known.get(&owner.uid) {
@@ -100,14 +100,14 @@ impl Owners {
         let meta = match action {
             Action::ReplicaSet => {
                 let request = metadata::<ReplicaSet>(client, namespace, &owner.name);
-                self.replica_sets.ask(action, instead, request).await?
+                self.replica_sets.get(action, instead, request).await?
             }
             _ => {
                 let request = metadata::<Job>(client, namespace, &owner.name);
-                self.jobs.ask(action, instead, request).await?
+                self.jobs.get(action, instead, request).await?
             }
         };
-        // Another one of the same name is not ours.
+        // Another object of the same name.
         if meta.uid.as_deref() != Some(&owner.uid) {
             return Err(NoAnswer::NotFound);
         }
@@ -115,17 +115,17 @@ impl Owners {
     }
 }
 
-/// What the pod itself says, without a question to the API.
-pub(in crate::source) fn unasked(pod: &Pod) -> Workload {
+/// The workload that the pod itself proves, without a request.
+pub(in crate::source) fn by_labels(pod: &Pod) -> Workload {
     match direct(pod) {
         Direct::Known(workload) => workload,
-        Direct::Ask(_, owner) => fallback(pod, owner),
+        Direct::LookUp(_, owner) => fallback(pod, owner),
     }
 }
 
-/// It says only what stands between it and its workload.
-pub(in crate::source) fn is_to_be_asked(pod: &Pod) -> bool {
-    matches!(direct(pod), Direct::Ask(..))
+/// Its reference names only the owner between it and its workload.
+pub(in crate::source) fn needs_lookup(pod: &Pod) -> bool {
+    matches!(direct(pod), Direct::LookUp(..))
 }
 
 type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -153,8 +153,8 @@ fn direct(pod: &Pod) -> Direct<'_> {
     };
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     match (group, owner.kind.as_str()) {
-        ("apps", "ReplicaSet") => Direct::Ask(Action::ReplicaSet, owner),
-        ("batch", "Job") => Direct::Ask(Action::Job, owner),
+        ("apps", "ReplicaSet") => Direct::LookUp(Action::ReplicaSet, owner),
+        ("batch", "Job") => Direct::LookUp(Action::Job, owner),
         _ => Direct::Known(named(pod, owner, None)),
     }
 }
@@ -206,6 +206,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mock_api;
 
     fn pod(owner: serde_json::Value, hash: &str) -> Pod {
         let pod = json!({"metadata": {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_kubernetes_own_kinds_are_asked_about() {
+    fn only_kubernetes_own_kinds_are_looked_up() {
         for (api_version, kind, asked) in [
             ("apps/v1", "ReplicaSet", Some(Action::ReplicaSet)),
             ("batch/v1", "Job", Some(Action::Job)),
@@ -230,7 +231,7 @@ mod tests {
         ] {
             let pod = pod(owner(api_version, kind, "x"), "7d9");
             match (direct(&pod), asked) {
-                (Direct::Ask(action, _), Some(asked)) => assert_eq!(action, asked),
+                (Direct::LookUp(action, _), Some(asked)) => assert_eq!(action, asked),
                 (Direct::Known(workload), None) => assert_eq!((workload.kind.as_str(), workload.name.as_str()), (kind, "x")),
                 other => panic!("{other:?}"),
             }
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn without_an_answer_the_labels_prove_the_deployment() {
         let known = |pod: &Pod| match direct(pod) {
-            Direct::Ask(_, owner) => fallback(pod, owner),
+            Direct::LookUp(_, owner) => fallback(pod, owner),
             Direct::Known(workload) => workload,
         };
         let workload = known(&pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9"));
@@ -268,34 +269,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_owner_that_is_gone_is_asked_for_once() {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-
-        use axum::http::{StatusCode, header};
-
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = asked.clone();
-        let gone = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
-            let answer = (
-                StatusCode::NOT_FOUND,
-                [(header::CONTENT_TYPE, "application/json")],
-                status.to_string(),
-            );
-            std::future::ready(answer)
-        };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(gone)).await });
-        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+    async fn an_owner_that_is_gone_is_looked_up_once() {
+        let (client, received) = mock_api::start(async |_| mock_api::failure(404, "not found")).await;
         let mut owners = Owners::new(client, Arc::default());
         let pod = pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9");
         for _ in 0..3 {
             let (workload, is_resolved) = owners.workload(&pod).await;
             assert_eq!((workload.kind.as_str(), is_resolved), ("Deployment", true));
         }
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        server.abort();
+        assert_eq!(received.lock().unwrap().len(), 1);
     }
 }

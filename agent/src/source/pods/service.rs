@@ -1,4 +1,4 @@
-//! `service.*` of a pod's application, as OpenTelemetry has its operator and its collector compute them:
+//! `service.*` of a pod's application, as OpenTelemetry's operator and collector compute them:
 //! <https://opentelemetry.io/docs/specs/semconv/non-normative/k8s-attributes/>.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ fn image_version(image: &str) -> Option<String> {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),
     };
-    // A colon before the last slash is that of the registry's port.
+    // A colon before the last slash belongs to the registry's port.
     let tag = name.rsplit('/').next()?.split_once(':').map(|(_, tag)| tag);
     match (tag, digest) {
         (Some(tag), Some(digest)) => Some(format!("{tag}@{digest}")),

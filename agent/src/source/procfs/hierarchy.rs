@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use super::{MAX_CGROUPS, ProcfsError, inode, read};
-use crate::event::CgroupId;
+use crate::ids::CgroupId;
 
 /// As `/proc/PID/cgroup` numbers it.
 const V2: u32 = 0;
@@ -18,7 +18,7 @@ pub(super) struct Hierarchies {
     pub has_v1: bool,
     /// The one in which kernel records tell of tasks: v2, or where there is none a controller's of v1.
     pub recorded: Hierarchy,
-    /// Number and controller of the v1 hierarchy by which the probes tell tasks apart: `recorded`, or the first beside v2.
+    /// Number and controller of the v1 hierarchy by which the probes tell tasks apart: `recorded`, or the first alongside v2.
     pub controlled: Option<(u32, &'static str)>,
     /// The other mounted v1 hierarchies, those first that tell containers and units apart best.
     pub v1: Vec<Hierarchy>,
@@ -104,9 +104,9 @@ impl Hierarchies {
             .find_map(controlled)
             .map(|(found, name)| (v1.remove(found), name));
         let (recorded, controlled) = match (v2, controlled) {
-            (Some(v2), Some((beside, name))) => {
-                let number = beside.number;
-                v1.insert(0, beside);
+            (Some(v2), Some((v1_known, name))) => {
+                let number = v1_known.number;
+                v1.insert(0, v1_known);
                 (v2, Some((number, name)))
             }
             (Some(v2), None) => (v2, None),
@@ -281,7 +281,7 @@ impl<'a> Membership<'a> {
         })
     }
 
-    /// See [`crate::event::ProcessFact::cgroups`].
+    /// See [`crate::input::ProcessFact::cgroups`].
     pub fn preference(&self, is_told: impl Fn(u32) -> bool) -> (u8, u32) {
         let class = match self.controllers {
             _ if self.hierarchy == V2 => 0,

@@ -17,7 +17,10 @@ use std::time::Duration;
 use crate::attribute::Question;
 use crate::attribute::path::{self, Place};
 use crate::clock;
-use crate::event::{Boot, CgroupFact, CgroupId, CgroupMode, Input, Observation, Pid, ProcessFact, V1, WallOffset};
+use crate::error::{HasRemedy, Remedy};
+use crate::ids::{CgroupId, Pid};
+use crate::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
+use crate::time::{Boot, WallOffset};
 
 use hierarchy::Hierarchies;
 
@@ -32,13 +35,22 @@ const OWN_PROCESS: &str = "/proc/self";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcfsError {
-    #[error("cannot read {path}: {source}; mount the host's /proc and /sys, or name them with --proc and --sys")]
+    #[error("cannot read {path}: {source}")]
     Unreadable { path: String, source: io::Error },
-    #[error(
-        "no cgroup hierarchy is mounted below {sys}, neither v2 nor a controller's of v1; mount the host's there or name its place \
-         with --sys, or mount one: mount -t cgroup2 none {sys}/fs/cgroup"
-    )]
+    #[error("no cgroup hierarchy is mounted below {sys}, neither v2 nor a controller's of v1")]
     NoCgroups { sys: String },
+}
+
+impl HasRemedy for ProcfsError {
+    fn remedy(&self) -> Option<Remedy> {
+        Some(match self {
+            ProcfsError::Unreadable { .. } => "mount the host's /proc and /sys, or name them with --proc and --sys".into(),
+            ProcfsError::NoCgroups { sys } => format!(
+                "mount the host's there or name its place with --sys, or mount one: mount -t cgroup2 none {sys}/fs/cgroup"
+            )
+            .into(),
+        })
+    }
 }
 
 /// The machine's `/proc` and `/sys`, wherever they are mounted.
@@ -72,7 +84,7 @@ impl Procfs {
         })
     }
 
-    /// The hierarchy of v1 by which the probes are to tell tasks apart, alone or beside v2.
+    /// The hierarchy of v1 by which the probes are to tell tasks apart, alone or alongside v2.
     pub fn v1(&self) -> Option<V1> {
         let (number, controller) = self.hierarchies.controlled?;
         Some(V1 {

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use super::hierarchy::{Hierarchies, Membership};
-use crate::event::{Boot, CgroupId, Pid, ProcessFact};
+use crate::ids::{CgroupId, Pid};
+use crate::input::ProcessFact;
+use crate::time::Boot;
 
 /// USER_HZ is 100 on every architecture that has the probes, whatever the kernel's own HZ.
 const TICK_NS: u64 = 10_000_000;

@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 use tempfile::TempDir;
 
 use super::*;
+use crate::error::lines;
 
 const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
 
@@ -369,7 +370,7 @@ fn observation_of_the_machine() {
     machine.file("proc/sys/kernel/random/boot_id", "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b\n");
     machine.file("proc/sys/kernel/hostname", "node\x1b-1\n");
     let procfs = machine.open();
-    let error = procfs.observation(Boot(7), WallOffset(9)).unwrap_err().to_string();
+    let error = lines(&procfs.observation(Boot(7), WallOffset(9)).unwrap_err());
     assert!(error.contains("sys/kernel/osrelease") && error.contains("--proc"), "{error}");
     machine.file("proc/sys/kernel/osrelease", "6.18.0\n");
     let observation = procfs.observation(Boot(7), WallOffset(9)).unwrap();
@@ -384,7 +385,7 @@ fn observation_of_the_machine() {
 fn a_machine_without_cgroups_is_told_how_to_get_them() {
     let machine = Machine(TempDir::new().unwrap());
     let (proc, sys) = (machine.0.path().join("proc"), machine.0.path().join("sys"));
-    let error = |proc: &Path| Procfs::new(proc, &sys).err().unwrap().to_string();
+    let error = |proc: &Path| lines(&Procfs::new(proc, &sys).err().unwrap());
     assert!(error(&proc).contains("--proc"));
     machine.file(
         "proc/1/mountinfo",
@@ -393,8 +394,10 @@ fn a_machine_without_cgroups_is_told_how_to_get_them() {
     machine.cgroup("systemd/", &[]);
     machine.file("proc/1/cgroup", "1:name=systemd:/\n");
     let error = error(&proc).replace(machine.0.path().to_str().unwrap(), "");
-    expect!["no cgroup hierarchy is mounted below /sys, neither v2 nor a controller's of v1; mount the host's there or name its place with --sys, or mount one: mount -t cgroup2 none /sys/fs/cgroup"]
-        .assert_eq(&error);
+    expect![[r#"
+        no cgroup hierarchy is mounted below /sys, neither v2 nor a controller's of v1
+        remedy: mount the host's there or name its place with --sys, or mount one: mount -t cgroup2 none /sys/fs/cgroup"#]]
+    .assert_eq(&error);
 }
 
 /// The host's `/sys` in a container: our mountinfo tells of no cgroup2, the files do.

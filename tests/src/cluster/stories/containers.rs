@@ -21,7 +21,7 @@ fn in_namespaces(name: &str, args: &[&str], more: Value) -> Vec<Value> {
 pub const STORIES: &[Story] = &[
     deleted(
         "sidecar-starved",
-        "the main container uses up the grace, and the sidecar, which waited for it, is killed with it",
+        "the main container uses up the grace period, and the sidecar, stopped after it, is killed too",
         |name| {
             let spec = json!({
                 // Long, for the two seconds that the sidecar gets can be five on a machine that is slow to kill.
@@ -40,7 +40,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "sidecar-ends-well",
-        "the sidecar is stopped once the main container has ended",
+        "the sidecar is stopped after the main container has exited",
         |name| {
             let spec = json!({
                 "terminationGracePeriodSeconds": 12,
@@ -56,7 +56,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "one-of-three",
-        "three containers, of which one never hears its stop signal",
+        "three containers; the stop signal of one is discarded",
         |name| {
             let containers = [
                 container("first", &["handle", "0"]),
@@ -71,13 +71,13 @@ pub const STORIES: &[Story] = &[
         Expected {
             verdict: "ignored-stop-signal",
             containers: &[("first", "clean"), ("deaf", "ignored-stop-signal"), ("third", "clean")],
-            sentence: &["deaf", "dropped it"],
+            sentence: &["deaf", "discarded the signal"],
             ..CLEAN
         },
     ),
     deleted(
         "after-an-init-container",
-        "an init container had ended before",
+        "an init container had exited before",
         |name| {
             let spec = json!({
                 "terminationGracePeriodSeconds": 8,
@@ -99,29 +99,29 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "host-pid",
-        "a pod in the node's pid namespace: an unhandled SIGTERM ends it",
+        "a pod in the node's pid namespace: an unhandled SIGTERM terminates the process",
         |name| in_namespaces(name, &["idle"], json!({"hostPID": true})),
         Expected {
             verdict: "default-action",
             containers: &[("app", "default-action")],
-            sentence: &["SIGTERM", "no handler"],
+            sentence: &["no SIGTERM handler"],
             ..CLEAN
         },
     ),
     deleted(
         "shared-pid-namespace",
-        "shareProcessNamespace: the pause container is PID 1, and an unhandled SIGTERM ends the main process",
+        "shareProcessNamespace: the pause container is PID 1, and an unhandled SIGTERM terminates the main process",
         |name| in_namespaces(name, &["idle"], json!({"shareProcessNamespace": true})),
         Expected {
             verdict: "default-action",
             containers: &[("app", "default-action")],
-            sentence: &["SIGTERM", "no handler"],
+            sentence: &["no SIGTERM handler"],
             ..CLEAN
         },
     ),
     Story {
         name: "ephemeral-container",
-        what: "an ephemeral container of kubectl debug ends with the pod",
+        what: "an ephemeral container of kubectl debug terminates with the pod",
         manifest: |name| vec![victim(name, 8, &["handle", "0"])],
         from: From::Ready,
         acts: &[Act::Debug, Act::Delete(None)],
@@ -134,7 +134,7 @@ pub const STORIES: &[Story] = &[
     },
     Story {
         name: "opted-out",
-        what: "its annotation asks that nothing be told of it",
+        what: "an annotation suppresses the termination: nothing is exported",
         manifest: |name| {
             let mut pod = victim(name, 4, &["idle"]);
             pod["metadata"]["annotations"] = json!({"epitaph.dev/ignore": "true"});

@@ -9,7 +9,7 @@ use super::{Act, CLEAN, Expected, From, Story, deleted, one};
 use crate::cluster::images::{GO_SERVER, VICTIM, VICTIM_STOPPED_BY_QUIT};
 
 const IGNORED: Expected = Expected {
-    sentence: &["SIGTERM", "dropped it", "SIGKILL"],
+    sentence: &["SIGTERM", "discarded the signal", "SIGKILL"],
     remedy: &["SIGTERM"],
     lasts: &[("SIGTERM → exit", Duration::from_secs(3))],
     ..one("ignored-stop-signal", &[("app", "ignored-stop-signal")])
@@ -18,16 +18,16 @@ const IGNORED: Expected = Expected {
 pub const STORIES: &[Story] = &[
     deleted(
         "clean",
-        "its handler runs and it exits with 0",
+        "the handler runs and the process exits with 0",
         |name| vec![victim(name, 8, &["handle", "0"])],
         CLEAN,
     ),
     deleted(
         "no-handler",
-        "PID 1 has no handler for SIGTERM",
+        "PID 1 has no SIGTERM handler",
         |name| vec![victim(name, 4, &["idle"])],
         Expected {
-            sentence: &["no handler", "dropped it", "SIGKILL"],
+            sentence: &["no SIGTERM handler", "discarded the signal", "SIGKILL"],
             ..IGNORED
         },
     ),
@@ -42,7 +42,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "go-without-handler",
-        "a Go server that asks for no signal: its runtime exits with 2",
+        "a Go server that handles no signal: the Go runtime exits with 2",
         |name| {
             let app = json!({"name": "app", "image": GO_SERVER, "imagePullPolicy": "Never"});
             vec![pod(name, json!({"terminationGracePeriodSeconds": 8, "containers": [app]}))]
@@ -54,7 +54,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "exit-143",
-        "a runtime that exits with 143 once its shutdown hooks are done",
+        "a language runtime that exits with 143 after its shutdown hooks",
         |name| vec![victim(name, 8, &["handle", "143"])],
         Expected {
             sentence: &["143"],
@@ -63,7 +63,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "expected-exit-code",
-        "it exits with 3, which its annotation declares as expected",
+        "the process exits with 3, which an annotation declares as expected",
         |name| {
             let mut pod = victim(name, 8, &["handle", "3"]);
             pod["metadata"]["annotations"] = json!({"epitaph.dev/expected-exit-codes": "3"});
@@ -76,7 +76,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "slow-within-grace",
-        "its handler takes 3 s of a grace of 12 s",
+        "the handler takes 3 s of a grace period of 12 s",
         |name| vec![victim(name, 12, &["handle-for", "3", "0"])],
         Expected {
             lasts: &[("SIGTERM → exit", Duration::from_secs(3))],
@@ -85,10 +85,10 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "slow-beyond-grace",
-        "its handler takes longer than the grace",
+        "the handler takes longer than the grace period",
         |name| vec![victim(name, 4, &["handle-slowly"])],
         Expected {
-            sentence: &["SIGTERM", "handler", "not done", "SIGKILL"],
+            sentence: &["SIGTERM", "handler", "did not finish", "SIGKILL"],
             remedy: &["terminationGracePeriodSeconds"],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
@@ -123,35 +123,35 @@ pub const STORIES: &[Story] = &[
     ),
     Story {
         name: "force-delete",
-        what: "kubectl delete --force --grace-period=0: the API forgets it at once, the container lives on for 2 s",
+        what: "kubectl delete --force --grace-period=0: the pod leaves the API at once, the container keeps running for 2 s",
         manifest: |name| vec![victim(name, 30, &["handle-slowly"])],
         from: From::Ready,
         acts: &[Act::ForceDelete],
         alone: false,
         kubelet: None,
         expected: Expected {
-            sentence: &["SIGTERM", "SIGKILL", "by force"],
+            sentence: &["SIGTERM", "SIGKILL", "force-deleted"],
             ..one("force-killed", &[("app", "force-killed")])
         },
     },
     Story {
         name: "second-delete-shorter",
-        what: "a delete with a grace of 60 s, and 3 s later one with 20 s, which not every kubelet follows",
+        what: "a delete with a grace period of 60 s, and 3 s later a delete with 20 s, which not every kubelet applies",
         manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
         from: From::Ready,
         acts: &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::Delete(Some(20))],
         alone: false,
         kubelet: None,
         expected: Expected {
-            sentence: &["SIGTERM", "SIGKILL", "shortened the grace of 60 s to 20 s"],
-            remedy: &["it needs more than"],
+            sentence: &["SIGTERM", "SIGKILL", "shortened the grace period from 60 s to 20 s"],
+            remedy: &["the shutdown needs more than"],
             lasts: &[("SIGTERM → exit", Duration::from_secs(15))],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
     },
     Story {
         name: "killed-from-the-host",
-        what: "somebody on the node sends SIGKILL to the main process",
+        what: "a process on the node sends SIGKILL to the main process",
         manifest: |name| {
             let mut pod = victim(name, 8, &["handle", "0"]);
             pod["spec"]["restartPolicy"] = json!("Never");
@@ -164,7 +164,7 @@ pub const STORIES: &[Story] = &[
         expected: Expected {
             cause: "external",
             spans: &[],
-            sentence: &["SIGKILL", "neither its runtime nor itself"],
+            sentence: &["SIGKILL", "neither the runtime nor the process itself"],
             ..one("killed-by-other", &[("app", "killed-by-other")])
         },
     },
@@ -183,19 +183,23 @@ pub const STORIES: &[Story] = &[
         expected: Expected {
             cause: "external",
             spans: &[],
-            sentence: &["SIGKILL", "killed-from-another-pod-killer", "neither its runtime nor itself"],
+            sentence: &[
+                "SIGKILL",
+                "killed-from-another-pod-killer",
+                "neither the runtime nor the process itself",
+            ],
             ..one("killed-by-other", &[("app", "killed-by-other")])
         },
     },
     agent_ends(
         "agent-restarted",
-        "the agent is killed and started again between the stop signal and the end",
+        "the agent is killed and started again between the stop signal and the exit",
         |name| vec![victim(name, 60, &["handle-for", "30", "0"])],
         &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::KillAgent],
     ),
     agent_ends(
         "agent-replaced",
-        "the agent is rolled out between the stop signal and the end: the one that goes leaves the end to the one that comes",
+        "the agent is rolled out between the stop signal and the exit: the old agent leaves the termination to the new agent",
         |name| vec![victim(name, 90, &["handle-for", "60", "0"])],
         &[Act::Delete(None), Act::Wait(Duration::from_secs(3)), Act::ReplaceAgent],
     ),
@@ -204,7 +208,7 @@ pub const STORIES: &[Story] = &[
         alone: true,
         ..deleted(
             "agent-replaced-between-two-ends",
-            "the agent is rolled out when one of two containers has ended: one tells that one's end, the next the pod's",
+            "the agent is rolled out when one of two containers has exited: the old agent reports that exit, the new agent the pod",
             |name| {
                 let containers = [
                     container("quick", &["handle", "0"]),
@@ -227,7 +231,7 @@ pub const STORIES: &[Story] = &[
     },
     Story {
         name: "api-server-stopped",
-        what: "the API server is away from just after the request until after the end",
+        what: "the API server is down from just after the deletion request until after the exit",
         manifest: |name| vec![victim(name, 20, &["handle-for", "8", "0"])],
         from: From::Ready,
         acts: &[

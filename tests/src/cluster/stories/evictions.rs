@@ -10,7 +10,7 @@ use super::{Act, CLEAN, Expected, From, Story};
 pub const STORIES: &[Story] = &[
     Story {
         name: "evicted-by-api",
-        what: "the Eviction API, as kubectl drain uses it",
+        what: "the Eviction API, as used by kubectl drain",
         manifest: |name| vec![victim(name, 8, &["handle", "0"])],
         from: From::Ready,
         acts: &[Act::Evict],
@@ -42,7 +42,7 @@ pub const STORIES: &[Story] = &[
     },
     Story {
         name: "preempted",
-        what: "the scheduler makes room for a pod of higher priority",
+        what: "a pod of higher priority preempts the pod",
         manifest: |name| vec![demanding(name, name)],
         from: From::Ready,
         acts: &[Act::Apply(more_important)],
@@ -56,7 +56,7 @@ pub const STORIES: &[Story] = &[
     },
     Story {
         name: "over-its-volume",
-        what: "it writes more into an emptyDir than its limit: the kubelet evicts it",
+        what: "the pod writes more into an emptyDir than the limit: the kubelet evicts the pod",
         manifest: |name| {
             let mut pod = victim_with(
                 name,
@@ -80,7 +80,7 @@ pub const STORIES: &[Story] = &[
     },
     Story {
         name: "deadline",
-        what: "the pod's activeDeadlineSeconds is over",
+        what: "the pod exceeds its activeDeadlineSeconds",
         manifest: |name| {
             let mut pod = victim(name, 8, &["handle", "0"]);
             merge(

@@ -10,7 +10,7 @@ use super::{CLEAN, Expected, Story, deleted, one};
 pub const STORIES: &[Story] = &[
     deleted(
         "prestop-within",
-        "the hook takes 2 s of a grace of 12 s",
+        "the hook takes 2 s of a grace period of 12 s",
         |name| vec![victim_with(name, 12, &["handle", "0"], pre_stop(exec(&["hook", "2", "0"])))],
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
@@ -30,7 +30,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-hangs",
-        "the hook never ends; the server would have stopped at once",
+        "the hook never finishes; the server would have stopped at once",
         |name| vec![victim_with(name, 5, &["handle", "0"], pre_stop(exec(&["hook", "600", "0"])))],
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
@@ -41,7 +41,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-overruns",
-        "the hook takes the grace, and the server needs more than the 2 s that the kubelet then gives",
+        "the hook uses up the grace period, and the server needs more than the 2 s that the kubelet then allows",
         |name| {
             vec![victim_with(
                 name,
@@ -59,7 +59,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-late",
-        "grace 20, preStop 15: what is left, on a machine that is slow to start a hook, is a few seconds; the server needs one",
+        "grace period 20 s, preStop 15 s: on a machine that starts hooks slowly a few seconds are left; the server needs one",
         |name| {
             vec![victim_with(
                 name,
@@ -74,13 +74,13 @@ pub const STORIES: &[Story] = &[
                 ("preStop", Duration::from_secs(15)),
                 ("SIGTERM → exit", Duration::from_secs(1)),
             ],
-            sentence: &["SIGTERM", "preStop", "of the grace of 20 s"],
+            sentence: &["SIGTERM", "preStop", "of the grace period of 20 s"],
             ..CLEAN
         },
     ),
     deleted(
         "prestop-leaves-the-minimum",
-        "grace 10, preStop 9: the kubelet gives the server two seconds, or what is left on a slow machine; it needs one",
+        "grace period 10 s, preStop 9 s: the kubelet leaves the server two seconds, or less on a slow machine; the server needs one",
         |name| {
             vec![victim_with(
                 name,
@@ -91,7 +91,7 @@ pub const STORIES: &[Story] = &[
         },
         Expected {
             spans: &["preStop", "SIGTERM → exit"],
-            sentence: &["SIGTERM", "preStop", "the grace of 10 s"],
+            sentence: &["SIGTERM", "preStop", "the grace period of 10 s"],
             lasts: &[("SIGTERM → exit", Duration::from_secs(1))],
             advice: &["grace-longer"],
             ..one("clean|prestop-overran", &[("app", "clean|prestop-overran")])
@@ -99,7 +99,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-stops-the-server",
-        "as `nginx -s quit` does: the hook itself asks the server to stop",
+        "the hook itself stops the server, as `nginx -s quit` does",
         |name| {
             vec![victim_with(
                 name,
@@ -145,7 +145,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-http-refused",
-        "an HTTP hook to a port on which nobody listens",
+        "an HTTP hook to a port without a listener",
         |name| {
             let hook = pre_stop(json!({"httpGet": {"path": "/", "port": 8081}}));
             vec![victim_with(name, 8, &["handle", "0"], hook)]
@@ -158,7 +158,7 @@ pub const STORIES: &[Story] = &[
     ),
     deleted(
         "prestop-tcp",
-        "a tcpSocket hook, which the kubelet does not carry out",
+        "a tcpSocket hook, which the kubelet does not run",
         |name| {
             let hook = pre_stop(json!({"tcpSocket": {"port": 8080}}));
             vec![victim_with(name, 8, &["handle", "0"], hook)]

@@ -54,7 +54,7 @@ fn failing_probe(kind: &str) -> Value {
 pub const STORIES: &[Story] = &[
     by_itself(
         "liveness-kill",
-        "its liveness probe fails",
+        "the liveness probe fails",
         |name| vec![victim_with(name, 8, &["handle", "0"], failing_probe("livenessProbe"))],
         &[Act::UntilRestarted],
         Expected {
@@ -66,7 +66,7 @@ pub const STORIES: &[Story] = &[
     ),
     by_itself(
         "startup-kill",
-        "its startup probe fails, and it ignores the stop signal",
+        "the startup probe fails, and the process ignores the stop signal",
         |name| vec![victim_with(name, 4, &["idle"], failing_probe("startupProbe"))],
         &[Act::UntilRestarted],
         Expected {
@@ -90,7 +90,7 @@ pub const STORIES: &[Story] = &[
     ),
     by_itself(
         "oom-with-its-child",
-        "a child exceeds the memory limit, and the kubelet has the whole cgroup killed",
+        "a child exceeds the memory limit, and the kernel kills the whole cgroup",
         |name| never_restarted(limited(name, "child-allocates")),
         &[Act::UntilOver],
         Expected {
@@ -105,7 +105,7 @@ pub const STORIES: &[Story] = &[
         alone: true,
         ..by_itself(
             "oom-of-a-child-alone",
-            "a child exceeds the memory limit and is killed alone; the main process then exits with 137",
+            "a child exceeds the memory limit, and only the child is killed; the main process then exits with 137",
             |name| never_restarted(limited(name, "child-allocates")),
             &[Act::UntilOver],
             Expected {
@@ -118,7 +118,7 @@ pub const STORIES: &[Story] = &[
     },
     by_itself(
         "crash",
-        "it exits with 3 by itself",
+        "the process exits by itself with 3",
         |name| never_restarted(victim(name, 8, &["exit", "3"])),
         &[Act::UntilOver],
         Expected {
@@ -130,7 +130,7 @@ pub const STORIES: &[Story] = &[
     ),
     by_itself(
         "crash-loop",
-        "it crashes within the first second of its life, and is restarted",
+        "the process exits within the first second, and the container is restarted",
         |name| vec![victim(name, 8, &["exit", "3"])],
         &[Act::UntilRestarted],
         Expected {
@@ -143,7 +143,7 @@ pub const STORIES: &[Story] = &[
     ),
     by_itself(
         "segfault",
-        "it ends by a fault of its own",
+        "the process crashes",
         |name| never_restarted(victim(name, 8, &["fault"])),
         &[Act::UntilOver],
         Expected {

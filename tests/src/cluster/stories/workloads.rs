@@ -18,19 +18,19 @@ const fn replaced(rule: &'static str) -> Expected {
 pub const STORIES: &[Story] = &[
     deleted(
         "replaced-in-a-deployment",
-        "a ReplicaSet makes the next pod as soon as this one is deleted",
+        "a ReplicaSet creates the next pod as soon as this pod is deleted",
         |name| served(name, "Deployment", json!({"replicas": 1})),
         replaced("next-of-replica-set"),
     ),
     deleted(
         "replaced-in-a-statefulset",
-        "a StatefulSet makes the next pod, of the same name, once this one is gone",
+        "a StatefulSet creates the next pod, with the same name, after this pod is gone",
         |name| served(name, "StatefulSet", json!({"replicas": 1, "serviceName": name})),
         replaced("name-in-stateful-set"),
     ),
     deleted(
         "replaced-in-a-daemonset",
-        "a DaemonSet makes the next pod on the same node",
+        "a DaemonSet creates the next pod on the same node",
         |name| served(name, "DaemonSet", json!({})),
         replaced("node-of-daemon-set"),
     ),
@@ -39,20 +39,20 @@ pub const STORIES: &[Story] = &[
         alone: true,
         ..deleted(
             "observer-killed",
-            "the active observer is killed while the pod ends: what it had begun is not told, and nothing is told twice",
+            "the active observer is killed while the pod terminates: unfinished spans are not exported, and no span is exported twice",
             |name| served(name, "Deployment", json!({"replicas": 1})),
             CLEAN,
         )
     },
     deleted(
         "deaf-in-a-deployment",
-        "PID 1 has no handler for SIGTERM: the Deployment hears of it, too",
+        "PID 1 has no SIGTERM handler: the Deployment gets an Event too",
         |name| {
             let pod = victim(name, 4, &["idle"]);
             vec![workload(name, "Deployment", &pod, json!({"replicas": 1}))]
         },
         Expected {
-            sentence: &["no handler", "dropped it", "SIGKILL"],
+            sentence: &["no SIGTERM handler", "discarded the signal", "SIGKILL"],
             remedy: &["SIGTERM"],
             lasts: &[("SIGTERM → exit", Duration::from_secs(3))],
             ..one("ignored-stop-signal", &[("app", "ignored-stop-signal")])

@@ -1,13 +1,14 @@
-//! The pod's side of one container's death.
+//! The pod's side of one container's termination.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::ContainerId;
-use crate::event::{Boot, CgroupId, Wall, WallOffset};
+use crate::ids::CgroupId;
+use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, Request};
-use crate::pod::{ApiClock, ContainerKind, Deletion, HintsState, PodHint};
-use crate::termination::{Role, Termination};
+use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
+use crate::termination::{Role, TerminationFacts};
+use crate::time::{Boot, Wall, WallOffset};
 use crate::verdict;
 
 use super::asked;
@@ -17,7 +18,7 @@ use super::prestop::Runs;
 /// A deletion's time is in whole seconds: it came within the one that begins there.
 const RESOLUTION: Duration = Duration::from_secs(1);
 const EVENT_SLACK: Duration = Duration::from_secs(1);
-/// Times of the API in which it was away that are told apart.
+/// Separate times without the API that are kept.
 const AWAY: usize = 16;
 
 /// What is known of the API itself.
@@ -34,8 +35,8 @@ pub(super) struct Api {
     reason: Option<String>,
 }
 
-/// What the kernel knows of the death, in short.
-pub(super) struct Death {
+/// A container's life as the kernel shows it, in short.
+pub(super) struct Life {
     pub id: ContainerId,
     pub cgroup: CgroupId,
     pub start: Boot,
@@ -63,38 +64,35 @@ impl Api {
         }
     }
 
-    /// Why what it said of that time may be incomplete.
+    /// Why what is known of that time may be incomplete.
     fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
         let is_now = self.away_since.is_some_and(|since| since <= to);
         let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
         (is_now || was).then(|| match &self.reason {
-            Some(reason) => format!("the Kubernetes API did not answer meanwhile: {reason}"),
-            None => "the Kubernetes API did not answer meanwhile".to_owned(),
+            Some(reason) => format!("the Kubernetes API did not answer during the termination: {reason}"),
+            None => "the Kubernetes API did not answer during the termination".to_owned(),
         })
     }
 }
 
-impl Death {
-    pub fn of(termination: &Termination, id: &ContainerId) -> Death {
-        let stop = termination.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
-        let killed = termination
-            .kill
-            .as_ref()
-            .is_some_and(|kill| kill.sender.role == Role::Runtime);
-        Death {
+impl Life {
+    pub fn of(facts: &TerminationFacts, id: &ContainerId) -> Life {
+        let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+        let killed = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+        Life {
             asked: stop.is_some() || killed,
             id: id.clone(),
-            cgroup: termination.key.cgroup,
-            start: termination.main.as_ref().map_or(Boot(0), |main| main.start),
+            cgroup: facts.key.cgroup,
+            start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
-            end: Some(termination.end),
+            end: Some(facts.end),
         }
     }
 
-    /// Whether an Event can be about this life of the container: the one before it had the same name, and they are told late.
-    pub fn can_be_why(&self, at: Boot, hint: &PodHint) -> bool {
+    /// Whether an Event can be about this life of the container: the one before it had the same name, and they arrive late.
+    pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
         // One without a time came before it reached us; the others' are converted from a clock that is corrected now and then.
-        let slack = if hint.at.is_some() { EVENT_SLACK } else { super::HOLD };
+        let slack = if event.at.is_some() { EVENT_SLACK } else { super::HOLD };
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 
@@ -105,45 +103,45 @@ impl Death {
 
 impl Pod {
     /// None where nothing of the pod itself is known. `missing` says why the caller did not wait any longer.
-    pub fn context(&self, api: &Api, death: &Death, missing: Option<String>, now: Boot) -> Option<Arc<PodContext>> {
+    pub fn context(&self, api: &Api, life: &Life, missing: Option<String>, now: Boot) -> Option<Arc<PodContext>> {
         let fact = self.fact.as_ref()?;
-        let named = self.names.get(&death.id);
+        let named = self.names.get(&life.id);
         let name = named.map(|named| named.name.as_str());
         let spec = name.and_then(|name| self.spec(name));
         // What was asked after its successor had come, or was to, was not asked of it.
-        let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&death.id)) {
+        let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&life.id)) {
             Some((request, apart)) => (Some(request), apart),
             None => (None, None),
         };
         // What came after the end is the kubelet's own last delete, or nothing that could change it.
-        let request = request.map(|request| request.until(death.end));
-        let asked = self.asked_of(name, request.as_ref(), death);
-        let grace = self.grace(name, asked.as_ref(), request.as_ref(), death);
+        let request = request.map(|request| request.until(life.end));
+        let asked = self.asked_of(name, request.as_ref(), life);
+        let grace = self.grace(name, asked.as_ref(), request.as_ref(), life);
         let none = Runs::default();
-        let container = self.containers.iter().find(|of| of.cgroup == death.cgroup);
+        let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
         // The request that came after its stop is not why its hook ran.
         let its_request = request
             .as_ref()
-            .filter(|request| death.stop.is_none_or(|at| at >= request.earliest));
-        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, death, missing.as_deref()));
+            .filter(|request| life.stop.is_none_or(|at| at >= request.earliest));
+        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, life, missing.as_deref()));
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
-        let stopped = death.stop.or(death.end).unwrap_or(now);
+        let stopped = life.stop.or(life.end).unwrap_or(now);
         let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
         doubts.extend(api.was_away(asked_at, now));
         doubts.extend(apart);
-        let hintless = self.hintless(death);
-        doubts.extend(hintless.map(|why| format!("its Kubernetes Events are not known: {why}")));
+        let events_unknown = self.events_unknown(life);
+        doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
         if name.is_none() {
-            doubts.push("no status of the pod named this container".to_owned());
+            doubts.push("the pod's status did not name this container".to_owned());
         }
         let path_uid = container.and_then(|of| of.path_uid.as_ref());
         if let Some(path_uid) = path_uid.filter(|uid| **uid != self.key) {
-            doubts.push(format!("its cgroup names another pod, {}", path_uid.0));
+            doubts.push(format!("the cgroup path names another pod, {}", path_uid.0));
         }
         if self.gone.as_ref().is_some_and(|gone| !gone.watched) {
-            doubts.push("a relist hid when the pod was deleted".to_owned());
+            doubts.push("the watch of the pods was interrupted, so the time of the deletion is unknown".to_owned());
         }
         Some(Arc::new(PodContext {
             pod: fact.pod.clone(),
@@ -163,13 +161,13 @@ impl Pod {
         }))
     }
 
-    /// Why Events that would explain this death may not have been told.
-    pub fn hintless(&self, death: &Death) -> Option<String> {
-        let (seen, state) = self.hints_state.as_ref()?;
-        let is_its = death.end.is_some_and(|end| *seen >= end);
+    /// Why Events that would explain this end may be missing.
+    pub fn events_unknown(&self, life: &Life) -> Option<String> {
+        let (seen, state) = self.events_state.as_ref()?;
+        let is_its = life.end.is_some_and(|end| *seen >= end);
         match state {
-            HintsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
-            HintsState::Unknown { why } if is_its => Some(why.clone()),
+            PodEventsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
+            PodEventsState::Unknown { why } if is_its => Some(why.clone()),
             _ => None,
         }
     }
@@ -192,18 +190,18 @@ impl Pod {
         }
         let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
         let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
-        // What it caused was not before it. Clocks that nobody compared do not say so; who stopped a container does.
+        // What it caused was not before it. Clocks that were not compared do not show that; a stop signal does.
         let caused = self.first_stop(seen).filter(|_| skew.is_none());
         let bound = caused.map_or(seen, |stop| stop.min(seen));
-        let told = if earliest > seen {
+        let contradiction = if earliest > seen {
             let apart = verdict::seconds(earliest.since(seen));
             Some(format!(
-                "the API server's clock is at least {apart} ahead of what was believed"
+                "the API server's clock is at least {apart} further ahead than measured"
             ))
         } else if earliest > bound {
             let apart = verdict::seconds(earliest.since(bound));
             Some(format!(
-                "by clocks that nobody compared the request came {apart} after the stop signal"
+                "the API server's clock was not compared, and by that clock the deletion request came {apart} after the stop signal"
             ))
         } else {
             None
@@ -216,15 +214,16 @@ impl Pod {
             shortened: self.shortened.clone(),
             skew,
         };
-        Some((request, told))
+        Some((request, contradiction))
     }
 
     /// The first stop signal of the runtime's that no Event explains.
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why = |hint: &PodHint| name.is_some() && hint.container.as_deref() == name && asked::killing(hint).is_some();
-            self.hints.iter().any(|(at, hint)| *at <= before && is_why(hint))
+            let is_why =
+                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && asked::killing(event).is_some();
+            self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));
         stops.filter_map(|of| of.stopped).min()

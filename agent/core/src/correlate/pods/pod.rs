@@ -1,17 +1,18 @@
-//! One pod: what the API said of it so far, which containers of it the kernel knows, and their ends that wait for it.
+//! One pod: what the API has shown of it so far, which containers of it the kernel knows, and their ends that wait for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, CgroupId};
+use crate::ids::CgroupId;
+use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::Reported;
 use crate::pod::{
-    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, HintsState, PodFact, PodGone,
-    PodHint,
+    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
+    PodFact, PodGone,
 };
-use crate::termination::Termination;
+use crate::termination::TerminationFacts;
+use crate::time::Boot;
 
 use super::super::Limits;
 use super::asked;
@@ -21,8 +22,8 @@ use super::prestop::Runs;
 const NAMES: usize = 64;
 /// Containers of one pod that the kernel shows, the dead ones that place the others included.
 pub(super) const CONTAINERS: usize = 64;
-/// Hints and shortenings kept: the newest and the first say most.
-const HINTS: usize = 16;
+/// Events and shortenings kept: the newest and the first say most.
+const EVENTS: usize = 16;
 const SHORTENED: usize = 8;
 
 #[derive(Debug)]
@@ -33,25 +34,25 @@ pub(super) struct Pod {
     /// The first request, and when it was seen.
     pub deletion: Option<(Deletion, Boot)>,
     pub shortened: Vec<(Boot, Duration)>,
-    /// Once said they stand, for a later version may have lost them (a force delete, a status written over).
+    /// Once shown they stand, for a later version may have lost them (a force delete, a status written over).
     pub disruption: Option<Disruption>,
     pub reason: Option<String>,
     /// Those that explain an end, with when it happened at the latest by what they say of it.
-    pub hints: VecDeque<(Boot, PodHint)>,
+    pub events: VecDeque<(Boot, PodEvent)>,
     /// How far all of them are known, and for ends before when that holds.
-    pub hints_state: Option<(Boot, HintsState)>,
+    pub events_state: Option<(Boot, PodEventsState)>,
     pub gone: Option<PodGone>,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
-    /// Containers that were over when the pod was first seen, and not as a part of this end.
+    /// Containers that had ended when the pod was first seen, and not as a part of this end.
     pub over_before: Vec<(String, Option<ContainerId>)>,
-    /// Whose end was told: what is left of them is no death. By their cgroups, too, for a cgroup can name any id.
-    pub told_ids: VecDeque<(ContainerId, CgroupId)>,
-    /// It was over before anybody asked for its deletion, which then only removes it.
+    /// Containers whose end was reported: what is left of them is not another end. By their cgroups, too, for a cgroup can name any id.
+    pub reported_ids: VecDeque<(ContainerId, CgroupId)>,
+    /// It had ended before its deletion was requested, which then only removes it.
     pub over_by_itself: bool,
-    /// Its end was told, or needs no telling any more.
-    pub told: Option<Boot>,
+    /// When its end was reported, or was found to need no report.
+    pub reported: Option<Boot>,
     /// When anything of it was last heard.
     pub touched: Boot,
     pub due: Option<Boot>,
@@ -63,7 +64,7 @@ pub(super) struct Named {
     pub name: String,
     pub restarts: u32,
     pub reported: Option<Reported>,
-    /// When a status first said that it is over.
+    /// When a status first showed that it ended.
     pub reported_at: Option<Boot>,
     /// When a status first showed its successor, or that one is to come.
     pub succeeded_at: Option<Boot>,
@@ -86,7 +87,7 @@ pub(super) struct Container {
     pub counted_until: Option<Boot>,
     /// The runtime's first stop signal to it.
     pub stopped: Option<Boot>,
-    /// It was said that it still runs long after its grace.
+    /// It was reported that it still runs long after its grace.
     pub was_overdue: bool,
     /// Decided once: it is the pod's sandbox.
     pub is_sandbox: bool,
@@ -95,10 +96,12 @@ pub(super) struct Container {
 
 #[derive(Debug)]
 pub(super) struct Held {
-    pub termination: Termination,
+    pub facts: TerminationFacts,
     pub id: ContainerId,
-    /// When it was judged.
+    /// From when on it waits.
     pub since: Boot,
+    /// It ended with its pod, whose own end this observation does not see.
+    pub of_ending_pod: bool,
 }
 
 impl Pod {
@@ -110,16 +113,16 @@ impl Pod {
             shortened: Vec::new(),
             disruption: None,
             reason: None,
-            hints: VecDeque::new(),
-            hints_state: None,
+            events: VecDeque::new(),
+            events_state: None,
             gone: None,
             names: HashMap::new(),
             containers: Vec::new(),
             held: Vec::new(),
             over_before: Vec::new(),
-            told_ids: VecDeque::new(),
+            reported_ids: VecDeque::new(),
             over_by_itself: false,
-            told: None,
+            reported: None,
             touched: now,
             due: None,
         }
@@ -133,16 +136,16 @@ impl Pod {
             self.gone = None;
             self.deletion = None;
             self.shortened.clear();
-            // What was said of the pod as a whole was said of the life before.
-            self.hints.retain(|(_, hint)| hint.container.is_some());
+            // What was shown of the pod as a whole was shown of the life before.
+            self.events.retain(|(_, event)| event.container.is_some());
             self.disruption = None;
             self.reason = None;
             self.over_by_itself = false;
-            self.told = None;
+            self.reported = None;
         }
         let (is_first, seen) = (is_back || self.fact.is_none(), fact.seen);
         self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
-        // Deleting a mirror pod is nobody's request.
+        // Deleting a mirror pod is not a request to stop.
         let is_request = !self.over_by_itself && !fact.pod.is_static;
         if let Some(deletion) = fact.deletion.filter(|_| is_request) {
             match self.deletion {
@@ -176,21 +179,21 @@ impl Pod {
             let over = fact.containers.iter().filter(was_over).filter(is_earlier);
             self.over_before = over.map(|status| (status.name.clone(), status.id.clone())).collect();
             if fact.phase.is_terminal() && self.containers.is_empty() {
-                self.told = Some(seen);
+                self.reported = Some(seen);
             }
         }
         self.fact = Some(fact);
     }
 
     /// Keeps what explains an end: probes that fail each second would push it out.
-    pub fn hint(&mut self, at: Boot, hint: PodHint) {
-        if !asked::explains(&hint) {
+    pub fn event(&mut self, at: Boot, event: PodEvent) {
+        if !asked::explains(&event) {
             return;
         }
-        if self.hints.len() >= HINTS {
-            self.hints.pop_front();
+        if self.events.len() >= EVENTS {
+            self.events.pop_front();
         }
-        self.hints.push_back((at, hint));
+        self.events.push_back((at, event));
     }
 
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {
@@ -198,7 +201,7 @@ impl Pod {
             let named = self.name(id, status, status.restarts, seen);
             match &status.state {
                 ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => named.report(ended, seen),
-                // `CrashLoopBackOff` keeps the id of the one that is over, too.
+                // `CrashLoopBackOff` keeps the id of the one that ended, too.
                 ContainerState::Waiting { .. } if status.last.as_ref().is_some_and(|last| last.id.as_ref() == Some(id)) => {
                     named.succeeded_at.get_or_insert(seen);
                 }
@@ -261,7 +264,7 @@ impl Pod {
             return false;
         };
         let came_before = |other: &Container| other.id == of.id && other.order() < of.order();
-        self.containers.iter().any(came_before) || self.told_ids.iter().any(|(id, told)| *id == of.id && *told != cgroup)
+        self.containers.iter().any(came_before) || self.reported_ids.iter().any(|(id, own)| *id == of.id && *own != cgroup)
     }
 
     /// It was followed by a restart, or one was to come: the pod went on.
@@ -281,7 +284,7 @@ impl Pod {
         self.fact.as_ref().is_some_and(|fact| fact.phase.is_terminal())
     }
 
-    /// It is to end as a whole, or has. What becomes of a mirror pod says nothing of the containers until they have ended, too.
+    /// Its end as a whole was requested, or came. What becomes of a mirror pod says nothing of the containers until they have ended, too.
     pub fn is_ending(&self) -> bool {
         if self.fact.is_none() {
             return false;
@@ -293,12 +296,12 @@ impl Pod {
         self.deletion.is_some() || self.gone.is_some() || self.is_terminal()
     }
 
-    /// Its containers are being stopped at the API's word.
+    /// Its deletion was requested: its containers are being stopped.
     pub fn is_requested(&self) -> bool {
         !self.is_static() && (self.deletion.is_some() || self.gone.is_some())
     }
 
-    /// By the API's word none of its containers runs.
+    /// By its status none of its containers runs.
     pub fn all_reported(&self) -> bool {
         let runs = |status: &ContainerStatus| matches!(status.state, ContainerState::Running);
         self.fact.as_ref().is_some_and(|fact| !fact.containers.iter().any(runs))
@@ -321,7 +324,7 @@ impl Container {
         (self.start, self.cgroup)
     }
 
-    /// Nothing of it is told any more from then on, although its end was not.
+    /// Nothing more of it is reported from then on, although its end was not.
     pub fn over_at(&self, limits: &Limits) -> Option<Boot> {
         let removed = self.removed?.plus(limits.linger);
         Some(

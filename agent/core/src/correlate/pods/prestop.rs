@@ -3,13 +3,15 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{Boot, Comm, ExitStatus, ProcessExec, ProcessExit};
+use crate::event::{ExitStatus, ProcessExec, ProcessExit};
+use crate::ids::Comm;
 use crate::kubernetes::{PreStopRun, Request};
-use crate::pod::{ContainerSpec, PreStop, Probe, ProbeKind};
+use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
+use crate::time::Boot;
 
-use super::context::Death;
+use super::context::Life;
 use super::pod::Pod;
-use crate::correlate::subject::ProcessId;
+use crate::correlate::subjects::ProcessId;
 
 /// Processes from outside kept per container: where the pod is known only those with a hook's name are.
 const RUNS: usize = 16;
@@ -26,7 +28,7 @@ pub(super) struct Runs {
 struct Run {
     id: ProcessId,
     at: Boot,
-    /// Its first name: a shell may execute what it was told to.
+    /// Its first name: a shell may execute another program.
     comm: Comm,
     end: Option<(Boot, ExitStatus)>,
 }
@@ -80,48 +82,48 @@ impl Pod {
     }
 
     /// What became of the hook of a container that was asked to stop, or of one that is still to be.
-    /// `missing`: why nobody waited for the API's last words any longer.
+    /// `missing`: why the pod's last update was not waited for.
     pub fn pre_stop(
         &self,
         name: &str,
         runs: &Runs,
         request: Option<&Request>,
-        death: &Death,
+        life: &Life,
         missing: Option<&str>,
     ) -> Option<PreStopRun> {
         let spec = self.spec(name)?;
         let hook = spec.pre_stop.clone()?;
-        // Nobody asked: no hook runs for one that ended by itself.
-        let asked = death
+        // Not asked to stop: no hook runs for one that ended by itself.
+        let asked = life
             .stop
-            .or(request.map(|request| request.latest).filter(|at| death.lives_at(*at)));
+            .or(request.map(|request| request.latest).filter(|at| life.lives_at(*at)));
         asked?;
-        let until = death.stop.or(death.end).unwrap_or(Boot(u64::MAX));
-        let from = request.map_or(death.start, |request| request.earliest.max(death.start));
+        let until = life.stop.or(life.end).unwrap_or(Boot(u64::MAX));
+        let from = request.map_or(life.start, |request| request.earliest.max(life.start));
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a request (a liveness kill) the whole life is looked at: a hook runs once.
-        let run = comm.and_then(|comm| runs.only(&comm, death.start, from, until));
-        let failed = self.hints.iter().rev().find(|(at, hint)| {
-            let is_its = hint.container.as_deref().is_none_or(|of| of == name);
+        let run = comm.and_then(|comm| runs.only(&comm, life.start, from, until));
+        let failed = self.events.iter().rev().find(|(at, event)| {
+            let is_its = event.container.as_deref().is_none_or(|of| of == name);
             // The kubelet may say so only after the kill.
-            let in_time = *at >= death.start && death.end.is_none_or(|end| *at <= end.plus(super::HOLD));
-            hint.reason == "FailedPreStopHook" && is_its && in_time
+            let in_time = *at >= life.start && life.end.is_none_or(|end| *at <= end.plus(super::HOLD));
+            event.reason == "FailedPreStopHook" && is_its && in_time
         });
-        let failed = failed.map(|(_, hint)| hint.message.clone());
-        let hintless = self
-            .hintless(death)
-            .or_else(|| self.unasked(death, missing))
+        let failed = failed.map(|(_, event)| event.message.clone());
+        let events_unknown = self
+            .events_unknown(life)
+            .or_else(|| self.unasked(life, missing))
             .filter(|_| failed.is_none());
-        let waited = (request.map(|request| request.latest), death.stop);
+        let waited = (request.map(|request| request.latest), life.stop);
         Some(match run {
             Some(run) => PreStopRun {
                 hook,
                 begin: Some(run.at),
-                end: run.end.map(|(at, _)| at).or(death.stop),
+                end: run.end.map(|(at, _)| at).or(life.stop),
                 status: run.end.map(|(_, status)| status),
                 seen: true,
                 failed,
-                hintless,
+                events_unknown,
             },
             None => PreStopRun {
                 hook,
@@ -130,24 +132,24 @@ impl Pod {
                 status: None,
                 seen: false,
                 failed,
-                hintless,
+                events_unknown,
             },
         })
     }
 
-    /// Why nobody asked for its Events: a status that tells of the end is what they are asked for at.
-    fn unasked(&self, death: &Death, missing: Option<&str>) -> Option<String> {
-        let was_told = self.names.get(&death.id).is_some_and(|named| named.reported.is_some());
-        let was_asked = |end: Boot| self.hints_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
-        if was_told || death.end.is_some_and(was_asked) {
+    /// Why nobody asked for its Events: they are asked for when a status shows the end.
+    fn unasked(&self, life: &Life, missing: Option<&str>) -> Option<String> {
+        let was_told = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
+        let was_asked = |end: Boot| self.events_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
+        if was_told || life.end.is_some_and(was_asked) {
             return None;
         }
         let why = match (&self.gone, missing) {
-            (Some(_), _) => "its pod was gone before a status told of its end",
+            (Some(_), _) => "the pod was gone before its status reported the exit",
             (None, Some(missing)) => missing,
             (None, None) => return None,
         };
-        Some(format!("{why}, so nobody asked for its Events"))
+        Some(format!("{why}, so the Events of the pod were not requested"))
     }
 }
 
@@ -158,13 +160,16 @@ fn exec_hook(spec: &ContainerSpec) -> Option<Comm> {
     }
 }
 
-/// A probe runs a program of the same name: nothing tells one from the other.
+/// A probe runs a program of the same name: hook and probe cannot be told apart.
 fn is_probed_by(spec: &ContainerSpec, comm: &Comm) -> bool {
     let probes = [&spec.liveness, &spec.startup, &spec.readiness];
-    let programs = probes.into_iter().flatten().filter_map(|Probe { kind, .. }| match kind {
-        ProbeKind::Exec { program } => Some(comm_of(program)),
-        ProbeKind::Network { .. } => None,
-    });
+    let programs = probes
+        .into_iter()
+        .flatten()
+        .filter_map(|KubeletProbe { kind, .. }| match kind {
+            KubeletProbeKind::Exec { program } => Some(comm_of(program)),
+            KubeletProbeKind::Network { .. } => None,
+        });
     programs.into_iter().any(|of| of == *comm)
 }
 

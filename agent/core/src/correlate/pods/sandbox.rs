@@ -1,7 +1,7 @@
 //! Which of a pod's containers is the sandbox (the pause container). It is in no status, but absence alone is unknown: a status
 //! may be late, and a privileged container can make a cgroup that names any pod. So it is known by its place, too.
 
-use crate::termination::{Role, Termination};
+use crate::termination::{Role, TerminationFacts};
 
 use super::pod::{Container, Pod};
 
@@ -27,12 +27,12 @@ impl Pod {
         if later_ones.any(|other| self.names.contains_key(&other.id)) {
             return true;
         }
-        let Some(held) = self.held.iter().find(|held| held.termination.key.cgroup == of.cgroup) else {
+        let Some(held) = self.held.iter().find(|held| held.facts.key.cgroup == of.cgroup) else {
             return false;
         };
         // No status names anything that ran beside it. Runtimes ask a container to stop before they kill it; a sandbox they kill.
         let nothing_else = self.runs_nothing() || self.gone.is_some();
-        was_only_killed(&held.termination) && (self.containers.iter().any(|other| later(&other)) || nothing_else)
+        was_only_killed(&held.facts) && (self.containers.iter().any(|other| later(&other)) || nothing_else)
     }
 
     /// None of the pod's was running when it started: a sandbox is made before all others, again after the last one's end.
@@ -48,10 +48,7 @@ impl Pod {
     }
 }
 
-fn was_only_killed(termination: &Termination) -> bool {
-    let by_runtime = termination
-        .kill
-        .as_ref()
-        .is_some_and(|kill| kill.sender.role == Role::Runtime);
-    by_runtime && termination.stop.is_none()
+fn was_only_killed(facts: &TerminationFacts) -> bool {
+    let by_runtime = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    by_runtime && facts.stop.is_none()
 }

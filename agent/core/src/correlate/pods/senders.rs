@@ -1,51 +1,34 @@
-//! Whose container the sender of a signal lives in.
+//! The pod and container that the sender of a signal lives in.
 
 use std::sync::Arc;
 
 use super::Pods;
-use super::pod::Pod;
-use crate::attribute::{Attribution, ContainerId, PodUid, Subject};
-use crate::event::CgroupId;
-use crate::termination::{Output, PodContainer, Termination};
-use crate::verdict::judge;
+use super::pod::{Held, Pod};
+use crate::attribute::{Attribution, Subject};
+use crate::ids::CgroupId;
+use crate::ids::ContainerId;
+use crate::report::{Report, Termination};
+use crate::termination::{PodContainer, TerminationFacts};
 
 impl Pods {
     /// An end that waits for nothing, with those who signalled it.
-    pub(super) fn at_once(&self, mut termination: Box<Termination>) -> Output {
-        if self.name_senders(&mut termination) {
-            termination.verdict = judge(&termination.case());
-        }
-        Output::Terminated(termination)
+    pub(super) fn at_once(&self, facts: TerminationFacts) -> Report {
+        Report::Terminated(Box::new(Termination::judged(self.with_sender_pods(facts), None)))
     }
 
-    /// Of all ends of a pod that wait; each is judged again when it is told.
-    pub(super) fn name_senders_of(&mut self, key: &PodUid) {
-        let Some(pod) = self.pods.get_mut(key) else { return };
-        let mut held = std::mem::take(&mut pod.held);
-        for held in &mut held {
-            self.name_senders(&mut held.termination);
-        }
-        if let Some(pod) = self.pods.get_mut(key) {
-            pod.held = held;
+    /// One that waited, as it is reported.
+    pub(super) fn with_senders_of(&self, held: Held) -> Held {
+        Held {
+            facts: self.with_sender_pods(held.facts),
+            ..held
         }
     }
 
-    /// True where the pod of any is known.
-    pub(super) fn name_senders(&self, termination: &mut Termination) -> bool {
-        let senders = [
-            termination.stop.as_mut().map(|stop| &mut stop.sender),
-            termination.kill.as_mut().map(|kill| &mut kill.sender),
-            termination.basis.fatal.as_mut().map(|fatal| &mut fatal.sender),
-        ];
-        let mut is_named = false;
-        for sender in senders.into_iter().flatten() {
-            sender.pod = self.container_at(&sender.place);
-            is_named |= sender.pod.is_some();
-        }
-        is_named
+    pub(super) fn with_sender_pods(&self, facts: TerminationFacts) -> TerminationFacts {
+        facts.with_sender_pods(|place| self.container_at(place))
     }
 
-    /// By a status that names the container's id: the cgroup's own word is no proof. Nothing is told of a pod whose owners want that.
+    /// By a status that names the container's id: the cgroup's own name is no proof. None for a pod whose owners opted out.
     pub(super) fn container_at(&self, place: &Attribution) -> Option<Arc<PodContainer>> {
         let Attribution::Subject(Subject::Container { id, .. }, own) = place else {
             return None;
@@ -66,7 +49,7 @@ impl Pod {
     /// Not one of somebody else's making that bears the id.
     fn is_cgroup_of(&self, id: &ContainerId, own: CgroupId) -> bool {
         let is_known = self.containers.iter().any(|of| of.cgroup == own && of.id == *id);
-        let was_told = self.told_ids.iter().any(|(told, cgroup)| told == id && *cgroup == own);
-        (is_known || was_told) && !self.is_forged(own)
+        let was_reported = self.reported_ids.iter().any(|(known, cgroup)| known == id && *cgroup == own);
+        (is_known || was_reported) && !self.is_forged(own)
     }
 }

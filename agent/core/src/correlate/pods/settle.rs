@@ -1,18 +1,21 @@
-//! When enough is known of a container's end, or of a pod's, to tell it; and what is told where the wait was for nothing.
+//! When enough is known of a container's end, or of a pod's, to judge and report it; and what is reported where the wait was in vain.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::ContainerId;
-use crate::event::{Boot, CgroupId, ExitStatus};
-use crate::kubernetes::{PodTermination, Reported, Request};
-use crate::pod::{ContainerKind, ContainerState, HintsState};
-use crate::termination::{Actor, Output, Role, Termination};
-use crate::verdict::{self, judge};
+use crate::event::ExitStatus;
+use crate::ids::CgroupId;
+use crate::ids::ContainerId;
+use crate::kubernetes::{PodTerminationFacts, Reported, Request};
+use crate::pod::{ContainerKind, ContainerState, PodEventsState};
+use crate::report::{PodTermination, Termination};
+use crate::termination::{Actor, Role, TerminationFacts};
+use crate::time::Boot;
+use crate::verdict;
 
-use super::context::{Api, Death};
+use super::context::{Api, Life};
 use super::pod::{Container, Held, Pod, kind};
-use super::{HOLD, Limits, TOLD_IDS};
+use super::{HOLD, Limits, REPORTED_IDS};
 
 /// An end waits this long for an API that is away: it may be restarting, and the agent has just begun as well.
 const HOLD_AWAY: Duration = Duration::from_secs(60);
@@ -25,16 +28,16 @@ const TERMINAL: Duration = Duration::from_secs(2);
 /// A container that still runs after the API forgot its pod: a force delete kills within about 3 s of the request, and a grace
 /// that is longer is added.
 const ALIVE: Duration = Duration::from_secs(60);
-/// The record of an end that the API tells, and nothing here has shown, is lost for good by then.
+/// The record of an end that only the pod's status shows is lost for good by then.
 const LOST: Duration = Duration::from_secs(10);
-/// A watch that works tells of a deletion within this, on a busy node too.
+/// A watch that works shows a deletion within this, on a busy node too.
 const HEARD: Duration = Duration::from_secs(1);
 /// The verdict calls a container stuck 12 s after its grace; this leaves room for a grace of 0, of which the kubelet makes a
 /// second, and for a kubelet that was late.
 const OVERDUE: Duration = Duration::from_secs(15);
 /// The kubelet's own default, where the spec is not known.
 const GRACE: Duration = Duration::from_secs(30);
-/// A pod that is over answers for its late events this long.
+/// A pod that ended is kept for its late events this long.
 const KEEP: Duration = Duration::from_secs(150);
 
 /// What is to be done with a pod now.
@@ -42,13 +45,13 @@ const KEEP: Duration = Duration::from_secs(150);
 pub(super) enum Step {
     /// Nothing before that time; None: nothing before it changes.
     Wait(Option<Boot>),
-    /// Tell one of the held by itself, and why it may be incomplete.
+    /// Report one of the held by itself, and why it may be incomplete.
     Release(usize, Option<String>),
-    /// Say that a container still runs.
+    /// Report that a container still runs.
     Overdue(CgroupId),
-    /// Tell the pod's end.
+    /// Report the pod's end.
     Finish,
-    /// Nothing of it is of use any more.
+    /// Nothing about it is needed any more.
     Forget,
 }
 
@@ -60,7 +63,7 @@ impl Pod {
                 return Step::Overdue(of.cgroup);
             }
         }
-        if !self.is_ending() || self.told.is_some() {
+        if !self.is_ending() || self.reported.is_some() {
             for (i, held) in self.held.iter().enumerate() {
                 let (until, missing) = self.release_at(held, api);
                 if next.is_due(self.answered_for(held, until)) {
@@ -81,7 +84,7 @@ impl Pod {
             }
         }
         let is_over = match &self.fact {
-            Some(_) => self.gone.is_some() && (self.told.is_some() || self.is_static()),
+            Some(_) => self.gone.is_some() && (self.reported.is_some() || self.is_static()),
             None => true,
         };
         let is_idle = self.held.is_empty() && !self.containers.iter().any(|of| of.is_alive(limits, now));
@@ -91,13 +94,13 @@ impl Pod {
         Step::Wait(next.at)
     }
 
-    /// When it is to be said that a container still runs, which was asked to stop with its pod. From its stop signal on: before
+    /// When to report that a container still runs which was asked to stop with its pod. From its stop signal on: before
     /// Kubernetes 1.28 the kubelet gives it the whole grace after its hook, too.
     fn overdue_at(&self, of: &Container) -> Option<Boot> {
         let (deletion, seen) = self.deletion?;
         // Not every kubelet follows a later delete: the longest grace that any of them gave.
         let graces = self.shortened.iter().copied().chain([(seen, deletion.grace)]);
-        // Where the API says that it is over, the record of its end was lost.
+        // Where its status shows that it ended, the record of its end was lost.
         let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
         let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
         let stopped = of.stopped.filter(|_| runs)?;
@@ -107,22 +110,22 @@ impl Pod {
 
     /// As late as the question for its Events allows, while that is open: they name what nothing else does.
     fn answered(&self, until: Boot) -> Boot {
-        match &self.hints_state {
-            Some((asked, HintsState::Asked)) => until.max(asked.plus(HOLD)),
+        match &self.events_state {
+            Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
         }
     }
 
     /// The same for one end: what ended well by itself leaves nothing to explain.
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
-        let exit = held.termination.exit.as_ref().map(|exit| exit.status);
-        match (&held.termination.stop, exit) {
+        let exit = held.facts.exit.as_ref().map(|exit| exit.status);
+        match (&held.facts.stop, exit) {
             (None, Some(ExitStatus::Exited(0))) => until,
             _ => self.answered(until),
         }
     }
 
-    /// When a held end of a pod that goes on is told by itself, whatever is missing then.
+    /// When a held end of a pod that goes on is reported by itself, whatever is missing then.
     fn release_at(&self, held: &Held, api: &Api) -> (Boot, Option<String>) {
         let hold = if api.away_since.is_some() { HOLD_AWAY } else { HOLD };
         if self.fact.is_none() {
@@ -131,35 +134,35 @@ impl Pod {
         let Some(named) = self.names.get(&held.id) else {
             return (held.since.plus(hold), None);
         };
-        if self.told.is_some() {
+        if self.reported.is_some() {
             return (held.since.plus(EVENTS), None);
         }
         if let Some(at) = named.succeeded_at {
             return (at.max(held.since).plus(EVENTS), None);
         }
         let Some(reported) = &named.reported else {
-            // What is never restarted ends with its pod, mostly: told alone it would lack the pod's side for good.
+            // What is never restarted ends with its pod, mostly: reported alone it would lack the pod's side for good.
             let never = self.restarts_after(1) == Some(false);
             let hold = if never { HOLD_AWAY } else { hold };
-            let missing = format!("the API had not told of its end {} s after it", hold.as_secs());
+            let missing = format!("the pod's status did not report the exit within {} s", hold.as_secs());
             return (held.since.plus(hold), Some(missing));
         };
-        let told = named.reported_at.map_or(held.since, |at| at.max(held.since));
+        let shown = named.reported_at.map_or(held.since, |at| at.max(held.since));
         match self.kind(&held.id) {
-            Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (told.plus(EVENTS), None),
+            Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (shown.plus(EVENTS), None),
             // It would be started again, or would not have been stopped: the pod is being stopped as a whole (the kubelet's own
-            // evictions say so only when all of it is over), which takes up to its grace.
-            _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.termination) => {
+            // evictions show it only when all of it has ended), which takes up to its grace.
+            _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
                 let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
-                (told.plus(grace).plus(hold), None)
+                (shown.plus(grace).plus(hold), None)
             }
             // Nothing of it runs or will: the phase follows once the kubelet has taken the pod down.
-            _ if self.all_reported() && self.restarts_after(reported.exit_code) == Some(false) => (told.plus(OVER), None),
-            _ => (told.plus(hold), None),
+            _ if self.all_reported() && self.restarts_after(reported.exit_code) == Some(false) => (shown.plus(OVER), None),
+            _ => (shown.plus(hold), None),
         }
     }
 
-    /// When the pod's end is told; None while its containers live and nothing says that they should not.
+    /// When the pod's end is reported; None while its containers run and nothing says that they should not.
     fn finish_at(&self, api: &Api, limits: &Limits) -> Option<Boot> {
         let last_held = self.held.iter().map(|held| held.since).max();
         let mut alive_until = None;
@@ -172,7 +175,7 @@ impl Pod {
                 gone.seen.plus(grace).plus(ALIVE)
             });
             let first = || [by_removal, by_report, by_absence].into_iter().flatten().min();
-            // One that is still counted is known to have ended, and will be told.
+            // One that still counts is known to have ended, and will be reported.
             let until = of.counted_until.map(|until| until.plus(limits.reorder)).or_else(first)?;
             alive_until = alive_until.max(Some(until));
         }
@@ -192,38 +195,37 @@ impl Pod {
         Some(alive_until.map_or(settled, |alive| alive.max(settled)))
     }
 
-    /// By the API's word one of its containers runs, of which the kernel has shown nothing.
+    /// By its status one of its containers runs, of which the kernel has shown nothing.
     fn runs_unseen(&self) -> bool {
         let Some(fact) = &self.fact else { return false };
         fact.containers.iter().any(|status| {
             let is_its = |id: &ContainerId| status.id.as_ref() == Some(id);
-            let is_known = self.containers.iter().any(|of| is_its(&of.id)) || self.told_ids.iter().any(|(id, _)| is_its(id));
+            let is_known =
+                self.containers.iter().any(|of| is_its(&of.id)) || self.reported_ids.iter().any(|(id, _)| is_its(id));
             status.state == ContainerState::Running && !is_known
         })
     }
 
     /// One container's end, with the pod's side.
-    pub fn release(&mut self, i: usize, api: &Api, missing: Option<String>, now: Boot) -> Termination {
-        let held = self.held.remove(i);
-        let cgroup = held.termination.key.cgroup;
-        self.has_told(held.id.clone(), cgroup);
+    pub fn release(&mut self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
+        let cgroup = held.facts.key.cgroup;
+        self.note_reported(held.id.clone(), cgroup);
         let termination = self.joined(held, api, missing, now);
         // What came later is placed by those that still run.
         self.containers.retain(|of| of.cgroup != cgroup);
         termination
     }
 
-    /// The pod's end; None where nothing ended with it.
-    pub fn finish(&mut self, api: &Api, boot_id: &str, now: Boot) -> Option<Output> {
-        self.told = Some(now);
+    /// The pod's end, with those that waited for it; None where nothing ended with it.
+    pub fn finish(&mut self, mut held: Vec<Held>, api: &Api, boot_id: &str, now: Boot) -> Option<PodTermination> {
+        self.reported = Some(now);
         let fact = self.fact.clone()?;
         let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
-        let missing = missing.then(|| "the API had not said that the pod is over".to_owned());
-        let unseen = self.unseen();
-        let mut held = std::mem::take(&mut self.held);
-        held.sort_by_key(|held| (held.termination.end, held.termination.key.cgroup));
+        let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
+        let unseen = self.unseen(&held);
+        held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         for of in &held {
-            self.has_told(of.id.clone(), of.termination.key.cgroup);
+            self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
         let containers: Vec<Termination> = held
             .into_iter()
@@ -240,8 +242,8 @@ impl Pod {
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
-        // A pod without any other trace here: the API's word is all there is.
-        let last_word = gone.map_or(fact.seen, |(seen, _)| seen);
+        // A pod without any other trace here: its status is all there is.
+        let last_update = gone.map_or(fact.seen, |(seen, _)| seen);
         // A force delete is seen by nothing else.
         let watched = gone
             .filter(|(_, watched)| *watched && !fact.pod.is_static)
@@ -249,59 +251,64 @@ impl Pod {
         // At its earliest: what the observer saw of the same request must not begin before the root that it hangs below.
         let asked_at = request.as_ref().map(|request| request.earliest).or(watched);
         let first = evidence.chain(asked_at).min();
-        let end = last.unwrap_or(last_word);
-        let verdict = verdict::pod(&containers, asked.as_ref(), &unseen);
-        Some(Output::PodTerminated(Box::new(PodTermination {
+        let end = last.unwrap_or(last_update);
+        let facts = PodTerminationFacts {
             pod: fact.pod.clone(),
             boot_id: boot_id.to_owned(),
             asked,
             request,
             begin: first.unwrap_or(end).min(end),
             end,
-            containers,
             unseen,
             gone,
-            verdict,
-        })))
+        };
+        Some(PodTermination::judged(facts, containers))
     }
 
+    /// The one judgement of an end that waited, with the pod's side.
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
-        let mut termination = held.termination;
-        let is_still_ending = termination.is_still_ending();
-        let missing = missing.or_else(|| is_still_ending.then(|| "the observation ended before it did".to_owned()));
-        let death = Death::of(&termination, &held.id);
-        let mut context = self.context(api, &death, missing, now);
-        if let Some(context) = &mut context
-            && let Some(unseen) = context
-                .request
-                .as_ref()
-                .and_then(|request| unseen_since(request, &death, termination.traffic.since, api))
-        {
-            let context = Arc::make_mut(context);
-            context.incomplete = Some(match context.incomplete.take() {
-                Some(known) => format!("{known}; {unseen}"),
-                None => unseen,
-            });
-            termination.traffic.observed = false;
+        let Held {
+            facts, of_ending_pod, ..
+        } = held;
+        let missing = missing.or_else(|| {
+            facts
+                .is_still_ending()
+                .then(|| "epitaph stopped while this container was still shutting down".to_owned())
+        });
+        let life = Life::of(&facts, &held.id);
+        let mut context = self.context(api, &life, missing, now);
+        let request = context.as_ref().and_then(|context| context.request.as_ref());
+        let unseen = request.and_then(|request| unseen_since(request, &life, facts.traffic.since, api));
+        let facts = match (unseen, &mut context) {
+            (Some(unseen), Some(context)) => {
+                let context = Arc::make_mut(context);
+                context.incomplete = Some(match context.incomplete.take() {
+                    Some(known) => format!("{known}; {unseen}"),
+                    None => unseen,
+                });
+                facts.with_traffic_unobserved()
+            }
+            _ => facts,
+        };
+        Termination {
+            of_ending_pod,
+            ..Termination::judged(facts, context)
         }
-        termination.kubernetes = context;
-        termination.verdict = judge(&termination.case());
-        termination
     }
 
-    fn has_told(&mut self, id: ContainerId, cgroup: CgroupId) {
-        if self.told_ids.len() >= TOLD_IDS {
-            self.told_ids.pop_front();
+    fn note_reported(&mut self, id: ContainerId, cgroup: CgroupId) {
+        if self.reported_ids.len() >= REPORTED_IDS {
+            self.reported_ids.pop_front();
         }
-        self.told_ids.push_back((id, cgroup));
+        self.reported_ids.push_back((id, cgroup));
     }
 
-    /// Containers that ended with the pod by the API's word alone.
-    fn unseen(&self) -> Vec<(String, Option<Reported>)> {
+    /// Containers that ended with the pod by its status alone.
+    fn unseen(&self, held: &[Held]) -> Vec<(String, Option<Reported>)> {
         let Some(fact) = &self.fact else { return Vec::new() };
         let is_held = |name: &str| {
             let of = |held: &Held| self.names.get(&held.id).is_some_and(|named| named.name == name);
-            self.held.iter().any(of)
+            held.iter().any(of)
         };
         let over = fact.containers.iter().filter_map(|status| {
             let still_runs = |of: &Container| of.ended.is_none() && status.id.as_ref() == Some(&of.id);
@@ -310,20 +317,20 @@ impl Pod {
                     exit_code: ended.exit_code,
                     reason: ended.reason.clone(),
                 }),
-                // The last word before the pod was gone.
+                // The last update before the pod was gone.
                 ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,
             };
-            let was_told = self.told_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));
+            let was_reported = self.reported_ids.iter().any(|(id, _)| status.id.as_ref() == Some(id));
             let is_earlier = self
                 .over_before
                 .iter()
                 .any(|(name, id)| *name == status.name && *id == status.id)
                 || matches!(kind(fact, &status.name), Some(ContainerKind::Init | ContainerKind::Ephemeral))
                     && reported.as_ref().is_some_and(|of| of.exit_code == 0);
-            // A name that another one's end is told for, or whose container was never made.
+            // A name under which another end is reported, or whose container was never made.
             let never = status.id.is_none() && status.restarts == 0 && reported.as_ref().is_none_or(|of| !of.never_started());
-            let known = was_told || is_earlier || never || is_held(&status.name);
+            let known = was_reported || is_earlier || never || is_held(&status.name);
             (!known).then(|| (status.name.clone(), reported))
         });
         over.collect()
@@ -331,24 +338,24 @@ impl Pod {
 }
 
 /// Why what its clients met between the request and `since`, from where on they count, is not known; None where it is.
-fn unseen_since(request: &Request, death: &Death, since: Boot, api: &Api) -> Option<String> {
+fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Option<String> {
     // A restart of ours in the middle: what the stop signal met is not known either.
-    if request.earliest < api.since && death.start < api.since {
+    if request.earliest < api.since && life.start < api.since {
         let begun = verdict::seconds(api.since.since(request.earliest));
-        return Some(format!("the observation began {begun} after the deletion was asked for"));
+        return Some(format!("epitaph started {begun} after the deletion request"));
     }
     // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
-    let asked = request.latest.max(death.start);
+    let asked = request.latest.max(life.start);
     (asked.plus(HEARD) < since).then(|| {
         let late = verdict::seconds(since.since(asked));
-        format!("its clients were watched only from {late} after the deletion was asked for")
+        format!("connections were observed only from {late} after the deletion request")
     })
 }
 
-fn was_stopped(termination: &Termination) -> bool {
+fn was_stopped(facts: &TerminationFacts) -> bool {
     let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
-    termination.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
-        || termination.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
+    facts.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
+        || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
 }
 
 /// The earliest of several times, of which none has come.

@@ -1,20 +1,21 @@
 //! The pods that are known: where their containers are, when each is looked at, and which go when there are too many.
 
-use crate::attribute::{ContainerId, PodUid};
-use crate::event::{Boot, CgroupId};
+use crate::ids::CgroupId;
+use crate::ids::{ContainerId, PodUid};
 use crate::pod::Workload;
-use crate::termination::Output;
+use crate::report::Report;
+use crate::time::Boot;
 
-use super::Pods;
 use super::pod::{Container, Held, Pod};
 use super::settle::Step;
+use super::{FromPods, Pods};
 
 impl Pods {
     pub(super) fn drop_sandboxes(&mut self, key: &PodUid) {
         let Some(pod) = self.pods.get_mut(key) else { return };
         let before = pod.held.len();
         let sandboxes: Vec<CgroupId> = pod.containers.iter().filter(|of| of.is_sandbox).map(|of| of.cgroup).collect();
-        pod.held.retain(|held| !sandboxes.contains(&held.termination.key.cgroup));
+        pod.held.retain(|held| !sandboxes.contains(&held.facts.key.cgroup));
         self.held = self.held.saturating_sub(before - pod.held.len());
     }
 
@@ -62,23 +63,29 @@ impl Pods {
         }
     }
 
-    /// Where there are too many pods: those that are over go first, then those that the API does not know, then the longest quiet.
-    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut Vec<Output>) {
+    /// Where there are too many pods: those that ended go first, then those that the API does not know, then the longest quiet.
+    pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
         if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
             return;
         }
-        let worth = |pod: &Pod| (pod.told.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
+        let worth = |pod: &Pod| (pod.reported.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
         let Some(least) = self.pods.values().min_by_key(|pod| worth(pod)).map(|pod| pod.key.clone()) else {
             return;
         };
         while self.pods.get(&least).is_some_and(|pod| !pod.held.is_empty()) {
-            self.release(&least, 0, Some("more pods than are kept at once".to_owned()), now, out);
+            self.release(
+                &least,
+                0,
+                Some("the node has more pods than epitaph keeps".to_owned()),
+                now,
+                out,
+            );
         }
-        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.told.is_none()));
+        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.reported.is_none()));
         self.forget(&least, out);
     }
 
-    pub(super) fn forget(&mut self, key: &PodUid, out: &mut Vec<Output>) {
+    pub(super) fn forget(&mut self, key: &PodUid, out: &mut FromPods) {
         let Some(pod) = self.pods.remove(key) else { return };
         if let Some(due) = pod.due {
             self.due.remove(&(due, key.clone()));
@@ -99,11 +106,11 @@ impl Pods {
     }
 
     /// A pod has that workload no more: nor has any other?
-    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut Vec<Output>) {
+    pub(super) fn let_go(&mut self, workload: &Workload, out: &mut FromPods) {
         let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
         if !used.any(|other| other.pod.workload == *workload) {
-            let told = self.workloads.take(workload);
-            out.extend(told.map(Output::WorkloadGone));
+            let last = self.workloads.take(workload);
+            out.reports.extend(last.map(Report::WorkloadGone));
         }
     }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::{check, container, unit};
-use crate::correlate::{Correlator, Limits};
-use crate::event::{Event, Input};
+use crate::event::Event;
+use crate::fixtures::recorded::Recorded;
 use crate::fixtures::script::ZERO;
+use crate::input::Input;
 
 #[test]
 fn a_lost_signal_makes_a_clean_exit_unknown() {
@@ -20,8 +21,8 @@ fn a_lost_signal_makes_a_clean_exit_unknown() {
         ),
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
         "#]],
     );
 }
@@ -39,8 +40,8 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
-              PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
         "#]],
     );
 }
@@ -58,7 +59,7 @@ fn a_loss_before_the_stop_that_was_seen_does_not_matter() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -74,7 +75,7 @@ fn a_loss_after_the_end_does_not_matter() {
         ),
         expect![[r#"
             clean: Completed/Clean/Quiet
-              PID 1 `app` ended by itself with code 0
+              PID 1 `app` exited by itself with code 0
         "#]],
     );
 }
@@ -92,10 +93,10 @@ fn a_lost_handler_entry_does_not_matter_where_it_was_ignored() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -113,8 +114,8 @@ fn a_lost_handler_entry_makes_never_entered_unknown() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
-              PID 1 `app` was ended by SIGKILL, but why is not known: records were lost while it went on (signal_deliver)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of started signal handlers were lost during the termination
+              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
         "#]],
     );
 }
@@ -132,8 +133,8 @@ fn a_lost_signal_leaves_an_oom_kill_proven() {
         ),
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
-              The kernel killed PID 1 `app` because memory ran out
-              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+              The OOM killer killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
         "#]],
     );
 }
@@ -150,8 +151,8 @@ fn a_lost_stop_makes_force_killed_unknown() {
         ),
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              PID 1 `app` was ended by SIGKILL, but why is not known: records were lost while it went on (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
         "#]],
     );
 }
@@ -168,8 +169,8 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
-              `web` (pid 200) was ended by SIGTERM, but why is not known: records were lost while it went on (signal_generate)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              `web` (pid 200) was terminated by SIGTERM, but the reason is unknown: kernel records of sent signals were lost during the termination
+              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
         "#]],
     );
 }
@@ -187,7 +188,7 @@ fn lost_tcp_records_make_quiet_unknown() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
         "#]],
     );
 }
@@ -202,8 +203,8 @@ fn a_kill_that_was_not_seen() {
         ),
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              PID 1 `app` was ended by SIGKILL, but why is not known: nobody was seen to send SIGKILL
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the sender of SIGKILL was not seen
+              fix: search the kernel log and the audit log for the sender of SIGKILL: epitaph has no record of the sender
         "#]],
     );
 }
@@ -218,8 +219,8 @@ fn a_term_that_was_not_seen() {
         ),
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              `web` (pid 200) was ended by SIGTERM, but why is not known: nobody was seen to send SIGTERM
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              `web` (pid 200) was terminated by SIGTERM, but the reason is unknown: the sender of SIGTERM was not seen
+              fix: search the kernel log and the audit log for the sender of SIGTERM: epitaph has no record of the sender
         "#]],
     );
 }
@@ -236,8 +237,8 @@ fn late_start_and_no_stop_seen_is_unknown() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              PID 1 `app` exited with code 0, but why is not known: it ran before the observation began, and a stop signal may have come before that
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+              fix: nothing to fix: the process started before epitaph did
         "#]],
     );
 }
@@ -254,8 +255,8 @@ fn late_start_and_a_nonzero_exit_is_unknown() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              PID 1 `app` exited with code 1, but why is not known: it ran before the observation began, and a stop signal may have come before that
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` exited with code 1, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+              fix: nothing to fix: the process started before epitaph did
         "#]],
     );
 }
@@ -272,7 +273,7 @@ fn late_start_long_ago_does_not_matter() {
         ",
         expect![[r#"
             clean: Completed/Clean/Quiet
-              PID 1 `app` ended by itself with code 0
+              PID 1 `app` exited by itself with code 0
         "#]],
     );
 }
@@ -291,7 +292,7 @@ fn late_start_and_the_stop_was_seen_is_complete() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -309,8 +310,8 @@ fn late_start_and_a_runtimes_kill_may_have_had_a_stop_before() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              PID 1 `app` was ended by SIGKILL, but why is not known: it ran before the observation began, and a stop signal may have come before that
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+              fix: nothing to fix: the process started before epitaph did
         "#]],
     );
 }
@@ -328,8 +329,8 @@ fn late_start_and_a_strangers_kill_is_proven() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -348,7 +349,7 @@ fn late_start_and_a_fault_is_proven() {
         expect![[r#"
             crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGSEGV
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
 }
@@ -368,8 +369,8 @@ fn a_gap_in_the_middle() {
         ",
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but why is not known: for a part of that time nothing was observed
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` exited with code 0, but the reason is unknown: epitaph was not observing for part of that time
+              fix: keep epitaph running without interruption: no evidence exists for the time in which it did not observe
         "#]],
     );
 }
@@ -386,8 +387,8 @@ fn signal_deliver_not_active_makes_143_unknown() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
-              PID 1 `app` exited with code 143, but why is not known: a probe that would show it was not active (signal_deliver)
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              PID 1 `app` exited with code 143, but the reason is unknown: the probe for started signal handlers was not active
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
         "#]],
     );
 }
@@ -404,7 +405,7 @@ fn signal_deliver_not_active_leaves_exit_0_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, and it exited with code 0, 0.5 s later
+              The container runtime sent SIGTERM to PID 1 `app`, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -422,7 +423,7 @@ fn tcp_not_active_leaves_a_clean_exit() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
         "#]],
     );
 }
@@ -440,7 +441,7 @@ fn a_probe_that_another_stands_in_for_leaves_no_doubt() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -456,8 +457,8 @@ fn the_cgroup_goes_and_no_end_was_seen() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
-              How PID 1 `app` ended is not known: its cgroup was removed and its end was not seen, after SIGTERM at its beginning
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              How PID 1 `app` terminated is unknown: the cgroup was removed, and no exit of the main process was seen; SIGTERM had been sent before
+              fix: look up the exit code in the log of the container runtime or systemd: epitaph did not see the main process exit
         "#]],
     );
 }
@@ -485,8 +486,8 @@ fn the_observation_ends_during_a_stop() {
         ),
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              How PID 1 `app` ended is not known: the observation ended before it did, after SIGTERM at its beginning
-              fix: let it observe until the process has ended
+              How PID 1 `app` terminated is unknown: epitaph stopped while this container was still shutting down; SIGTERM had been sent before
+              fix: keep epitaph running until the process has exited
         "#]],
     );
 }
@@ -516,7 +517,7 @@ fn the_observation_ends_just_after_the_end() {
         ),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed
         "#]],
     );
 }
@@ -550,16 +551,16 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
             *at = at.plus(Duration::from_millis(3_200));
         }
     }
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     for (now, input) in inputs {
-        out.extend(correlator.handle(now, input));
+        out.extend(correlator.handle(now, input).reports);
     }
-    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick));
+    out.extend(correlator.handle(ZERO.plus(Duration::from_secs(6)), Input::Tick).reports);
     expect![[r#"
         unknown: Unknown/Unknown/Quiet
-          PID 1 `app` exited with code 0, but why is not known: records were lost while it went on (signal_generate)
-          fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+          PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+          fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
     "#]]
     .assert_eq(&super::script::show(&out, false));
 }
@@ -577,7 +578,7 @@ fn an_input_long_after_an_end_does_not_join_it() {
         ),
         expect![[r#"
             clean: Completed/Clean/Quiet
-              `web` (pid 200) ended by itself with code 0
+              `web` (pid 200) exited by itself with code 0
         "#]],
     );
 }

@@ -2,9 +2,9 @@
 
 use expect_test::expect;
 
-use super::{check, container, hybrid, lodged, script};
-use crate::event::CgroupId;
-use crate::termination::Output;
+use super::{check, container, hybrid, in_v1_only, script};
+use crate::ids::CgroupId;
+use crate::report::{Answers, Command, Report};
 
 #[test]
 fn a_units_steps_before_and_after_are_no_deaths() {
@@ -26,7 +26,7 @@ fn a_units_steps_before_and_after_are_no_deaths() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -48,8 +48,8 @@ fn a_runtimes_own_stage_is_not_the_main_process() {
         ",
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached `app` (pid 100), its handler ran, and it exited with code 1, 0.2 s later
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              The container runtime sent SIGTERM to `app` (pid 100), the handler ran, and the process exited with code 1, 0.2 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -72,8 +72,8 @@ fn a_stage_that_ended_long_before_the_init_executes() {
         ",
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 1, 0.2 s later
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 1, 0.2 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -95,8 +95,8 @@ fn a_sandbox_inside_a_container_without_a_namespace_is_not_its_main_process() {
         ",
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached `app` (pid 100), its handler ran, and it exited with code 1, 0.2 s later
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              The container runtime sent SIGTERM to `app` (pid 100), the handler ran, and the process exited with code 1, 0.2 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -118,10 +118,10 @@ fn a_runtime_without_a_daemon_that_asked_and_waited() {
         +11.1 rmdir app
         ",
         expect![[r#"
-            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            early: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: External/IgnoredStopSignal/Quiet
-              SIGTERM from `crun` (pid 301, on the host, child of `podman`) reached PID 1 `sh`, which has no handler, so the kernel dropped it; `crun` (pid 302, on the host, child of `podman`) sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal from `crun` (pid 301, on the host, child of `podman`); `crun` (pid 302, on the host, child of `podman`) sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -141,7 +141,7 @@ fn a_stop_from_inside_that_was_handled_is_no_crash() {
         ),
         expect![[r#"
             clean-exit: Completed/Clean/Unknown
-              SIGTERM from `kill` (pid 120, container 670000000000, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown; its sockets were not observed
+              `kill` (pid 120, container 670000000000, child of `shim`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 0.5 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown); the sockets of the container were not observed
         "#]],
     );
 }
@@ -158,8 +158,8 @@ fn a_cgroup_that_went_while_records_were_lost_is_unknown() {
         ",
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              How the main process ended is not known: its cgroup was removed and its end was not seen
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              How the main process terminated is unknown: the cgroup was removed, and no exit of the main process was seen
+              fix: look up the exit code in the log of the container runtime or systemd: epitaph did not see the main process exit
         "#]],
     );
 }
@@ -176,7 +176,7 @@ fn the_end_of_a_namespace_is_no_step() {
         ),
         expect![[r#"
             clean: Completed/Clean/Quiet
-              PID 1 `app` ended by itself with code 0
+              PID 1 `app` exited by itself with code 0
         "#]],
     );
 }
@@ -193,8 +193,8 @@ fn a_step_that_fails_is_told() {
         ",
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              `check` (pid 190) ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `check` (pid 190) exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -213,8 +213,8 @@ fn another_shells_kill_into_the_grace_is_not_the_askers() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 75, on the host, child of `systemd`) sent SIGKILL to PID 1 `app`, 1.0 s into the grace after SIGTERM: neither its runtime nor itself
-              fix: find out why `bash` (pid 75, on the host, child of `systemd`) does that; stop it by the runtime's own command
+              `bash` (pid 75, on the host, child of `systemd`) sent SIGKILL to PID 1 `app`, 1.0 s after SIGTERM, during the grace period; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 75, on the host, child of `systemd`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -237,7 +237,7 @@ fn the_unit_around_a_container_is_its_runtime() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -257,7 +257,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
     ";
     expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for the kernel knows a socket by its cgroup v2, and it has none to itself
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed: socket tracking needs a cgroup v2 of its own
     "#]]
     .assert_eq(&hybrid(script));
 }
@@ -265,7 +265,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
 /// Its v2 cgroup is the runtime's, and so are the kernel's words for its sockets.
 #[test]
 fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
-    let out = lodged(
+    let out = in_v1_only(
         "
         proc containerd in=containerd pid=40 start=-9 parent=systemd comm=containerd
         -9 exec containerd
@@ -286,21 +286,23 @@ fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
         +30 tick
         ",
     );
+    let reports: Vec<Report> = out.iter().flat_map(|answers| answers.reports.clone()).collect();
     expect![[r#"
         killed-by-other: External/KilledByOther/Unknown
-          `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-          fix: find out why `bully` (pid 200, container 680000000000, child of `shim`) does that; stop it by the runtime's own command
+          `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+          fix: find out why `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL, and use the stop command of the container runtime instead
         clean-exit: Stopped/Clean/Unknown
-          SIGTERM reached `containerd` (pid 40), its handler ran, and it exited with code 0, 0.5 s later; its sockets were not observed, for the kernel knows a socket by its cgroup v2, and it has none to itself
-    "#]].assert_eq(&script::show(&out, false));
+          systemd sent SIGTERM to `containerd` (pid 40), the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the unit were not observed: socket tracking needs a cgroup v2 of its own
+    "#]].assert_eq(&script::show(&reports, false));
     // The runtime's sockets stay watched when a container ends.
-    let is_end = |output: &Output| matches!(output, Output::Terminated(_));
-    let unit = out.iter().rposition(is_end).expect("two ends");
-    assert_eq!(out.iter().filter(|output| is_end(output)).count(), 2);
-    let forgotten = |outputs: &[Output]| {
-        outputs
+    let has_end = |answers: &Answers| answers.reports.iter().any(|report| matches!(report, Report::Terminated(_)));
+    let unit = out.iter().rposition(has_end).expect("two ends");
+    assert_eq!(out.iter().filter(|answers| has_end(answers)).count(), 2);
+    let forgotten = |answers: &[Answers]| {
+        answers
             .iter()
-            .filter(|output| matches!(output, Output::Forget(CgroupId { hierarchy: 0, .. })))
+            .flat_map(|answers| &answers.commands)
+            .filter(|command| matches!(command, Command::Forget(CgroupId { hierarchy: 0, .. })))
             .count()
     };
     assert_eq!((forgotten(&out[..unit]), forgotten(&out[unit..])), (0, 1));
@@ -336,10 +338,10 @@ fn of_two_on_the_hosts_network_each_has_its_own_ports_clients() {
         )),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed
-              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed
+              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `other`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGTERM to PID 1 `other`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -391,8 +393,8 @@ fn a_port_that_another_took_over_and_gave_up_is_still_its_own_to_a_client_of_thi
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed
-              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 connections were refused in the 0.5 s after the listener closed
+              fix: 2 connections were refused in the 0.5 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
         "#]],
     );
 }

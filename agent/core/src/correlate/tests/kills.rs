@@ -15,8 +15,8 @@ fn force_killed() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The runtime killed PID 1 `app` with SIGKILL and had sent no stop signal before
-              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
+              The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
+              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
         "#]],
     );
 }
@@ -32,10 +32,10 @@ fn force_killed_by_cgroup_kill() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The runtime killed PID 1 `app` with SIGKILL by cgroup.kill and had sent no stop signal before
-              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime), by cgroup.kill to PID 1 `app`
-              +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+              The container runtime sent SIGKILL through cgroup.kill to PID 1 `app` without a stop signal first
+              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app` through cgroup.kill
+              +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
         "#]],
     );
 }
@@ -51,8 +51,8 @@ fn killed_by_a_stranger() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -70,12 +70,12 @@ fn killed_by_a_stranger_inside_the_grace() {
         ),
         expect![[r#"
             killed-by-other: Stopped/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s into the grace after SIGTERM: neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-              +3.000 signal_generate: SIGKILL from `bash` (pid 70, on the host) (neither its runtime nor itself) to PID 1 `app`
-              +3.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s after SIGTERM, during the grace period; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +3.000 signal_generate: SIGKILL from `bash` (pid 70, on the host), neither the runtime nor the process itself, to PID 1 `app`
+              +3.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
         "#]],
     );
 }
@@ -91,10 +91,10 @@ fn killed_by_a_stranger_after_it_was_ignored() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             killed-by-other: Stopped/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s into the grace after SIGTERM: neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`, 2.0 s after SIGTERM, during the grace period; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -111,7 +111,7 @@ fn an_operators_term_is_not_the_runtimes() {
         ),
         expect![[r#"
             clean: External/Clean/Quiet
-              SIGTERM from `bash` (pid 70, on the host) reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
+              `bash` (pid 70, on the host) sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -127,7 +127,7 @@ fn an_operators_term_by_default_action() {
         ),
         expect![[r#"
             default-action: External/DefaultAction/Quiet
-              SIGTERM from `bash` (pid 70, on the host) itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
+              SIGTERM from `bash` (pid 70, on the host) terminated `web` (pid 200): the process has no SIGTERM handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -144,8 +144,8 @@ fn an_operators_usr1_kills() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGUSR1 to `web` (pid 200): neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGUSR1 to `web` (pid 200); the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGUSR1, and use the stop command of the service manager instead
         "#]],
     );
 }
@@ -163,8 +163,8 @@ fn the_runtime_kills_what_an_operator_had_asked() {
         ),
         expect![[r#"
             force-killed: Stopped/ForceKilled/Quiet
-              The runtime killed PID 1 `app` with SIGKILL and had sent no stop signal before
-              fix: stop it with a grace period (not `kill`, `rm --force` or a grace of 0)
+              The container runtime sent SIGKILL to PID 1 `app` without a stop signal first
+              fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
         "#]],
     );
 }
@@ -181,11 +181,11 @@ fn oom_of_the_main_process() {
         ),
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
-              The kernel killed PID 1 `app` because memory ran out
-              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
-              +1.000 signal_generate: SIGKILL from `app` (pid 100, container 670000000000, child of `shim`) (sent by the kernel) to PID 1 `app`
-              +1.000 mark_victim: the OOM killer chose `app` (pid 100), the main process
-              +1.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+              The OOM killer killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
+              +1.000 signal_generate: SIGKILL from `app` (pid 100, container 670000000000, child of `shim`), sent by the kernel, to PID 1 `app`
+              +1.000 mark_victim: the OOM killer killed `app` (pid 100), the main process
+              +1.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
         "#]],
     );
 }
@@ -204,8 +204,8 @@ fn oom_inside_the_grace() {
         ),
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
-              The kernel killed PID 1 `app` because memory ran out, 1.0 s after SIGTERM
-              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+              The OOM killer killed PID 1 `app` because memory ran out, 1.0 s after SIGTERM
+              fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
         "#]],
     );
 }
@@ -222,8 +222,8 @@ fn marked_while_dying_of_a_kill_is_no_oom() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -260,8 +260,8 @@ fn oom_of_a_child_and_the_main_process_ends_by_it() {
         ),
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
-              The kernel killed `worker` (pid 101), a child of PID 1 `app`, because memory ran out, and PID 1 `app` ended with code 137, 49 ms later
-              fix: raise the memory limit or run fewer workers; make the main process survive the loss of one
+              The OOM killer killed `worker` (pid 101) because memory ran out, and the main process, PID 1 `app`, exited with code 137, 49 ms later
+              fix: raise the memory limit or run fewer workers; make the main process survive the loss of a worker
         "#]],
     );
 }
@@ -282,8 +282,8 @@ fn oom_of_a_child_long_before_is_not_the_reason() {
         expect![[r#"
             child oom in container 670000000000: worker pid 101
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `app` ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `app` exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -304,8 +304,8 @@ fn oom_of_a_whole_cgroup_is_the_main_processes() {
         ),
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
-              The kernel killed PID 1 `app` because memory ran out
-              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+              The OOM killer killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
         "#]],
     );
 }
@@ -322,8 +322,8 @@ fn an_oom_victim_of_which_only_the_pid_is_told() {
         ),
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
-              The kernel killed PID 1 `app` because memory ran out
-              fix: raise the memory limit, or make the process stay below it (heap size, caches, concurrency)
+              The OOM killer killed PID 1 `app` because memory ran out
+              fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
         "#]],
     );
 }
@@ -339,8 +339,8 @@ fn a_limit_is_no_oom() {
         ),
         expect![[r#"
             crashed: Crash/Crashed/Quiet
-              `web` (pid 200) ran into a limit of its own and was ended by SIGKILL
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              `web` (pid 200) reached one of its resource limits and was terminated by SIGKILL
+              fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
 }
@@ -356,8 +356,8 @@ fn a_kernel_kill_that_nothing_explains() {
         ),
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
-              `web` (pid 200) was ended by SIGKILL, but why is not known: the kernel sent SIGKILL, and no OOM kill or limit was seen
-              fix: see what is missing: a probe that this kernel cannot have, a ring buffer too small, an agent started late
+              `web` (pid 200) was terminated by SIGKILL, but the reason is unknown: the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen
+              fix: search the kernel log (`dmesg`) for the reason of the SIGKILL
         "#]],
     );
 }
@@ -373,8 +373,8 @@ fn a_fault() {
         ),
         expect![[r#"
             crashed: Crash/Crashed/Quiet
-              PID 1 `app` crashed with SIGSEGV and dumped core
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              PID 1 `app` crashed with SIGSEGV (core dumped)
+              fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
 }
@@ -391,7 +391,7 @@ fn an_abort() {
         expect![[r#"
             crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGABRT
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
 }
@@ -409,8 +409,8 @@ fn a_fault_during_the_shutdown() {
         ),
         expect![[r#"
             crashed: Stopped/Crashed/Quiet
-              PID 1 `app` crashed with SIGSEGV and dumped core, 1.0 s after SIGTERM
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              PID 1 `app` crashed with SIGSEGV (core dumped), 1.0 s after SIGTERM
+              fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
 }
@@ -426,8 +426,8 @@ fn a_fault_signal_from_outside_is_no_fault() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGSEGV to `web` (pid 200) and dumped core: neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGSEGV to `web` (pid 200), which dumped core; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGSEGV, and use the stop command of the service manager instead
         "#]],
     );
 }
@@ -443,7 +443,7 @@ fn systemds_watchdog_is_a_stop_signal() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              SIGABRT itself ended `web` (pid 200) and dumped core: it has no handler, so any work in flight was dropped
+              SIGABRT terminated `web` (pid 200), which dumped core: the process has no SIGABRT handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -460,8 +460,8 @@ fn kill_9_by_itself() {
         ),
         expect![[r#"
             crashed: Crash/Crashed/Quiet
-              `web` (pid 200) ended itself by SIGKILL
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              `web` (pid 200) terminated itself with SIGKILL
+              fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
 }
@@ -478,8 +478,8 @@ fn killed_by_its_own_child() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `child` (pid 201, unit web.service, child of `web`) sent SIGKILL to `web` (pid 200): another process of its own
-              fix: find out why `child` (pid 201, unit web.service, child of `web`) does that; stop it by the runtime's own command
+              `child` (pid 201, unit web.service, child of `web`) sent SIGKILL to `web` (pid 200); the sender is another process of the same unit
+              fix: find out why `child` (pid 201, unit web.service, child of `web`) sent SIGKILL, and use the stop command of the service manager instead
         "#]],
     );
 }
@@ -494,7 +494,7 @@ fn completed() {
         ),
         expect![[r#"
             clean: Completed/Clean/Quiet
-              PID 1 `app` ended by itself with code 0
+              PID 1 `app` exited by itself with code 0
         "#]],
     );
 }
@@ -509,8 +509,8 @@ fn nonzero_exit_by_itself() {
         ),
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `app` ended by itself with code 3
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `app` exited by itself with code 3
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -527,8 +527,8 @@ fn nonzero_exit_after_a_stop() {
         ),
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2, 1.0 s later
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 2, 1.0 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -545,8 +545,8 @@ fn a_go_program_as_pid_1_exits_2() {
         ),
         expect![[r#"
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 2, 10 ms later
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 2, 10 ms later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -562,7 +562,7 @@ fn a_terminals_interrupt() {
         ),
         expect![[r#"
             default-action: External/DefaultAction/Quiet
-              SIGINT from its terminal itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
+              SIGINT from the terminal terminated `web` (pid 200): the process has no SIGINT handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );

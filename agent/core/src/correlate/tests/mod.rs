@@ -15,10 +15,12 @@ use std::collections::HashSet;
 
 use expect_test::Expect;
 
-use crate::correlate::{Correlator, Limits};
-use crate::event::{CgroupFact, CgroupId, CgroupMode, CgroupRmdir, Event, Input, Task};
+use crate::event::{CgroupRmdir, Event, Task};
+use crate::fixtures::recorded::Recorded;
 use crate::fixtures::script;
-use crate::termination::Output;
+use crate::ids::CgroupId;
+use crate::input::{CgroupFact, CgroupMode, Input};
+use crate::report::Answers;
 
 /// What comes out of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
@@ -33,9 +35,9 @@ fn check_evidence(script: &str, expect: Expect) {
 /// Of v1, with a cgroup for each container.
 const HIERARCHIES: [u32; 2] = [9, 3];
 
-/// What comes out of a script on a machine with v1 beside v2, whose containers are in v1 only.
+/// What comes out of a script on a machine with v1 alongside v2, whose containers are in v1 only.
 fn hybrid(script: &str) -> String {
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     for (now, mut input) in script::parse(script).inputs {
         match &mut input {
@@ -59,10 +61,10 @@ fn hybrid(script: &str) -> String {
                 let event = Event::CgroupRmdir(CgroupRmdir {
                     cgroup: CgroupId { hierarchy, ..cgroup },
                 });
-                out.extend(correlator.handle(now, Input::Kernel { at, event }));
+                out.extend(correlator.handle(now, Input::Kernel { at, event }).reports);
             }
         } else {
-            out.extend(correlator.handle(now, input));
+            out.extend(correlator.handle(now, input).reports);
         }
     }
     script::show(&out, false)
@@ -70,17 +72,17 @@ fn hybrid(script: &str) -> String {
 
 /// What comes out of a script on a machine whose containers are in v1 only, and in v2 where their runtime is: kernel records tell
 /// both.
-fn lodged(script: &str) -> Vec<Output> {
+fn in_v1_only(script: &str) -> Vec<Answers> {
     const RUNTIMES: CgroupId = CgroupId::v2(10);
     let of_v1 = |id: u64| CgroupId { hierarchy: 4, id };
-    let mut correlator = Correlator::new(Limits::default());
+    let mut correlator = Recorded::default();
     let mut out = Vec::new();
     let mut containers = HashSet::new();
     for (now, mut input) in script::parse(script).inputs {
         let now = now.max(script::ZERO);
         let move_in = |task: &mut Task| {
             let is_contained = containers.contains(&task.cgroup.id);
-            task.beside = Some(of_v1(if is_contained { task.cgroup.id } else { 1 }));
+            task.v1_cgroup = Some(of_v1(if is_contained { task.cgroup.id } else { 1 }));
             if is_contained {
                 task.cgroup = RUNTIMES;
             }
@@ -88,7 +90,7 @@ fn lodged(script: &str) -> Vec<Output> {
         match &mut input {
             Input::Start(observation) => {
                 observation.cgroups = CgroupMode::Hybrid;
-                out.extend(correlator.handle(now, input));
+                out.push(correlator.handle(now, input));
                 input = Input::Cgroup(CgroupFact {
                     cgroup: of_v1(1),
                     path: Ok("/".to_owned()),
@@ -98,6 +100,7 @@ fn lodged(script: &str) -> Vec<Output> {
                 Event::CgroupMkdir(made) if made.path.as_ref().is_some_and(|path| path.contains("docker-")) => {
                     containers.insert(made.cgroup.id);
                     made.cgroup = of_v1(made.cgroup.id);
+                    made.parent = of_v1(made.parent.id);
                 }
                 Event::CgroupRmdir(gone) if containers.contains(&gone.cgroup.id) => gone.cgroup = of_v1(gone.cgroup.id),
                 Event::SignalGenerate(signal) => [&mut signal.sender, &mut signal.target].into_iter().for_each(move_in),
@@ -109,7 +112,7 @@ fn lodged(script: &str) -> Vec<Output> {
             },
             _ => {}
         }
-        out.extend(correlator.handle(now, input));
+        out.push(correlator.handle(now, input));
     }
     out
 }

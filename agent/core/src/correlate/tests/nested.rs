@@ -34,11 +34,11 @@ fn a_container_in_a_container_dies_its_own_death() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `web`, its handler ran, and it exited with code 0, 0.5 s later
-            early: SIGTERM reached PID 1 `dockerd`, which has no handler, so the kernel dropped it
+              The container runtime sent SIGTERM to PID 1 `web`, the handler ran, and the process exited with code 0, 0.5 s later
+            early: `dockerd` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `dockerd`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `dockerd`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              `dockerd` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `dockerd`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -54,8 +54,8 @@ fn whoever_signals_from_the_container_around_it_is_no_runtime_by_that() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `kill` (pid 140, container 670000000000, child of `shim`) sent SIGKILL to PID 1 `web`: neither its runtime nor itself
-              fix: find out why `kill` (pid 140, container 670000000000, child of `shim`) does that; stop it by the runtime's own command
+              `kill` (pid 140, container 670000000000, child of `shim`) sent SIGKILL to PID 1 `web`; the sender is neither the runtime nor the process itself
+              fix: find out why `kill` (pid 140, container 670000000000, child of `shim`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -73,8 +73,8 @@ fn whoever_signals_from_a_container_beside_it_is_no_runtime() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `sidecar` (pid 130, container 690000000000, child of `containerd-shim`) sent SIGKILL to PID 1 `web`: neither its runtime nor itself
-              fix: find out why `sidecar` (pid 130, container 690000000000, child of `containerd-shim`) does that; stop it by the runtime's own command
+              `sidecar` (pid 130, container 690000000000, child of `containerd-shim`) sent SIGKILL to PID 1 `web`; the sender is neither the runtime nor the process itself
+              fix: find out why `sidecar` (pid 130, container 690000000000, child of `containerd-shim`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -126,7 +126,7 @@ fn a_container_in_a_pods_container_is_a_part_of_it() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `dockerd`, its handler ran, and it exited with code 0, 0.5 s later
+              The container runtime sent SIGTERM to PID 1 `dockerd`, the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }

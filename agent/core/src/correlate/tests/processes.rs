@@ -19,13 +19,13 @@ fn a_wrapper_shell_and_its_child_that_never_hears() {
         +11.003 exit child KILL
         ",
         expect![[r#"
-            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            early: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`
-              +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
+              `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`
+              +11.001 sched_process_exit: PID 1 `sh` was terminated by SIGKILL
         "#]],
     );
 }
@@ -61,7 +61,7 @@ fn a_hook_that_comes_in_later_is_not_the_main_process() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.9 s later
         "#]],
     );
 }
@@ -80,7 +80,7 @@ fn without_a_namespace_the_first_from_outside_is_main() {
         ",
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              SIGTERM itself ended `app` (pid 100): it has no handler, so any work in flight was dropped
+              SIGTERM terminated `app` (pid 100): the process has no SIGTERM handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -102,7 +102,7 @@ fn the_outermost_namespace_is_the_containers() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -123,7 +123,7 @@ fn a_sandbox_inside_a_unit_is_not_its_main_process() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -146,10 +146,10 @@ fn a_process_id_used_again_is_another_process() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200): neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200); the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the service manager instead
         "#]],
     );
 }
@@ -171,10 +171,10 @@ fn two_deaths_in_one_cgroup() {
         ),
         expect![[r#"
             crashed: Crash/Crashed/Quiet
-              `web` (pid 200) crashed with SIGSEGV and dumped core
-              fix: look at the core dump or the last lines of its log; it is a fault of the program
+              `web` (pid 200) crashed with SIGSEGV (core dumped)
+              fix: look at the core dump or the last lines of the log: the fault is in the program
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 300), its handler ran, and it exited with code 0, 0.5 s later
+              systemd sent SIGTERM to `web` (pid 300), the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -195,7 +195,7 @@ fn what_systemd_ends_after_the_main_process_is_no_death() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 0.5 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -212,7 +212,7 @@ fn a_unit_whose_main_process_is_not_known() {
         ",
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -231,7 +231,7 @@ fn two_reports_of_one_end() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -249,8 +249,8 @@ fn a_sibling_container_of_the_same_shim_is_a_stranger() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `sidecar` (pid 160, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-              fix: find out why `sidecar` (pid 160, container 680000000000, child of `shim`) does that; stop it by the runtime's own command
+              `sidecar` (pid 160, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+              fix: find out why `sidecar` (pid 160, container 680000000000, child of `shim`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
 }
@@ -269,10 +269,10 @@ fn a_runtime_by_ancestry_alone() {
         +4.001 exit main KILL
         ",
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 3.0 s later
-              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 3.0 s of waiting
+              `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 3.0 s later
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 3.0 s
         "#]],
     );
 }
@@ -289,7 +289,7 @@ fn an_orphan_shares_pid_1_with_half_of_the_machine() {
         ),
         expect![[r#"
             default-action: External/DefaultAction/Quiet
-              SIGTERM from `cron` (pid 90, on the host, child of `systemd`) itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
+              SIGTERM from `cron` (pid 90, on the host, child of `systemd`) terminated `web` (pid 200): the process has no SIGTERM handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -308,10 +308,10 @@ fn names_are_data() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `\u{1b}]0;x` (pid 99, on the host, child of `bash`) sent SIGKILL to PID 1 `\u{1b}[31mred`: neither its runtime nor itself
-              fix: find out why `\u{1b}]0;x` (pid 99, on the host, child of `bash`) does that; stop it by the runtime's own command
-              +1.000 signal_generate: SIGKILL from `\u{1b}]0;x` (pid 99, on the host, child of `bash`) (neither its runtime nor itself) to PID 1 `\u{1b}[31mred`
-              +1.001 sched_process_exit: PID 1 `\u{1b}[31mred` was ended by SIGKILL
+              `\u{1b}]0;x` (pid 99, on the host, child of `bash`) sent SIGKILL to PID 1 `\u{1b}[31mred`; the sender is neither the runtime nor the process itself
+              fix: find out why `\u{1b}]0;x` (pid 99, on the host, child of `bash`) sent SIGKILL, and use the stop command of the container runtime instead
+              +1.000 signal_generate: SIGKILL from `\u{1b}]0;x` (pid 99, on the host, child of `bash`), neither the runtime nor the process itself, to PID 1 `\u{1b}[31mred`
+              +1.001 sched_process_exit: PID 1 `\u{1b}[31mred` was terminated by SIGKILL
         "#]],
     );
 }
@@ -330,8 +330,8 @@ fn killed_with_its_namespace() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `app` (pid 100) was killed with its pid namespace, whose first process had ended
-              fix: stop the process that is named as the sender from doing it; use the runtime's own stop command
+              The kernel killed `app` (pid 100) because PID 1 of its pid namespace exited
+              fix: find out why PID 1 of the pid namespace exited
         "#]],
     );
 }
@@ -348,8 +348,8 @@ fn the_name_after_an_exec_counts() {
         ),
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `java` ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `java` exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -368,11 +368,11 @@ fn times_that_contradict_one_another_come_to_an_end() {
         ),
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Unknown
-              `web` (pid 200) ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `web` (pid 200) exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
             nonzero-exit: Crash/NonzeroExit/Unknown
-              `web` (pid 201) ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `web` (pid 201) exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }

@@ -8,7 +8,10 @@ use super::{container, unit};
 use crate::correlate::{Correlator, Limits};
 use crate::event::*;
 use crate::fixtures::script::{self, ZERO, show};
-use crate::termination::Output;
+use crate::ids::*;
+use crate::input::*;
+use crate::report::Report;
+use crate::time::*;
 use crate::verdict::Exit;
 
 /// Deaths of every sort whose verdict is known.
@@ -54,13 +57,13 @@ fn deaths() -> Vec<String> {
 }
 
 /// Deaths only: when an early warning comes depends on what came before it.
-fn terminations(outputs: Vec<Output>) -> Vec<Output> {
-    let is_end = |output: &Output| matches!(output, Output::Terminated(_));
+fn terminations(outputs: Vec<Report>) -> Vec<Report> {
+    let is_end = |output: &Report| matches!(output, Report::Terminated(_));
     outputs.into_iter().filter(is_end).collect()
 }
 
 /// Feeds kernel records late by up to the reorder window each, so that they overtake one another.
-fn run_late(script: &str, delays: &[u64]) -> Vec<Output> {
+fn run_late(script: &str, delays: &[u64]) -> Vec<Report> {
     let limits = Limits::default();
     let window = limits.reorder.as_nanos() as u64;
     let mut correlator = Correlator::new(limits);
@@ -77,9 +80,9 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<Output> {
     let mut last = ZERO;
     for (arrival, input) in inputs {
         last = arrival;
-        out.extend(correlator.handle(arrival, input));
+        out.extend(correlator.handle(arrival, input).reports);
     }
-    out.extend(correlator.handle(last.plus(Duration::from_secs(3)), Input::Tick));
+    out.extend(correlator.handle(last.plus(Duration::from_secs(3)), Input::Tick).reports);
     out
 }
 
@@ -95,7 +98,7 @@ proptest! {
         let expected = terminations(script::run(script));
         prop_assert!(!expected.is_empty());
         for output in &expected {
-            let Output::Terminated(termination) = output else { continue };
+            let Report::Terminated(termination) = output else { continue };
             prop_assert_ne!(termination.verdict.exit, Exit::Unknown);
         }
         let got = terminations(run_late(script, &delays));
@@ -144,6 +147,8 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         1 => format!("/user.slice/{}", n % 24),
         _ => format!("/system.slice/docker-{:0>64x}.scope", n % 24),
     };
+    let container = |n: u8| n.is_multiple_of(3).then(|| cgroup(n.wrapping_mul(5)));
+    let armed = |n: u8| [None, Some(Armed::No), Some(Armed::Already), Some(Armed::ByThis)][usize::from(n % 4)];
     let task = |n: u8, group: u8| Task {
         tgid: Pid(u32::from(n % 16)),
         tid: Pid(u32::from(n % 16)),
@@ -152,10 +157,11 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         ns_pid: u32::from(n % 2) + 1,
         pidns: 7,
         cgroup: cgroup(group),
-        beside: n.is_multiple_of(4).then_some(CgroupId {
+        v1_cgroup: n.is_multiple_of(4).then_some(CgroupId {
             hierarchy: 4,
             ..cgroup(group.wrapping_add(1))
         }),
+        container: container(n),
         start: Boot(ZERO.0.saturating_add(u64::from(n / 16) * 400_000_000)),
         comm: Comm([n; 16]),
     };
@@ -164,6 +170,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         0 | 1 => Event::CgroupMkdir(CgroupMkdir {
             cgroup: cgroup(a),
             parent: cgroup(b),
+            container: container(c),
             path: (c > 10).then(|| path(a)),
         }),
         2 => Event::CgroupRmdir(CgroupRmdir { cgroup: cgroup(a) }),
@@ -179,12 +186,24 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             },
             code: [0, -6, 1, 128][usize::from(g % 4)],
             group: g > 100,
-            result: [SignalResult::Delivered, SignalResult::Ignored, SignalResult::AlreadyPending][usize::from(h % 3)],
+            result: [
+                SignalResult::Delivered,
+                SignalResult::Ignored,
+                SignalResult::AlreadyPending,
+                SignalResult::OverflowFail,
+                SignalResult::LoseInfo,
+            ][usize::from(h % 5)],
             disposition: [Disposition::Default, Disposition::Ignore, Disposition::Handler][usize::from(h / 3 % 3)],
             state: TargetState {
                 blocked: h > 200,
                 ..TargetState::default()
             },
+            pending: None,
+            armed: armed(i),
+        }),
+        6 if g > 200 => Event::SignalDiscarded(SignalDiscarded {
+            task: task(a, b),
+            signal: signal(f),
         }),
         6 => Event::SignalDeliver(SignalDeliver {
             task: task(a, b),
@@ -200,17 +219,20 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                     core_dumped: e % 2 == 0,
                 }
             },
+            armed: armed(i),
         }),
         8 | 9 => Event::ProcessExec(ProcessExec {
             task: task(a, b),
             parent_cgroup: cgroup(c),
-            parent_beside: None,
+            parent_v1_cgroup: None,
+            parent_container: container(d),
             parent_comm: Comm::default(),
         }),
         10 => Event::OomVictim(OomVictim {
             victim: task(a, b).tgid,
             task: (c % 2 == 0).then(|| task(a, b)),
             trigger: Pid(1),
+            armed: armed(i),
         }),
         11 | 12 => Event::Tcp(Tcp {
             op: match c % 5 {
@@ -230,6 +252,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 _ => TcpOp::ResetReceived,
             },
             cgroup: (a % 8 != 0).then(|| cgroup(b)),
+            container: container(i),
             netns: 1,
             local: ([10, 0, 0, 1], u16::from(d)).into(),
             remote: ([10, 0, 0, 2], u16::from(e)).into(),
@@ -246,6 +269,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
             sk_err: 111,
             tgid: Pid(1),
             counts: None,
+            progress: None,
         }),
         13 => {
             return Input::Process(ProcessFact {

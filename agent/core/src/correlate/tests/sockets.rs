@@ -4,8 +4,9 @@ use expect_test::expect;
 
 use super::{check, check_evidence, container};
 use crate::correlate::{Correlator, Limits};
-use crate::event::Input;
 use crate::fixtures::script::{self, ZERO};
+use crate::input::Input;
+use crate::report::{Command, Report};
 
 #[test]
 fn refused_after_the_listener_closed() {
@@ -26,11 +27,11 @@ fn refused_after_the_listener_closed() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients still came when counting ended
-              fix: 3 connections were refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them elsewhere before it
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-              +1.100 tcp: listener 10.0.0.1:80 closed by close
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients still connected when counting stopped
+              fix: 3 connections were refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.100 tcp: listener 10.0.0.1:80 closed by close()
               +1.500 tcp: 3 connections refused
               +2.700 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
@@ -54,8 +55,8 @@ fn the_window_is_that_of_the_port_that_was_refused() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed
-              fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed
+              fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
         "#]],
     );
     // Of several the longest; and a SYN can meet the closed port a moment before its close is told.
@@ -74,8 +75,8 @@ fn the_window_is_that_of_the_port_that_was_refused() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed
-              fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed
+              fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
         "#]],
     );
 }
@@ -96,8 +97,8 @@ fn refused_as_only_the_client_shows_it() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (known from clients on this machine only)
-              fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (counted only for clients on this machine)
+              fix: 1 connection was refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
         "#]],
     );
 }
@@ -116,7 +117,7 @@ fn refused_after_the_linger_is_another_story() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -139,8 +140,8 @@ fn reset_of_the_accept_queue() {
         ),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 2 connections were reset
-              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.1 s later; 2 connections were reset
+              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
         "#]],
     );
 }
@@ -160,8 +161,8 @@ fn cut_with_a_request_unanswered() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 2 connections, with a request that got no answer
-              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 2 open connections were dropped at exit, all with an unanswered request
+              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
         "#]],
     );
 }
@@ -181,12 +182,12 @@ fn idle_keep_alive_is_not_cut() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
-              +2.002 tcp: listener 10.0.0.1:80 closed by the end of its process
-              +2.002 tcp: 2 connections closed idle
+              +2.002 tcp: listener 10.0.0.1:80 closed by process exit
+              +2.002 tcp: 2 connections closed while idle
         "#]],
     );
 }
@@ -205,7 +206,7 @@ fn idle_across_the_wrap_of_jiffies() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -224,8 +225,8 @@ fn cut_across_the_wrap_of_jiffies() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
-              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit, with an unanswered request
+              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
         "#]],
     );
 }
@@ -244,8 +245,8 @@ fn cut_where_nothing_is_known_of_its_use() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection
-              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit
+              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
         "#]],
     );
 }
@@ -268,8 +269,8 @@ fn a_port_used_again_at_once_is_another_connection() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed
-              fix: 3 connections were refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed
+              fix: 3 connections were refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
         "#]],
     );
 }
@@ -289,8 +290,8 @@ fn cut_and_then_reset_is_one_reset() {
         ),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
-              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
+              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
         "#]],
     );
 }
@@ -309,9 +310,9 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -332,8 +333,8 @@ fn a_request_that_the_server_hung_up_on_is_cut_too() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer
-              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit, with an unanswered request
+              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
         "#]],
     );
 }
@@ -353,11 +354,11 @@ fn what_it_had_opened_itself_is_no_clients() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
-              +2.001 tcp: listener 10.0.0.1:80 closed by the end of its process
+              +2.001 tcp: listener 10.0.0.1:80 closed by process exit
         "#]],
     );
 }
@@ -377,8 +378,8 @@ fn cut_goes_before_refused() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its end cut 1 connection, with a request that got no answer; 1 connection was refused in the 0.4 s after the listener closed
-              fix: finish the requests in flight before the exit (a server's graceful shutdown), and give it the time; for the 1 refused: go on accepting after the stop signal until clients stop coming
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit, with an unanswered request; 1 connection was refused in the 0.4 s after the listener closed
+              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them; for the 1 refused connection: keep accepting after the stop signal until clients stop connecting
         "#]],
     );
 }
@@ -398,8 +399,8 @@ fn the_exit_speaks_before_the_traffic() {
         ),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Cut
-              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later; its end cut 1 connection, with a request that got no answer
-              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later; 1 open connection was dropped at exit, with an unanswered request
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
 }
@@ -416,9 +417,9 @@ fn a_socket_handed_over_is_not_quiet() {
     check(
         &container(end),
         expect![[r#"
-        clean-exit: Stopped/Clean/Unknown
-          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; its sockets were not observed
-    "#]],
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the sockets of the container were not observed
+        "#]],
     );
     // What its own sockets show is worse, and known.
     check(
@@ -427,8 +428,8 @@ fn a_socket_handed_over_is_not_quiet() {
         )),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was reset
-              fix: accept and serve what is queued before closing the listener, and read to the end before closing
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was reset
+              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
         "#]],
     );
     // One that ended with a worker before the stop says nothing of it.
@@ -443,7 +444,7 @@ fn a_socket_handed_over_is_not_quiet() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -467,13 +468,13 @@ fn the_accept_queue_at_the_close_is_told_apart() {
         ),
         expect![[r#"
             reset-connections: Stopped/Clean/Reset
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later; 3 connections were reset, 1 of them in its accept queue when the listener closed
-              fix: accept and serve what is queued before closing the listener, and read to the end before closing
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.1 s later; 3 connections were reset (1 of them in the accept queue when the listener closed)
+              fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.500 tcp: 2 connections accepted after the stop signal
-              +2.000 tcp: listener 10.0.0.1:80 closed by close
-              +2.000 tcp: 3 connections reset, 1 in the accept queue when the listener closed
+              +2.000 tcp: listener 10.0.0.1:80 closed by close()
+              +2.000 tcp: 3 connections reset, 1 of them in the accept queue when the listener closed
               +2.050 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -494,7 +495,7 @@ fn a_client_that_gave_up_in_the_queue_was_not_reset() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.1 s later
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.1 s later
         "#]],
     );
 }
@@ -522,13 +523,13 @@ fn the_kubelets_probes_are_no_clients() {
         )),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-              +1.200 tcp: listener 10.0.0.1:80 closed by close
-              +1.300 tcp: 1 connection of the kubelet's own refused: not a client's
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.200 tcp: listener 10.0.0.1:80 closed by close()
+              +1.300 tcp: 1 connection of kubelet probes refused, not counted as client connections
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
-              +2.001 tcp: 1 connection of the kubelet's own reset or cut: not a client's
+              +2.001 tcp: 1 connection of kubelet probes reset or dropped, not counted as client connections
         "#]],
     );
 }
@@ -548,8 +549,8 @@ fn a_port_that_the_kubelet_had_long_before_is_a_clients() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed
-              fix: 1 connection was refused in the 0.1 s after the listener closed: a preStop sleep of 1 s would have avoided them
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed
+              fix: 1 connection was refused in the 0.1 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
         "#]],
     );
 }
@@ -572,13 +573,13 @@ fn what_icmp_rejects_was_not_refused_by_it() {
         ),
         expect![[r#"
             proxy-rejected: Stopped/Clean/ProxyRejected
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was rejected on the way to it
-              fix: look for the network policy, proxy rule or missing route that rejected them before it was gone
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was rejected by the network before reaching the container
+              fix: find the network policy, proxy rule or missing route that rejected connections while the process was still running
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal
-              +1.200 tcp: listener 10.0.0.1:80 closed by close
-              +1.500 tcp: 1 connection rejected on the way, by ICMP and not by itself
+              +1.200 tcp: listener 10.0.0.1:80 closed by close()
+              +1.500 tcp: 1 connection rejected by the network (ICMP) before reaching the process
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -600,13 +601,13 @@ fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (known from clients on this machine only)
-              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided them
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine)
+              fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal
-              +1.200 tcp: listener 10.0.0.1:80 closed by close
-              +1.500 tcp: 1 connection refused, known from clients on this machine only: no reset of its own was seen
+              +1.200 tcp: listener 10.0.0.1:80 closed by close()
+              +1.500 tcp: 1 connection refused, counted only for clients on this machine: no reset by the server was seen
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -627,16 +628,85 @@ fn the_first_of_many_accepted_has_its_time() {
     });
     let mut out = Vec::new();
     for (at, input) in script::parse(&script).inputs {
-        out.extend(correlator.handle(at, input));
+        out.extend(correlator.handle(at, input).reports);
     }
-    out.extend(correlator.handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick));
+    out.extend(
+        correlator
+            .handle(ZERO.plus(std::time::Duration::from_secs(6)), Input::Tick)
+            .reports,
+    );
     expect![[r#"
         clean: Stopped/Clean/Quiet
-          SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
-          +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-          +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+          +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+          +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
           +1.100 tcp: 30 connections accepted after the stop signal
-          +1.500 tcp: listener 10.0.0.1:80 closed by close
+          +1.500 tcp: listener 10.0.0.1:80 closed by close()
           +2.000 sched_process_exit: PID 1 `app` exited with code 0
     "#]].assert_eq(&script::show(&out, true));
+}
+
+/// The probes of record versions up to 3 recorded no sockets after a signal with these results.
+#[test]
+fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
+    for result in ["overflow", "info-lost"] {
+        check(
+            &container(&format!("+1 RTMIN+3 runc -> main handler {result}\n+2 exit main 0")),
+            expect![[r#"
+                clean-exit: Stopped/Clean/Unknown
+                  The container runtime sent SIGRTMIN+3 to PID 1 `app`, and the process exited with code 0, 1.0 s later; the sockets of the container were not observed
+            "#]],
+        );
+    }
+}
+
+/// Whether the kernel recorded them, its record says: by whose signal and what became of it does not matter then.
+#[test]
+fn sockets_are_quiet_only_where_the_record_says_that_they_were_recorded() {
+    let traffic = |script: &str| {
+        let out = script::run(&container(script));
+        let terminated = |output: &Report| match output {
+            Report::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        };
+        out.iter().find_map(terminated).expect("a termination")
+    };
+    use crate::verdict::TrafficAxis::{Quiet, Unknown};
+    for (script, expected) in [
+        ("+1 TERM runc -> main handler armed\n+2 exit main 0 armed", Quiet),
+        ("+1 TERM runc -> main handler already-armed\n+2 exit main 0 armed", Quiet),
+        ("+1 TERM runc -> main handler unarmed\n+2 exit main 0 armed", Unknown),
+        ("+1 RTMIN+3 runc -> main handler info-lost armed\n+2 exit main 0 armed", Quiet),
+        (
+            "+1 RTMIN+3 runc -> main handler overflow unarmed\n+2 exit main 0 armed",
+            Unknown,
+        ),
+        // Nobody asked: the exit itself armed, or the map was full.
+        ("+2 exit main 3 armed", Quiet),
+        ("+2 exit main 3 unarmed", Unknown),
+        ("+2 exit main 3", Quiet),
+        ("+1 KILL runc -> main unarmed\n+1.01 exit main KILL unarmed", Unknown),
+        ("+1 KILL runc -> main armed\n+1.01 exit main KILL armed", Quiet),
+    ] {
+        assert_eq!(traffic(script), expected, "{script}");
+    }
+}
+
+/// A cgroup that is armed already is armed at each event, too: that is no reason to keep it so.
+#[test]
+fn what_goes_on_in_a_healthy_container_does_not_keep_its_sockets_watched() {
+    let chatter: String = (2..70)
+        .map(|at| format!("+{at} HUP worker -> worker handler already-armed\n"))
+        .collect();
+    let script = format!(
+        "
+        proc check in=app pid=101 ns=2 start=+0.5 parent=shim comm=check
+        proc worker in=app pid=102 ns=3 start=+0.5 parent=main comm=worker
+        +1 exit check 1 armed
+        {chatter}
+        +70 tick"
+    );
+    let answers = script::run_all(&container(&script));
+    let mut commands = answers.iter().flat_map(|answers| &answers.commands);
+    assert!(commands.any(|command| matches!(command, Command::Forget(_))), "{answers:?}");
 }

@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::{check, check_evidence, container, script, unit};
 use crate::correlate::{Correlator, Limits};
-use crate::termination::Output;
+use crate::report::Command;
 
 #[test]
 fn exit_0_after_a_handled_stop_is_clean() {
@@ -18,9 +18,9 @@ fn exit_0_after_a_handled_stop_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.500 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -38,7 +38,7 @@ fn exit_143_after_a_handled_stop_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 143 (128 + SIGTERM), 0.5 s later, as many runtimes do after a shutdown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 0.5 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
         "#]],
     );
 }
@@ -53,10 +53,10 @@ fn exit_143_without_a_handler_is_a_nonzero_exit() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             nonzero-exit: Stopped/NonzeroExit/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, and it exited with code 143, 0.5 s later
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, and the process exited with code 143, 0.5 s later
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -71,8 +71,8 @@ fn exit_143_without_a_stop_is_a_crash() {
         ),
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `app` ended by itself with code 143
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `app` exited by itself with code 143
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -88,7 +88,7 @@ fn ended_by_15_is_not_exit_143() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              SIGTERM itself ended `web` (pid 200): it has no handler, so any work in flight was dropped
+              SIGTERM terminated `web` (pid 200): the process has no SIGTERM handler, so any work in flight was lost
               fix: install a handler that finishes the work in flight and then exits with 0
         "#]],
     );
@@ -107,7 +107,7 @@ fn reraised_after_the_handler_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it then ended itself by the same signal 0.2 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process then terminated itself with the same signal, 0.2 s later
         "#]],
     );
 }
@@ -123,7 +123,7 @@ fn a_signalfd_reader_that_ends_with_0_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 0, 0.2 s later
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 0, 0.2 s later
         "#]],
     );
 }
@@ -139,7 +139,7 @@ fn a_sigwait_reader_that_ends_with_143_is_clean() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, which reads it without a handler, and it exited with code 143 (128 + SIGTERM), 0.2 s later, as many runtimes do after a shutdown
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
         "#]],
     );
 }
@@ -156,8 +156,8 @@ fn masked_and_never_read() {
         ),
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which had it masked and never read it; the runtime sent SIGKILL 10.0 s later
-              fix: unmask the signal (a mask is inherited over fork and exec), or thaw the process before stopping it
+              The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: unblock the signal (a signal mask is inherited over fork and exec), or thaw the process before the stop
         "#]],
     );
 }
@@ -174,8 +174,8 @@ fn frozen_is_not_masked() {
         ),
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which was frozen, so it never read it; the runtime sent SIGKILL 10.0 s later
-              fix: thaw the cgroup before stopping it
+              The container runtime sent SIGTERM to PID 1 `app`, which was frozen and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: thaw the cgroup before the stop
         "#]],
     );
 }
@@ -192,8 +192,8 @@ fn stopped_is_not_masked() {
         ),
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which was stopped (SIGSTOP), so it never read it; the runtime sent SIGKILL 10.0 s later
-              fix: continue the process (SIGCONT) before stopping it
+              The container runtime sent SIGTERM to PID 1 `app`, which was stopped (SIGSTOP) and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: continue the process (SIGCONT) before the stop
         "#]],
     );
 }
@@ -210,8 +210,8 @@ fn a_handler_that_is_never_entered() {
         ),
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which has a handler but never came to enter it; the runtime sent SIGKILL 10.0 s later
-              fix: look for what kept it from running: a disk or network mount that hangs, or no CPU time
+              The container runtime sent SIGTERM to PID 1 `app`, whose handler never ran; the container runtime sent SIGKILL 10.0 s later
+              fix: find what kept the process from running: a disk or network mount that hangs, or no CPU time
         "#]],
     );
 }
@@ -229,8 +229,8 @@ fn a_handler_entered_late_is_killed_after_grace() {
         ),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
-              SIGTERM reached PID 1 `app`, its handler was entered 7.0 s later, but it was not done: the runtime sent SIGKILL 10.0 s later
-              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started 7.0 s later, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
 }
@@ -247,13 +247,13 @@ fn pid_1_without_a_handler() {
         +11.001 exit main KILL
         ",
         expect![[r#"
-            early: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it
+            early: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `sh`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`: ignored, it has no handler
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `sh`
-              +11.001 sched_process_exit: PID 1 `sh` was ended by SIGKILL
+              `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `sh`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `sh`
+              +11.001 sched_process_exit: PID 1 `sh` was terminated by SIGKILL
         "#]],
     );
 }
@@ -269,10 +269,10 @@ fn pid_1_with_sig_ign() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it
+            early: PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              PID 1 `app` ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -288,10 +288,10 @@ fn ignored_and_the_kernel_does_not_say_why() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it
+            early: `app` is PID 1 and either has no SIGTERM handler or ignores SIGTERM, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler or ignores it, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-              fix: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
+              `app` is PID 1 and either has no SIGTERM handler or ignores SIGTERM, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
 }
@@ -307,10 +307,10 @@ fn a_unit_that_ignores_it() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it
+            early: `web` (pid 200) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              SIGTERM reached `web` (pid 200), which has it set to SIG_IGN, so the kernel dropped it; the runtime sent SIGKILL 90 s later
-              fix: handle SIGTERM in `web` (pid 200), `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 90 s of waiting
+              `web` (pid 200) ignores SIGTERM (SIG_IGN), so the kernel discarded the signal; systemd sent SIGKILL 90 s later
+              fix: handle SIGTERM in `web` (pid 200), use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 90 s
         "#]],
     );
 }
@@ -325,9 +325,9 @@ fn ignored_but_it_ended_with_0() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             clean: Stopped/Clean/Quiet
-              SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; it exited with code 0, 2.0 s later for another reason
+              `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the process exited with code 0, 2.0 s later, for another reason
         "#]],
     );
 }
@@ -343,7 +343,7 @@ fn the_early_warning_comes_once_per_stop() {
         ",
         ),
         expect![[r#"
-            early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
         "#]],
     );
 }
@@ -361,8 +361,8 @@ fn killed_after_grace() {
         ),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
-              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later
-              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
 }
@@ -380,8 +380,8 @@ fn a_custom_stop_signal() {
         ),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
-              SIGRTMIN+3 reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL by cgroup.kill 10.0 s later
-              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
+              The container runtime sent SIGRTMIN+3 to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL through cgroup.kill 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
         "#]],
     );
 }
@@ -400,7 +400,7 @@ fn a_reload_is_no_stop() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGTERM reached `web` (pid 200), its handler ran, and it exited with code 0, 1.0 s later
+              systemd sent SIGTERM to `web` (pid 200), the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -417,7 +417,7 @@ fn a_stop_signal_of_hup_alone_is_one() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              SIGHUP reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later
+              The container runtime sent SIGHUP to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
         "#]],
     );
 }
@@ -434,8 +434,8 @@ fn an_old_reload_did_not_end_it() {
         ),
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              `web` (pid 200) ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `web` (pid 200) exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -455,13 +455,13 @@ fn a_second_stop_is_counted_not_judged() {
         ),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
-              SIGTERM reached PID 1 `app`, its handler was entered, but it was not done: the runtime sent SIGKILL 10.0 s later
-              fix: it needs more than the 10.0 s it was given: raise the grace, or finish the shutdown sooner
-              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-              +1.000 signal_generate: 2 more stop signals after it
-              +1.001 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`) (its runtime) to PID 1 `app`
-              +11.001 sched_process_exit: PID 1 `app` was ended by SIGKILL
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.000 signal_generate: 2 more stop signals followed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
         "#]],
     );
 }
@@ -471,8 +471,8 @@ fn let_go(script: &str) -> Vec<(u64, u64)> {
     let mut correlator = Correlator::new(Limits::default());
     let mut gone = Vec::new();
     for (at, input) in script::parse(script).inputs {
-        for output in correlator.handle(at, input) {
-            if let Output::Forget(cgroup) = output {
+        for command in correlator.handle(at, input).commands {
+            if let Command::Forget(cgroup) = command {
                 gone.push((at.since(script::ZERO).as_secs(), cgroup.id));
             }
         }
@@ -545,4 +545,25 @@ fn a_stop_under_way_keeps_the_sockets_watched() {
     let late =
         "+10 KILL runc -> probe\n+10.001 exit probe KILL\n+71 tick\n+100 TERM runc -> main handler\n+200 tick\n+900 tick\n";
     assert_eq!(let_go(&container(&format!("{probe}{late}"))), [(71, APP)]);
+}
+
+/// Node.js as PID 1: its own handler re-raises, and the kernel discards the second signal when it is read. That it did is evidence,
+/// and no handler's entry.
+#[test]
+fn a_signal_that_the_kernel_discards_when_it_is_read_is_no_handlers_entry() {
+    let script = |discarded: &str| {
+        container(&format!(
+            "
+            +1 TERM runc -> main default
+            {discarded}
+            +11 KILL runc -> main
+            +11.01 exit main KILL
+            "
+        ))
+    };
+    let without = script::show(&script::run(&script("")), true);
+    let with = script::show(&script::run(&script("+1.001 discard main TERM")), true);
+    assert_eq!(with, without);
+    let entered = script::show(&script::run(&script("+1.001 enter main TERM")), true);
+    assert_ne!(entered, without);
 }

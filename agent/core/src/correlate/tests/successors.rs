@@ -28,8 +28,8 @@ fn the_next_main_process_begins_within_a_tick_of_the_last_ones_end() {
         ",
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              `sh` (pid 210) ended by itself with code 7
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `sh` (pid 210) exited by itself with code 7
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -51,11 +51,11 @@ fn the_next_main_process_was_forked_before_the_last_ones_end() {
         ),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200): neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to `web` (pid 200); the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the service manager instead
             nonzero-exit: Crash/NonzeroExit/Quiet
-              `sh` (pid 190) ended by itself with code 7
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `sh` (pid 190) exited by itself with code 7
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -75,8 +75,8 @@ fn an_orphan_of_the_last_life_is_no_main_process() {
         ),
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              `web` (pid 200) ended by itself with code 1
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              `web` (pid 200) exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -97,11 +97,11 @@ fn an_init_that_comes_in_later_does_not_replace_the_dead() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100): neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100); the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `sleep` ended by itself with code 3
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `sleep` exited by itself with code 3
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -121,11 +121,11 @@ fn an_end_that_is_told_late_is_still_the_earlier_one() {
         ",
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100): neither its runtime nor itself
-              fix: find out why `bash` (pid 70, on the host) does that; stop it by the runtime's own command
+              `bash` (pid 70, on the host) sent SIGKILL to `server` (pid 100); the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `sleep` ended by itself with code 3
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `sleep` exited by itself with code 3
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }
@@ -144,8 +144,8 @@ fn a_stage_that_ends_before_its_init_begins_is_no_death() {
         ",
         expect![[r#"
             nonzero-exit: Crash/NonzeroExit/Quiet
-              PID 1 `app` ended by itself with code 3
-              fix: look at its log; if the code is meant as a success after a stop signal, exit with 0 or 128 plus the signal
+              PID 1 `app` exited by itself with code 3
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::event::{Boot, Wall};
 use crate::observe::election::{Answer, Ask, Election, Record, Timing, Version};
+use crate::time::{Boot, Wall};
 
 const STEP: Duration = Duration::from_millis(100);
 

@@ -288,6 +288,25 @@ fn a_watch_that_resumes_tells_late_and_says_so() {
 }
 
 #[test]
+fn the_gap_of_a_stalled_watch_begins_when_it_was_last_known_to_be_alive() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +66 broken endpointslices since=+1
+        +67 slice web-1 web a:st
+        +67 pod a ReplicaSet/web node=n1 ready deleting
+        +68 slice web-1 web
+        +68 gone a
+        +75 tick
+        ",
+        expect![[r#"
+            +75.0 removal a of web [IPv4 http/TCP:8080]: +67.0 (gap 66.0) → +68.0 (gap 67.0), terminating +67.0 (gap 66.0), not ready +67.0 (gap 66.0), all terminating +67.0 (gap 66.0)
+        "#]],
+    );
+}
+
+#[test]
 fn a_watch_that_was_back_and_quiet_has_no_gap() {
     check(
         "

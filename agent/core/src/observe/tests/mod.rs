@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 
 use script::{ZERO, parse};
 
-use super::{EndpointRemoval, Limits, Moment, Observer, Output, Replacement};
-use crate::event::Boot;
+use super::{EndpointRemoval, Moment, Observer, ObserverLimits, Output, Replacement};
 use crate::pod::ApiClock;
+use crate::time::Boot;
 
 /// Plays a script and shows each word with the time at which it was said.
 fn play(script: &str) -> String {
-    let mut observer = Observer::new(Limits {
+    let mut observer = Observer::new(ObserverLimits {
         pods: 12,
         endpoints: 12,
         vacancies: 4,

@@ -5,7 +5,7 @@
 //!   A pod with a node is scheduled.
 //! - `gone NAME [again=N]`
 //! - `slice NAME SERVICE [v6] POD:CONDITIONS…`: conditions are letters of `rst`: ready, serving, terminating.
-//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH`, `stalled`, `tick`
+//! - `no-slice NAME`, `namespace NAME [ignored]`, `list WATCH`, `listed WATCH`, `broken WATCH [since=+S]`, `stalled`, `tick`
 //! - `skew LEAST MOST`: of the API server's clock, milliseconds
 //!
 //! Everything is in namespace `shop`. Unless the script has a `list`, the first lists were over, empty, long before.
@@ -13,10 +13,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::PodUid;
-use crate::event::Boot;
+use crate::ids::PodUid;
 use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey, Watch};
 use crate::pod::{ApiClock, PodIdentity, Service, Workload};
+use crate::time::Boot;
 
 /// Scripts begin an hour after boot.
 pub(super) const ZERO: Boot = Boot(3_600_000_000_000);
@@ -57,7 +57,13 @@ fn line(line: &str) -> (Boot, Input) {
         },
         "list" => Input::ListBegin(watch()),
         "listed" => Input::ListEnd(watch()),
-        "broken" => Input::Broken(watch()),
+        "broken" => Input::Broken {
+            watch: watch(),
+            since: words.get(3).map_or(at, |word| {
+                let since = word.strip_prefix("since=+").and_then(|s| s.parse().ok());
+                ZERO.plus(Duration::from_secs_f64(since.unwrap_or_else(|| panic!("no time: {line}"))))
+            }),
+        },
         "stalled" => Input::Stalled,
         "tick" => Input::Tick,
         "skew" => {

@@ -1,11 +1,11 @@
-//! The objects: order of fields is the order in the line. `docs/json.md` says what each means.
+//! The objects: order of fields is the order in the line. `docs/json.md` describes each.
 
 use std::net::SocketAddr;
 
 use serde::Serialize;
 
 use super::pods::ContextObject;
-use crate::event::Boot;
+use crate::time::Boot;
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
 
 #[derive(Clone, Debug, Serialize)]
@@ -115,7 +115,7 @@ pub(super) enum SubjectObject {
     },
 }
 
-/// Where a process lives.
+/// Where a process runs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum PlaceObject {

@@ -1,14 +1,16 @@
-//! What Kubernetes adds to the objects, and a whole pod's.
+//! What Kubernetes adds to the objects, and the object of a whole pod.
 
 use serde::Serialize;
 
 use super::objects::{AdviceObject, EvidenceObject, TerminationObject};
 use super::{advice, code_or_signal, evidence, in_trace, millis, time};
-use crate::event::{Boot, Observation, WallOffset};
-use crate::kubernetes::{Asked, PodContext, PodTermination, PreStopRun, Reported, Request};
+use crate::input::Observation;
+use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::render::text::escape;
+use crate::report::PodTermination;
+use crate::time::{Boot, WallOffset};
 use crate::verdict::{Cause, Exit, Severity, TrafficAxis};
 
 #[derive(Clone, Debug, Serialize)]
@@ -56,7 +58,7 @@ struct WorkloadObject {
     uid: Option<String>,
 }
 
-/// The pod's side of one container's death.
+/// The Kubernetes context of one container's termination.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ContextObject {
     pod: PodObject,

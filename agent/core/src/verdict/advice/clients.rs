@@ -1,24 +1,25 @@
-//! The preStop sleep, and the way the server goes, against when clients still came.
+//! The preStop sleep, and how the server stops accepting, compared with when clients still connected.
 
 use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
-use crate::event::Boot;
 use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
+use crate::time::Boot;
 use crate::verdict::judge::Case;
 use crate::verdict::seconds;
 use crate::verdict::sentence::many;
 use crate::verdict::spent::Spent;
 
-/// How many times too long a sleep is before it is worth a word, and by how much.
+/// A sleep gets advice if it is this many times too long, and by this much.
 const FAR_TOO_LONG: u32 = 4;
 const WORTH_A_WORD: Duration = Duration::from_secs(10);
-/// After fewer new connections a silence may be chance; after so many, that of a sleep far too long is sixty times their pauses.
+/// With fewer new connections a silence may be chance; with so many, the silence in a sleep that is far too long is sixty times
+/// their pauses.
 const ENOUGH: u64 = 20;
 
 pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
-    // Only where its pod was to go do proxies send clients elsewhere: a sleep before a restart saves nobody.
+    // Proxies send clients elsewhere only if the pod is deleted: a sleep before a restart helps no client.
     let Some(context) = case.kubernetes.filter(|context| context.request.is_some()) else {
         return Vec::new();
     };
@@ -28,19 +29,19 @@ pub(super) fn advice(case: &Case<'_>) -> Vec<Advice> {
     }
 }
 
-/// The preStop sleep that would have covered all clients who came too late.
+/// The preStop sleep that would have covered all clients that connected too late.
 pub struct NeededSleep {
     pub seconds: u64,
-    /// Of that, what it was let be.
+    /// The part of it that the server already had before its stop signal.
     had: Duration,
 }
 
 impl NeededSleep {
-    /// None where none came too late, or no listener's close was seen.
+    /// None if no client connected too late, or no close of a listener was seen.
     pub fn of(case: &Case<'_>) -> Option<NeededSleep> {
-        let traffic = case.traffic;
+        let traffic = case.traffic();
         let spent = Spent::of(case);
-        // What closed the listener itself (`nginx -s quit` as a hook) covered clients only until then.
+        // A hook that closes the listener itself (`nginx -s quit`) covers clients only until then.
         let had = |closed: Boot| {
             let let_be = spent.as_ref().and_then(|spent| spent.let_be);
             let_be.map_or(Duration::ZERO, |(begin, took)| took.min(closed.since(begin)))
@@ -49,7 +50,7 @@ impl NeededSleep {
             .refusal_windows()
             .into_iter()
             .map(|window| (had(window.closed) + window.length(), had(window.closed)));
-        // Which listener's queue it was is not known.
+        // Which listener had the queue is unknown.
         let closes = traffic.listeners.iter().filter(|_| traffic.reset_queued > 0);
         let queued = closes.map(|listener| (had(listener.at), had(listener.at)));
         let (needed, had) = refused.chain(queued).max()?;
@@ -60,25 +61,26 @@ impl NeededSleep {
     }
 }
 
-/// Clients who came when nobody took them any more.
+/// Clients that connected after the listener had closed.
 struct Missed {
-    /// "14 connections refused in the 3.2 s".
+    /// "14 connections refused in the 3.2 s after the listener closed".
     what: String,
-    /// Counting ended before clients did.
+    /// Counting stopped while clients still connected.
     still_coming: bool,
 }
 
 impl Missed {
     fn of(case: &Case<'_>) -> Option<Missed> {
-        let traffic = case.traffic;
+        let traffic = case.traffic();
         let refused = traffic.refusal_window().map(|window| {
             format!(
-                "{} refused in the {}",
+                "{} refused in the {} after the listener closed",
                 many(traffic.refused.count, "connection"),
                 seconds(window)
             )
         });
-        let queued = (traffic.reset_queued > 0).then(|| format!("{} reset in its queue", traffic.reset_queued));
+        let queued = (traffic.reset_queued > 0)
+            .then(|| format!("{} reset in the accept queue", many(traffic.reset_queued, "connection")));
         let what: Vec<String> = refused.into_iter().chain(queued).collect();
         (!what.is_empty()).then(|| Missed {
             what: what.join(" and "),
@@ -88,15 +90,18 @@ impl Missed {
 
     fn advice(&self, sleep: &NeededSleep, case: &Case<'_>, context: &PodContext) -> Vec<Advice> {
         let &NeededSleep { seconds: sleep, had } = sleep;
-        let stopping = case.exit.zip(case.stop).map(|(exit, stop)| exit.at.since(stop.at));
+        let stopping = case.exit.zip(case.stop()).map(|(exit, stop)| exit.at.since(stop.at));
         let name = context.name();
         let after = match context.kind {
             _ if had.is_zero() => String::new(),
-            Some(ContainerKind::Sidecar) => format!(", the {} from the request to its stop included", seconds(had)),
-            _ => format!(", the {} of its preStop included", seconds(had)),
+            Some(ContainerKind::Sidecar) => format!(
+                " (including the {} from the deletion request to the stop signal)",
+                seconds(had)
+            ),
+            _ => format!(" (including the {} of the present preStop hook)", seconds(had)),
         };
         let more = if self.still_coming {
-            "; clients had not stopped coming when counting ended, so it may take more"
+            "; clients still connected when counting stopped, so more may be needed"
         } else {
             ""
         };
@@ -105,7 +110,7 @@ impl Missed {
             (Some(grace), Some(stopping)) if needed <= grace => (
                 true,
                 format!(
-                    ", which with the {} it took to stop fits in the grace of {}",
+                    "; with the {} of the shutdown, that fits in the grace period of {}",
                     seconds(stopping),
                     whole_seconds(grace)
                 ),
@@ -113,7 +118,7 @@ impl Missed {
             (Some(grace), Some(stopping)) => (
                 false,
                 format!(
-                    ", and with the {} it took to stop a grace of at least {} s, not {}",
+                    "; with the {} of the shutdown, that needs a grace period of at least {} s, not {}",
                     seconds(stopping),
                     with_reserve(needed),
                     whole_seconds(grace)
@@ -125,7 +130,7 @@ impl Missed {
             kind: AdviceKind::PreStopSleepLonger,
             seconds: Some(sleep),
             text: format!(
-                "{name}: {} after its listener closed: a preStop sleep of {sleep} s would have covered them{after}{room}{more}",
+                "{name}: {}; a preStop sleep of {sleep} s would have avoided this{after}{room}{more}",
                 self.what,
             ),
         }];
@@ -134,8 +139,8 @@ impl Missed {
                 kind: AdviceKind::AcceptWhileDraining,
                 seconds: None,
                 text: format!(
-                    "{name} closed its listener while clients still came ({}): it must go on accepting after the stop signal until \
-                     they stop",
+                    "{name} closed the listener while clients still connected ({}): keep accepting after the stop signal until clients \
+                     stop connecting",
                     self.what
                 ),
             });
@@ -144,11 +149,11 @@ impl Missed {
     }
 }
 
-/// A sleep during which nobody came any more.
+/// A sleep during most of which no client connected.
 fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     let Slept { begin, took } = Slept::of(case)?;
     let Need::Seconds(sleep) = sleep_need(case) else { return None };
-    let accepted = case.traffic.accepted;
+    let accepted = case.traffic().accepted;
     let needed = accepted.last.since(begin);
     let advised = Duration::from_secs(sleep);
     let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + WORTH_A_WORD;
@@ -156,7 +161,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
         kind: AdviceKind::PreStopSleepShorter,
         seconds: Some(sleep),
         text: format!(
-            "{} slept {} before its stop, and the last of {} came {} into it: {sleep} s would have been enough",
+            "the preStop hook of {} slept {}, and the last of {} came {} after the sleep began: {sleep} s would have been enough",
             context.name(),
             seconds(took),
             many(accepted.count, "new connection"),
@@ -165,12 +170,12 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     })
 }
 
-/// The preStop sleep that its clients needed, whatever it was.
+/// The preStop sleep that clients needed, whatever is configured.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
     let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
     match Slept::of(case) {
-        // Without a client nothing was measured.
+        // Without clients there is no measurement.
         None => Need::Nothing,
         Some(_) if lost.iter().any(|count| count.count > 0) => Need::NotKnown,
         Some(_) if !traffic.observed || traffic.accepted.count == 0 => Need::Nothing,
@@ -196,7 +201,7 @@ impl Slept {
     }
 }
 
-/// A shell that sleeps and does something else is not known by its name.
+/// A shell that sleeps and does something else cannot be recognized by its name.
 fn is_sleep(hook: &PreStop) -> bool {
     match hook {
         PreStop::Sleep { .. } => true,
@@ -205,7 +210,7 @@ fn is_sleep(hook: &PreStop) -> bool {
     }
 }
 
-/// Whole seconds that cover `needed`, an eighth more: proxies do not take the same time twice.
+/// Whole seconds that cover `needed` and an eighth more: proxies do not take the same time twice.
 fn cover(needed: Duration) -> u64 {
     let millis = needed.as_millis() * 9 / 8;
     u64::try_from(millis.div_ceil(1_000).max(1)).unwrap_or(u64::MAX)

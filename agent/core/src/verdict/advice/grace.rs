@@ -1,24 +1,24 @@
-//! `terminationGracePeriodSeconds` against what was measured.
+//! `terminationGracePeriodSeconds` compared with the measured need.
 
 use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
-use crate::termination::{MainExit, Termination};
-use crate::verdict::judge::Case;
+use crate::termination::MainExit;
+use crate::verdict::judge::{Case, Judged};
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
 
-/// Kubernetes' default: nobody chose it, and it is not long.
+/// Kubernetes' default, which is not long and which no owner chose.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// How many times too long a grace is before it is worth a word.
+/// A grace period gets advice if it is this many times too long.
 const FAR_TOO_LONG: u32 = 10;
 
 pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let context = case.kubernetes?;
     let grace = context.grace.filter(|grace| !grace.is_zero())?;
     let spent = Spent::of(case).filter(|spent| spent.asked)?;
-    // A probe's own grace or a shortened one says nothing of the pod's.
+    // The grace period of a probe, or a shortened one, shows nothing about that of the pod.
     let whole = context.request.as_ref().is_some_and(|request| request.shortened.is_empty());
     match exit {
         Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace, &spent),
@@ -26,7 +26,7 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
             kind: AdviceKind::GraceLonger,
             seconds: None,
             text: format!(
-                "{} needed more than the grace of {}: how much is not known, for it was not let finish",
+                "{} needed more than the grace period of {}; how much more is unknown, because SIGKILL ended the shutdown",
                 context.name(),
                 whole_seconds(grace)
             ),
@@ -48,10 +48,10 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     let how = if hook.is_zero() {
         String::new()
     } else {
-        format!(" ({} of preStop, {} to stop)", seconds(hook), seconds(stopping))
+        format!(" (preStop hook {}, shutdown {})", seconds(hook), seconds(stopping))
     };
     let left = if only_the_minimum {
-        ": the preStop left it only the kubelet's minimum of two seconds"
+        ", and the preStop hook left only the kubelet's minimum of 2 s for the shutdown"
     } else {
         ""
     };
@@ -59,7 +59,7 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
         kind: AdviceKind::GraceLonger,
         seconds: Some(advised),
         text: format!(
-            "{} needed {}{how} of a grace of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
+            "{} needed {}{how} of a grace period of {}{left}; set terminationGracePeriodSeconds to at least {advised}",
             context.name(),
             seconds(needed),
             whole_seconds(grace)
@@ -67,17 +67,18 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     })
 }
 
-/// The containers share it, and a sidecar's begins with the others' stop: only all of them together can say that it is too long.
-pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> {
+/// The containers share the grace period, and a sidecar is stopped after the others: only all of them together show
+/// that it is too long.
+pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
     let Need::Seconds(advised) = need else { return None };
     let asked = || containers.iter().filter_map(asked_at_request);
-    // A shortened one is not the pod's.
+    // A shortened grace period is not that of the pod.
     if asked().any(|(_, request, _)| !request.shortened.is_empty()) {
         return None;
     }
     let (context, request, exit) = asked().max_by_key(|(.., exit)| exit.at)?;
     let last = if asked().count() > 1 {
-        ", the last of its pod to end,"
+        ", the last container of the pod to exit,"
     } else {
         ""
     };
@@ -86,8 +87,8 @@ pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> 
         kind: AdviceKind::GraceShorter,
         seconds: Some(advised),
         text: format!(
-            "{}{last} needed {} at most of a grace of {}: one that hangs would hold up a rollout or a drain for all of it; \
-             terminationGracePeriodSeconds could be {advised}",
+            "{}{last} needed at most {} of a grace period of {}: a container that hangs would delay a rollout or a drain for all of \
+             that time; terminationGracePeriodSeconds could be {advised}",
             context.name(),
             seconds(exit.at.since(request.earliest)),
             whole_seconds(grace)
@@ -95,35 +96,36 @@ pub(super) fn shorter(containers: &[Termination], need: Need) -> Option<Advice> 
     })
 }
 
-/// The grace that one container needed, whatever it was.
-pub(super) fn need(of: &Termination) -> Need {
-    let spent = || Spent::of(&of.case()).filter(|spent| spent.asked).map(|spent| spent.begin);
-    let request = of.kubernetes.as_ref().and_then(|context| context.request.as_ref());
-    // At its earliest: the kubelet cannot have begun to count before.
+/// The grace period that one container needed, whatever is configured.
+pub(super) fn need(of: &Judged<'_>) -> Need {
+    let case = &of.case;
+    let spent = || Spent::of(case).filter(|spent| spent.asked).map(|spent| spent.begin);
+    let request = case.kubernetes.and_then(|context| context.request.as_ref());
+    // The earliest time: the kubelet cannot have started the grace period before.
     let begin = request
         .map(|request| request.earliest)
-        .filter(|at| *at <= of.end)
+        .filter(|at| *at <= case.end)
         .or_else(spent);
-    match (begin, of.exit, of.verdict.exit) {
+    match (begin, case.exit, of.verdict.exit) {
         (None, ..) => Need::Nothing,
         (Some(begin), Some(exit), Exit::Clean) => Need::Seconds(with_reserve(exit.at.since(begin))),
         (Some(_), ..) => Need::NotKnown,
     }
 }
 
-fn asked_at_request(of: &Termination) -> Option<(&PodContext, &Request, MainExit)> {
-    let context = of.kubernetes.as_ref()?;
-    let request = context.request.as_ref().filter(|request| request.earliest <= of.end)?;
-    Some((context, request, of.exit?))
+fn asked_at_request<'a>(of: &Judged<'a>) -> Option<(&'a PodContext, &'a Request, MainExit)> {
+    let context = of.case.kubernetes?;
+    let request = context.request.as_ref().filter(|request| request.earliest <= of.case.end)?;
+    Some((context, request, of.case.exit?))
 }
 
-/// An eighth more, rounded up to five seconds: a grace is no place for a close fit.
+/// An eighth more, rounded up to five seconds: a grace period needs a reserve.
 pub fn with_reserve(needed: Duration) -> u64 {
     let millis = needed.as_millis() * 9 / 8;
     u64::try_from(millis.div_ceil(5_000).max(1) * 5).unwrap_or(u64::MAX)
 }
 
-/// A grace is whole seconds in the API.
+/// Grace periods are whole seconds in the API.
 pub fn whole_seconds(d: Duration) -> String {
     if d.subsec_nanos() == 0 {
         format!("{} s", d.as_secs())

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Case;
-use crate::event::{ExitStatus, Signal};
+use crate::event::ExitStatus;
+use crate::ids::Signal;
 use crate::kubernetes::PreStopRun;
 use crate::pod::PreStop;
 use crate::verdict::spent::Spent;
@@ -29,7 +30,7 @@ pub(in crate::verdict) enum HookEnd {
     Late,
     /// The main process ended while it ran, which may be what it was for.
     WithMain,
-    /// Only an Event would tell whether it failed, and the Events are not known: why.
+    /// Only an Event would show whether it failed, and the Events are not known: why.
     Unknown(String),
 }
 
@@ -54,7 +55,7 @@ impl<'a> Hook<'a> {
             Some(status) => HookEnd::Failed(crate::verdict::evidence::status(status)),
             // The end of a sleep that lasts as long as the grace loses nothing.
             None if matches!(run.hook, PreStop::Sleep { .. }) && run.failed.is_none() => HookEnd::Done,
-            None if let Some(why) = &run.hintless => HookEnd::Unknown(why.clone()),
+            None if let Some(why) = &run.events_unknown => HookEnd::Unknown(why.clone()),
             None => {
                 // As long as the grace looks the same where the kubelet began late.
                 let known = run.failed.is_some() || still_ran;
@@ -69,12 +70,12 @@ impl<'a> Hook<'a> {
         Some(Hook { run, took, end })
     }
 
-    /// "preStop `drain.sh`".
+    /// "preStop hook `drain.sh`".
     pub fn name(&self) -> String {
         match &self.run.hook {
-            PreStop::Exec { program } => format!("preStop `{}`", escaped(program, 64)),
-            PreStop::HttpGet { .. } => "preStop httpGet".to_owned(),
-            PreStop::TcpSocket { .. } => "preStop tcpSocket".to_owned(),
+            PreStop::Exec { program } => format!("preStop hook `{}`", escaped(program, 64)),
+            PreStop::HttpGet { .. } => "preStop httpGet hook".to_owned(),
+            PreStop::TcpSocket { .. } => "preStop tcpSocket hook".to_owned(),
             PreStop::Sleep { seconds } => format!("preStop sleep of {seconds} s"),
         }
     }

@@ -2,8 +2,10 @@
 
 use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes};
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Boot, Disposition, ExitStatus, Kind, Signal, SignalResult};
+use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
+use crate::ids::Signal;
 use crate::termination::{Kill, Role, Stop};
+use crate::time::Boot;
 use crate::verdict::{Cause, Exit};
 
 pub(super) fn find(case: &Case<'_>) -> Finding {
@@ -25,7 +27,7 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
 
 /// The victim is the main process, and nobody else's SIGKILL came first (a dying process can be marked, too).
 fn oom_killed(case: &Case<'_>) -> Option<Finding> {
-    let victim = case.oom.iter().find(|oom| oom.is_main)?;
+    let victim = case.oom().iter().find(|oom| oom.is_main)?;
     let by_kill = case.exit.is_none_or(|exit| {
         matches!(
             exit.status,
@@ -36,17 +38,17 @@ fn oom_killed(case: &Case<'_>) -> Option<Finding> {
         )
     });
     let killed_before = case
-        .kill
+        .kill()
         .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
     (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, &[]))
 }
 
 fn killed(case: &Case<'_>) -> Finding {
-    let Some(kill) = case.kill else {
+    let Some(kill) = case.kill() else {
         return unknown(case, Missing::SenderNotSeen(Signal::KILL));
     };
     match kill.sender.role {
-        Role::Runtime => match case.stop.filter(|stop| stop.sender.role == Role::Runtime) {
+        Role::Runtime => match case.stop().filter(|stop| stop.sender.role == Role::Runtime) {
             Some(stop) => killed_after(case, stop),
             None => Finding {
                 unasked: true,
@@ -58,7 +60,7 @@ fn killed(case: &Case<'_>) -> Finding {
                 )
             },
         },
-        Role::Other | Role::Inside => match case.stop.filter(|stop| asked_and_waited(case, stop, kill)) {
+        Role::Other | Role::Inside => match case.stop().filter(|stop| asked_and_waited(case, stop, kill)) {
             Some(stop) => killed_after(case, stop),
             None => finding(
                 Exit::KilledByOther,
@@ -105,7 +107,7 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
 
 /// OOM, the end of a pid namespace and a limit share the code: told apart by `mark_victim` and by who was current.
 fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
-    let is_main = case.main.is_some_and(|main| main.tgid == kill.sender.tgid);
+    let is_main = case.main().is_some_and(|main| main.tgid == kill.sender.tgid);
     if is_main {
         return finding(
             Exit::Crashed,
@@ -114,7 +116,7 @@ fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
             &[Kind::OomVictim],
         );
     }
-    if case.fatal.is_some_and(|fatal| fatal.namespace_ended) {
+    if case.fatal().is_some_and(|fatal| fatal.namespace_ended) {
         return finding(
             Exit::KilledByOther,
             cause(case, Cause::External),
@@ -127,7 +129,7 @@ fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
 
 fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
     let by_itself = |fatal: &&Fatal| matches!(fatal.sender.role, Role::Itself) || fatal.is_fault();
-    if let Some(stop) = case.stop.filter(|stop| stop.signal == signal) {
+    if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
         if stop.handler_entered.is_some() {
             return finding(
                 Exit::Clean,
@@ -137,7 +139,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             );
         }
         // Of several it is the stop signal itself, unless a later one of its own making ended it.
-        if case.fatal.filter(by_itself).is_none() {
+        if case.fatal().filter(by_itself).is_none() {
             let absent: &[Kind] = if stop.disposition == Disposition::Default {
                 &[Kind::SignalGenerate]
             } else {
@@ -146,7 +148,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, absent);
         }
     }
-    match case.fatal {
+    match case.fatal() {
         Some(fatal) if by_itself(&fatal) => finding(
             Exit::Crashed,
             cause(case, Cause::Crash),
@@ -169,7 +171,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             ),
         },
         // Nobody sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
-        None if signal.is_fault() || is_own(signal) => finding(
+        None if signal.is_fault() || signal.is_self_inflicted() => finding(
             Exit::Crashed,
             cause(case, Cause::Crash),
             Why::Crashed(how_crashed(signal)),
@@ -180,7 +182,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
 }
 
 fn ended_with_0(case: &Case<'_>) -> Finding {
-    match case.stop {
+    match case.stop() {
         None => Finding {
             unasked: kubernetes::asked_by(case, case.end).is_none(),
             ..finding(
@@ -207,13 +209,13 @@ fn ended_with_0(case: &Case<'_>) -> Finding {
 
 fn ended_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     let child = case
-        .oom
+        .oom()
         .iter()
         .any(|oom| !oom.is_main && oom.at <= at && at.since(oom.at) <= OOM_CHILD_REACH);
     if child {
         return finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]);
     }
-    let Some(stop) = case.stop else {
+    let Some(stop) = case.stop() else {
         return Finding {
             unasked: true,
             ..finding(
@@ -268,7 +270,7 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
 
 /// Who asked first decides why it had to end, whatever ended it; `unasked` where nobody did.
 fn cause(case: &Case<'_>, unasked: Cause) -> Cause {
-    match case.stop.map(|stop| (stop.sender.role, stop.at)) {
+    match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),
         // The kernel's stop signal is a terminal's: somebody pressed a key or hung up.
         Some((Role::Other | Role::Kernel, at)) => kubernetes::asked_by(case, at).unwrap_or(Cause::External),
@@ -279,14 +281,9 @@ fn cause(case: &Case<'_>, unasked: Cause) -> Cause {
 fn how_crashed(signal: Signal) -> Crash {
     if signal.is_fault() {
         Crash::Fault
-    } else if matches!(signal.number(), 24 | 25) {
+    } else if signal.is_resource_limit() {
         Crash::Limit
     } else {
         Crash::Itself
     }
-}
-
-/// SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF: what a process does to itself; mostly not even recorded.
-fn is_own(signal: Signal) -> bool {
-    matches!(signal.number(), 13 | 14 | 24 | 25 | 26 | 27)
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::kernel::finding;
 use super::{Case, Finding, Hook, HookEnd, Missing, Open, Why, traffic};
-use crate::event::{Boot, ExitStatus, Kind, Signal};
+use crate::event::{ExitStatus, Kind};
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::pod::ContainerKind;
+use crate::time::Boot;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Cause, Exit, TrafficAxis};
 
@@ -69,7 +71,7 @@ fn never_started(context: &PodContext, found: &Finding) -> bool {
     reported && !matches!(found.exit, Exit::OomKilled | Exit::OomChild)
 }
 
-/// As Kubernetes numbers them; SIGKILL is nobody's own way to end.
+/// As Kubernetes numbers them; SIGKILL is never a process's own way to end.
 fn is_expected(case: &Case<'_>, context: &PodContext) -> bool {
     let code = match case.exit.map(|exit| exit.status) {
         Some(ExitStatus::Exited(code)) => Some(code),
@@ -146,7 +148,7 @@ fn clean_but_for_its_hook(case: &Case<'_>, found: Finding) -> Finding {
         Some(HookEnd::Cut) => Exit::PrestopOverran,
         Some(HookEnd::Failed(_)) => Exit::PrestopFailed,
         // What clients are known to have met goes before what is not known.
-        Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
+        Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic()), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
             Exit::Unknown
         }
         Some(HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_)) | None => return found,

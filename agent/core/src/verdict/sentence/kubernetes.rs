@@ -1,4 +1,5 @@
-//! What Kubernetes' side adds to the sentence: the hook, the grace and who used it, and why it had to end.
+//! What the Kubernetes context adds to the sentence: the hook, the use of the grace period, the reason for
+//! the termination.
 
 use std::time::Duration;
 
@@ -27,16 +28,21 @@ pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
 
 pub(super) fn stuck(case: &Case<'_>, who: &str) -> String {
     let request = case.kubernetes.and_then(|context| context.request.as_ref());
+    let since = if request.is_some() {
+        "deletion was requested"
+    } else {
+        "the stop began"
+    };
     let begin = request.map(|request| request.latest);
     let begin = begin.or(Spent::of(case).map(|spent| spent.begin)).unwrap_or(case.begin);
     let grace = case.kubernetes.and_then(|context| context.grace);
-    let killed = case.kill.map_or(String::new(), |kill| {
+    let killed = case.kill().map_or(String::new(), |kill| {
         format!(", {} after SIGKILL", seconds(case.end.since(kill.at)))
     });
     format!(
-        "{who} still runs {} after it was to end{}{killed}",
+        "{who} is still running {} after {since}{}{killed}",
         seconds(case.end.since(begin)),
-        grace.map_or(String::new(), |grace| format!(" (grace {})", whole_seconds(grace))),
+        grace.map_or(String::new(), |grace| format!(" (grace period {})", whole_seconds(grace))),
     )
 }
 
@@ -44,10 +50,10 @@ pub(super) fn never_started(case: &Case<'_>) -> String {
     let reported = case.kubernetes.and_then(|context| context.reported.as_ref());
     let reason = reported.and_then(|reported| reported.reason.as_deref()).unwrap_or("unknown");
     let code = reported.map_or(String::new(), |reported| format!(", exit code {}", reported.exit_code));
-    format!("the runtime did not start its program ({reason}{code})")
+    format!("the container runtime did not start the program ({reason}{code})")
 }
 
-/// A hook that neither failed nor took much of the grace is not worth a word.
+/// None for a hook that neither failed nor took much of the grace period.
 fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let hook = Hook::of(case)?;
     let name = hook.name();
@@ -57,27 +63,31 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
         .map(|grace| format!(" of {}", whole_seconds(grace)))
         .unwrap_or_default();
     let left = Spent::of(case).and_then(|spent| spent.left);
-    let left_it = left.map_or(String::new(), |left| format!(" and left it {}", seconds(left)));
+    let left_it = left.map_or(String::new(), |left| format!(" and left {} for the shutdown", seconds(left)));
     Some(match &hook.end {
-        HookEnd::Cut => format!("its {name} was not done when the grace{grace} was over{left_it}"),
-        HookEnd::Failed(how) => format!("its {name} failed, so its work may not be done ({how})"),
-        HookEnd::Late => format!("its {name} took all of the grace{grace}{left_it}"),
+        HookEnd::Cut => format!("the {name} was still running when the grace period{grace} ended{left_it}"),
+        HookEnd::Failed(how) => format!("the {name} failed ({how}), so the work of the hook may be incomplete"),
+        HookEnd::Late => format!("the {name} used all of the grace period{grace}{left_it}"),
         HookEnd::WithMain => match took {
-            Some(took) => format!("it ended while its {name} ran, {took} after that began"),
-            None => format!("it ended while its {name} ran"),
+            Some(took) => format!("the main process exited while the {name} was running, {took} after the hook started"),
+            None => format!("the main process exited while the {name} was running"),
         },
         HookEnd::Unknown(why) => {
-            let took = took.map_or(String::new(), |took| {
-                format!(", which took {took}{}{left_it},", of_the(&grace))
-            });
-            format!("whether its {name}{took} failed is not known: {}", why.escape_debug())
+            let why = why.escape_debug();
+            match took {
+                Some(took) => format!(
+                    "the {name} took {took}{}{left_it}, and its result is unknown: {why}",
+                    of_the(&grace)
+                ),
+                None => format!("the result of the {name} is unknown: {why}"),
+            }
         }
         HookEnd::Done => {
             let much = hook.took.zip(context.grace).is_some_and(|(took, grace)| took * 2 >= grace);
             if !much && left.is_none() {
                 return None;
             }
-            format!("its {name} took {}{}{left_it}", took?, of_the(&grace))
+            format!("the {name} took {}{}{left_it}", took?, of_the(&grace))
         }
     })
 }
@@ -86,7 +96,7 @@ fn of_the(grace: &str) -> String {
     if grace.is_empty() {
         String::new()
     } else {
-        format!(" of the grace{grace}")
+        format!(" of the grace period{grace}")
     }
 }
 
@@ -94,7 +104,7 @@ fn starved(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<S
     let waited = waited(case, context)?;
     (finding.why == Why::Starved).then(|| {
         format!(
-            "as a sidecar it was asked only {} after the deletion, when the main containers had used up the grace{}",
+            "this sidecar got the stop signal only {} after the deletion request, when the main containers had used up the grace period{}",
             seconds(waited),
             context
                 .grace
@@ -112,51 +122,53 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
 }
 
 fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
-    let kill = case.kill?;
+    let kill = case.kill()?;
     if context.grace.is_some_and(|grace| grace.is_zero()) || context.request.as_ref().is_some_and(|of| of.grace.is_zero()) {
-        return Some("its pod was deleted by force, with a grace of 0".to_owned());
+        return Some("the pod was force-deleted (grace period 0)".to_owned());
     }
     let request = context.request.as_ref()?;
     let (at, grace) = request.shortened.last()?;
     let followed = request.shortened_for(kill.at).is_some();
     Some(format!(
-        "a later delete, {} after the first, shortened the grace of {} to {}{}",
+        "a later delete request, {} after the first, shortened the grace period from {} to {}{}",
         seconds(at.since(request.latest)),
         whole_seconds(request.grace),
         whole_seconds(*grace),
-        if followed { "" } else { ", and the kill came no sooner" }
+        if followed { "" } else { ", but SIGKILL did not come earlier" }
     ))
 }
 
-/// People expect PID 1's protection from a container's first process.
+/// People expect the main process of a container to be PID 1, which no default action terminates.
 fn no_init(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<String> {
-    let shared = context.shares_pid_namespace && case.main.is_some_and(|main| !main.is_ns_init);
-    (shared && finding.why == Why::DefaultAction)
-        .then(|| "its pod shares a pid namespace, so it is no PID 1 and the signal's default holds".to_owned())
+    let shared = context.shares_pid_namespace && case.main().is_some_and(|main| !main.is_ns_init);
+    (shared && finding.why == Why::DefaultAction).then(|| {
+        "the pod shares a pid namespace, so the main process is not PID 1 and the default action of the signal applies"
+            .to_owned()
+    })
 }
 
 fn why(context: &PodContext, cause: Cause) -> Option<String> {
     let asked = context.asked.as_ref().filter(|asked| asked.cause == cause);
     let why = match cause {
-        Cause::EvictedApi => "its pod was evicted by the Eviction API",
-        Cause::EvictedNodePressure => "the kubelet evicted its pod: the node or the pod ran out of a resource",
-        Cause::EvictedTaint => "its pod was evicted because of a taint",
-        Cause::EvictedPreempted => "its pod was preempted by one of higher priority",
-        Cause::Deadline => "the activeDeadlineSeconds of its pod were over",
-        Cause::Liveness => "the kubelet stopped it because its liveness probe failed",
-        Cause::Startup => "the kubelet stopped it because its startup probe failed",
-        Cause::Restart if asked.is_none() => "the kubelet stopped it, and no evidence names why",
-        Cause::Restart => "the kubelet stopped it to restart it",
-        Cause::NodeShutdown => "its node was shutting down",
-        Cause::Deleted if asked.is_some_and(is_collected) => "pod garbage collection removed its pod",
+        Cause::EvictedApi => "the pod was evicted through the Eviction API",
+        Cause::EvictedNodePressure => "the kubelet evicted the pod: the node or the pod ran out of a resource",
+        Cause::EvictedTaint => "the pod was evicted because of a taint",
+        Cause::EvictedPreempted => "the pod was preempted by a pod of higher priority",
+        Cause::Deadline => "the pod exceeded its activeDeadlineSeconds",
+        Cause::Liveness => "the kubelet stopped the container because the liveness probe failed",
+        Cause::Startup => "the kubelet stopped the container because the startup probe failed",
+        Cause::Restart if asked.is_none() => "the kubelet stopped the container, and no evidence shows why",
+        Cause::Restart => "the kubelet stopped the container to restart it",
+        Cause::NodeShutdown => "the node was shutting down",
+        Cause::Deleted if asked.is_some_and(is_collected) => "pod garbage collection removed the pod",
         Cause::Stopped | Cause::Completed | Cause::Deleted | Cause::Oom | Cause::Crash | Cause::External | Cause::Unknown => {
             return None;
         }
     };
     let more = match asked.and_then(|asked| asked.detail.as_ref()) {
         None => String::new(),
-        Some(Detail::DefinitionChanged) => ": its definition changed".to_owned(),
-        Some(Detail::ResizeRequiresRestart) => ": a resize of its resources requires that".to_owned(),
+        Some(Detail::DefinitionChanged) => ": the container definition changed".to_owned(),
+        Some(Detail::ResizeRequiresRestart) => ": the resize of a resource requires a restart".to_owned(),
         Some(Detail::PodGc { message } | Detail::OutOfResource { message }) if message.is_empty() => String::new(),
         Some(Detail::PodGc { message }) => format!(": {}", quoted(message)),
         Some(Detail::OutOfResource { message }) => format!(" ({})", quoted(message)),
@@ -170,10 +182,13 @@ fn is_collected(asked: &Asked) -> bool {
 
 fn incomplete(context: &PodContext, finding: &Finding) -> Option<String> {
     let reason = context.incomplete.as_ref().filter(|_| finding.cause == Cause::Unknown)?;
-    Some(format!("why it had to end is not known: {}", reason.escape_debug()))
+    Some(format!(
+        "the reason for the termination is unknown: {}",
+        reason.escape_debug()
+    ))
 }
 
-/// Of a process that was killed on its way: what it needs at least.
+/// For a process that was killed while it was shutting down: the least that the shutdown needs.
 pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> {
     let context = case.kubernetes?;
     let left = Spent::of(case)?.left?;
@@ -190,7 +205,7 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         Cause::Startup => "startupProbe.terminationGracePeriodSeconds",
         _ => "terminationGracePeriodSeconds",
     };
-    let end = case.kill.map_or(case.end, |kill| kill.at);
+    let end = case.kill().map_or(case.end, |kill| kill.at);
     let shortened = context
         .request
         .as_ref()
@@ -198,12 +213,12 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         .is_some();
     Some(if shortened {
         format!(
-            "it needs more than the {} it was left: do not shorten the grace by a second delete",
+            "the shutdown needs more than the {} that it got: do not shorten the grace period with a second delete",
             seconds(left)
         )
     } else {
         format!(
-            "it needs more than the {} it was given: raise {field}{}, or finish the shutdown sooner",
+            "the shutdown needs more than the {} that it got: raise {field}{}, or shorten the shutdown",
             seconds(left),
             context
                 .grace
@@ -212,7 +227,7 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
     })
 }
 
-/// However well it stopped, it had to because of a probe.
+/// A container that stopped well was stopped because of a failed probe all the same.
 pub(super) fn probe_remedy(finding: &Finding) -> Option<String> {
     let probe = match finding.cause {
         Cause::Liveness => "livenessProbe",
@@ -220,12 +235,12 @@ pub(super) fn probe_remedy(finding: &Finding) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "find out why its {probe} failed (`kubectl describe pod` has its answers), or give the probe more time: timeoutSeconds, \
-         failureThreshold"
+        "find out why the {probe} failed (`kubectl describe pod` shows the answers), or give the probe more time (timeoutSeconds, \
+         failureThreshold)"
     ))
 }
 
-/// Beside the main process's own fault, or alone.
+/// Added to the remedy for the main process, or alone.
 pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> {
     let hook = Hook::of(case)?;
     let name = hook.name();
@@ -234,7 +249,7 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     let grace = case.kubernetes.and_then(|context| context.grace);
     let longer = || {
         format!(
-            "make the {name} shorter, or set terminationGracePeriodSeconds to at least {} (the hook and the stop took more than {})",
+            "shorten the {name}, or set terminationGracePeriodSeconds to at least {} (the hook and the shutdown need more than {})",
             // A hook that was slow to start shows less of its time than it took of the grace.
             with_reserve(needed).max(grace.map_or(0, |grace| grace.as_secs() + 5)),
             seconds(needed)
@@ -244,11 +259,11 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
         HookEnd::Cut => Some(longer()),
         HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) if finding.exit == Exit::PrestopOverran => Some(longer()),
         HookEnd::Failed(how) => Some(match (&hook.run.hook, hook.run.status) {
-            (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: it {how}"),
+            (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: the hook {how}"),
             (PreStop::Exec { .. }, None) => {
-                format!("run the {name} by hand in the container: its program may be missing from the image")
+                format!("run the {name} by hand in the container: the program may be missing from the image")
             }
-            _ => format!("find out why the {name} fails: its port may be closed, or its path wrong"),
+            _ => format!("find out why the {name} fails: the port may be closed, or the path wrong"),
         }),
         HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) | HookEnd::WithMain => None,
     }

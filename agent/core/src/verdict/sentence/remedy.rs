@@ -1,9 +1,11 @@
 //! What to change, with the measured number in it.
 
-use super::{actor, kubernetes, lower, seconds, target, were};
-use crate::event::Signal;
+use super::{actor, kubernetes, lower, many, seconds, target, were};
+use crate::attribute::Subject;
+use crate::ids::Signal;
+use crate::termination::Open;
 use crate::verdict::advice::NeededSleep;
-use crate::verdict::judge::{Blocked, Case, Finding, Missing, Open, Why};
+use crate::verdict::judge::{Blocked, Case, Finding, Missing, Why};
 use crate::verdict::table::row;
 use crate::verdict::{Exit, TrafficAxis};
 
@@ -13,7 +15,7 @@ pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Some(probe), Some(own)) => Some(format!("{probe}; {own}")),
         (probe, own) => probe.or(own),
     };
-    // Two faults, two remedies: with the first one gone the second would show.
+    // Two faults, two remedies: with the first one mended the second would show.
     match kubernetes::hook_remedy(case, finding) {
         Some(hook) => Some(own.map_or(hook.clone(), |own| format!("{own}; {hook}"))),
         None => own,
@@ -21,16 +23,14 @@ pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
-    let grace = case.stop.zip(case.kill).map(|(stop, kill)| kill.at.since(stop.at));
+    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
     match (&finding.why, finding.exit) {
         (Why::Ignored, _) => {
-            let signal = case.stop.map_or(Signal::TERM, |stop| stop.signal);
-            let lost = grace.map_or(String::new(), |grace| {
-                format!(": it would have saved the {} of waiting", seconds(grace))
-            });
+            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
-                "handle {signal} in {}, `exec` the program in place of a shell, or run it under a small init such as tini{lost}",
-                target(case.main)
+                "handle {signal} in {}, use `exec` in the shell that starts the program, or run a small init such as tini{lost}",
+                target(case.main())
             ))
         }
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
@@ -38,63 +38,96 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
         (Why::AfterGrace, _) => {
             let grace = seconds(grace.unwrap_or_default());
             Some(format!(
-                "it needs more than the {grace} it was given: raise the grace, or finish the shutdown sooner"
+                "the shutdown needs more than the {grace} that it got: raise the grace period, or shorten the shutdown"
             ))
         }
-        (Why::Blocked(Blocked::Frozen), _) => Some("thaw the cgroup before stopping it".to_owned()),
-        (Why::Blocked(Blocked::Stopped), _) => Some("continue the process (SIGCONT) before stopping it".to_owned()),
-        (Why::Blocked(Blocked::Traced), _) => Some("detach the debugger before stopping it".to_owned()),
+        (Why::Blocked(Blocked::Frozen), _) => Some("thaw the cgroup before the stop".to_owned()),
+        (Why::Blocked(Blocked::Stopped), _) => Some("continue the process (SIGCONT) before the stop".to_owned()),
+        (Why::Blocked(Blocked::Traced), _) => Some("detach the debugger before the stop".to_owned()),
         (Why::Blocked(Blocked::HandlerNeverEntered | Blocked::NothingEntered), _) => {
-            Some("look for what kept it from running: a disk or network mount that hangs, or no CPU time".to_owned())
+            Some("find what kept the process from running: a disk or network mount that hangs, or no CPU time".to_owned())
         }
         (_, Exit::Clean) => clients_remedy(case, axis),
-        (Why::KilledByOther, _) => case.fatal.map(|fatal| {
+        (Why::KilledByOther, _) => case.fatal().map(|fatal| {
             format!(
-                "find out why {} does that; stop it by the runtime's own command",
-                actor(&fatal.sender)
+                "find out why {} sent {}, and use the stop command of the {} instead",
+                actor(&fatal.sender),
+                fatal.signal,
+                match case.subject {
+                    Subject::Container { .. } => "container runtime",
+                    Subject::Unit { .. } => "service manager",
+                }
             )
         }),
-        // Its end is known, what became of its hook is not.
-        (why, Exit::Unknown) if !matches!(why, Why::Unknown(_)) => {
-            Some("see by `kubectl get events` whether its pod has a FailedPreStopHook; the API keeps it for an hour".to_owned())
-        }
-        // Nothing is missing.
-        (Why::Unknown(Missing::NoExit(Open::ObservationEnded)), _) => {
-            Some("let it observe until the process has ended".to_owned())
+        (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
+        (Why::Unknown(missing), _) => Some(unknown_remedy(missing)),
+        // The exit is known, the result of the hook is not.
+        (_, Exit::Unknown) => {
+            Some("look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)".to_owned())
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
 }
 
+/// Names what is missing, and what to do about that: only some of the reasons are faults.
+fn unknown_remedy(missing: &Missing) -> String {
+    match missing {
+        Missing::LateStart => "nothing to fix: the process started before epitaph did".to_owned(),
+        Missing::Gap => {
+            "keep epitaph running without interruption: no evidence exists for the time in which it did not observe".to_owned()
+        }
+        Missing::OverCap => {
+            "find the process that sends so many signals: epitaph keeps a limited number for one termination".to_owned()
+        }
+        Missing::Lost(_) => "raise `kernel.ring_bytes`: the ring buffer had no room for the lost records".to_owned(),
+        Missing::Inactive(_) => {
+            "run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned()
+        }
+        Missing::NoExit(Open::CgroupRemoved) => {
+            "look up the exit code in the log of the container runtime or systemd: epitaph did not see the main process exit"
+                .to_owned()
+        }
+        Missing::NoExit(Open::ObservationEnded) => "keep epitaph running until the process has exited".to_owned(),
+        Missing::NoExit(Open::TimelineCap) => {
+            "stop fewer containers at the same time: epitaph keeps a limited number of terminations in progress".to_owned()
+        }
+        Missing::SenderNotSeen(signal) => {
+            format!("search the kernel log and the audit log for the sender of {signal}: epitaph has no record of the sender")
+        }
+        Missing::KernelKill => "search the kernel log (`dmesg`) for the reason of the SIGKILL".to_owned(),
+    }
+}
+
 fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
-    let traffic = case.traffic;
+    let traffic = case.traffic();
+    let refused = || were(traffic.refused.count, "connection");
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
-        // Proxies send clients elsewhere only where the pod goes.
+        // Proxies send clients elsewhere only where the pod is deleted.
         TrafficAxis::Refused if case.kubernetes.is_some_and(|context| context.request.is_none()) => Some(format!(
-            "{} refused while it was restarted in place, where no preStop sleep helps: run another replica beside it, and a readiness \
-             probe that fails soon",
-            were(traffic.refused.count)
+            "{} refused while the container restarted in place, where a preStop sleep does not help: run another replica, and \
+             add a readiness probe that fails early",
+            refused()
         )),
         TrafficAxis::Refused if traffic.refusing_on => Some(format!(
-            "{} refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them \
-             elsewhere before it",
-            were(traffic.refused.count)
+            "{} refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop \
+             connecting, or send clients elsewhere before the stop",
+            refused()
         )),
         TrafficAxis::Refused => Some(match traffic.refusal_window().zip(NeededSleep::of(case)) {
             Some((window, sleep)) => format!(
-                "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided them",
-                were(traffic.refused.count),
+                "{} refused in the {} after the listener closed: a preStop sleep of {} s would have avoided the refusals",
+                refused(),
                 seconds(window),
                 sleep.seconds
             ),
             None => lower(row(Exit::Clean, axis).remedy),
         }),
-        // A pod's advice has the refused ones.
+        // A pod has an advice for the refused connections.
         TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused.count > 0 => Some(format!(
-            "{}; for the {} refused: go on accepting after the stop signal until clients stop coming",
+            "{}; for the {}: keep accepting after the stop signal until clients stop connecting",
             lower(row(Exit::Clean, axis).remedy),
-            traffic.refused.count
+            many(traffic.refused.count, "refused connection")
         )),
         TrafficAxis::ProxyRejected | TrafficAxis::Reset | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
     }

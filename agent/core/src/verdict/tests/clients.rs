@@ -32,9 +32,9 @@ fn a_sleep_that_fits() {
     check(
         refused(death(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
-            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
-              remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided them
-              pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after its listener closed: a preStop sleep of 3 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10 s
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
+              remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided the refusals
+              pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after the listener closed; a preStop sleep of 3 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s
         "#]],
     );
 }
@@ -45,9 +45,9 @@ fn a_sleep_that_was_too_short() {
     check(
         refused(slept, 2.1, 2.2, 3.4, 3.0),
         expect![[r#"
-            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.9 s later; 14 connections were refused in the 1.2 s after the listener closed
-              remedy: 14 connections were refused in the 1.2 s after the listener closed: a preStop sleep of 4 s would have avoided them
-              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after its listener closed: a preStop sleep of 4 s would have covered them, the 2.1 s of its preStop included, which with the 0.9 s it took to stop fits in the grace of 10 s
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.9 s later; 14 connections were refused in the 1.2 s after the listener closed
+              remedy: 14 connections were refused in the 1.2 s after the listener closed: a preStop sleep of 4 s would have avoided the refusals
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after the listener closed; a preStop sleep of 4 s would have avoided this (including the 2.1 s of the present preStop hook); with the 0.9 s of the shutdown, that fits in the grace period of 10 s
         "#]],
     );
 }
@@ -57,10 +57,10 @@ fn a_sleep_that_does_not_fit() {
     check(
         refused(death(), 0.2, 0.3, 7.3, 6.2),
         expect![[r#"
-            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
-              remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided them
-              pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after its listener closed: a preStop sleep of 8 s would have covered them, and with the 6.0 s it took to stop a grace of at least 20 s, not 10 s
-              accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 7.0 s): it must go on accepting after the stop signal until they stop
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
+              remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided the refusals
+              pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after the listener closed; a preStop sleep of 8 s would have avoided this; with the 6.0 s of the shutdown, that needs a grace period of at least 20 s, not 10 s
+              accept-while-draining None: container `app` closed the listener while clients still connected (14 connections refused in the 7.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
 }
@@ -72,10 +72,10 @@ fn clients_who_had_not_stopped_coming() {
     check(
         death,
         expect![[r#"
-            refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients still came when counting ended
-              remedy: 14 connections were refused, and clients still came when counting ended: go on accepting after the stop signal until they stop, or send them elsewhere before it
-              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after its listener closed: a preStop sleep of 4 s would have covered them, which with the 1.0 s it took to stop fits in the grace of 10 s; clients had not stopped coming when counting ended, so it may take more
-              accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 2.7 s): it must go on accepting after the stop signal until they stop
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients still connected when counting stopped
+              remedy: 14 connections were refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after the listener closed; a preStop sleep of 4 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s; clients still connected when counting stopped, so more may be needed
+              accept-while-draining None: container `app` closed the listener while clients still connected (14 connections refused in the 2.7 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
 }
@@ -85,8 +85,8 @@ fn a_restart_is_not_saved_by_a_sleep() {
     check(
         refused(death().unasked(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
-            refused-connections (Restart, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; the kubelet stopped it, and no evidence names why; 14 connections were refused in the 2.1 s after the listener closed
-              remedy: 14 connections were refused while it was restarted in place, where no preStop sleep helps: run another replica beside it, and a readiness probe that fails soon
+            refused-connections (Restart, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the kubelet stopped the container, and no evidence shows why; 14 connections were refused in the 2.1 s after the listener closed
+              remedy: 14 connections were refused while the container restarted in place, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
         "#]],
     );
 }
@@ -112,10 +112,10 @@ fn a_sleep_for_the_port_that_was_refused() {
     check(
         death,
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 20.8 s later; 3 connections were refused in the 1.0 s after the listener closed
-          remedy: 3 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided them
-          pre-stop-sleep-longer Some(2): container `app`: 3 connections refused in the 1.0 s after its listener closed: a preStop sleep of 2 s would have covered them, which with the 20.8 s it took to stop fits in the grace of 30 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 20.8 s later; 3 connections were refused in the 1.0 s after the listener closed
+              remedy: 3 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
+              pre-stop-sleep-longer Some(2): container `app`: 3 connections refused in the 1.0 s after the listener closed; a preStop sleep of 2 s would have avoided this; with the 20.8 s of the shutdown, that fits in the grace period of 30 s
+        "#]],
     );
 }
 
@@ -129,10 +129,10 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
     check(
         refused(drains(), 10.1, 1.0, 3.0, 10.3),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; 14 connections were refused in the 2.0 s after the listener closed
-          remedy: 14 connections were refused in the 2.0 s after the listener closed: a preStop sleep of 4 s would have avoided them
-          pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.0 s after its listener closed: a preStop sleep of 4 s would have covered them, the 1.0 s of its preStop included, which with the 0.2 s it took to stop fits in the grace of 60 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; 14 connections were refused in the 2.0 s after the listener closed
+              remedy: 14 connections were refused in the 2.0 s after the listener closed: a preStop sleep of 4 s would have avoided the refusals
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.0 s after the listener closed; a preStop sleep of 4 s would have avoided this (including the 1.0 s of the present preStop hook); with the 0.2 s of the shutdown, that fits in the grace period of 60 s
+        "#]],
     );
     // Two ports: the sleep is for the one that needs more, although its clients were refused for less.
     let mut death = refused(drains(), 10.1, 1.0, 4.0, 10.3);
@@ -141,10 +141,10 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
     check(
         death,
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; 14 connections were refused in the 3.0 s after the listener closed
-          remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 14 s would have avoided them
-          pre-stop-sleep-longer Some(14): container `app`: 14 connections refused in the 3.0 s after its listener closed: a preStop sleep of 14 s would have covered them, the 10.0 s of its preStop included, which with the 0.2 s it took to stop fits in the grace of 60 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; 14 connections were refused in the 3.0 s after the listener closed
+              remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 14 s would have avoided the refusals
+              pre-stop-sleep-longer Some(14): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 14 s would have avoided this (including the 10.0 s of the present preStop hook); with the 0.2 s of the shutdown, that fits in the grace period of 60 s
+        "#]],
     );
 }
 
@@ -163,10 +163,10 @@ fn a_sidecars_sleep_counts_from_the_request() {
     check(
         sidecar(60, sleep),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
-          remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided them
-          pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after its listener closed: a preStop sleep of 26 s would have covered them, the 20.0 s from the request to its stop included, which with the 1.0 s it took to stop fits in the grace of 60 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
+              remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
+              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that fits in the grace period of 60 s
+        "#]],
     );
     // Seen or not, or none at all: the same.
     let advice = |death: Death| death.judged().verdict.advice;
@@ -176,12 +176,12 @@ fn a_sidecars_sleep_counts_from_the_request() {
     check(
         sidecar(25, sleep),
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
-          remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided them
-          grace-longer Some(25): container `app` needed 21.0 s of a grace of 25 s; set terminationGracePeriodSeconds to at least 25
-          pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after its listener closed: a preStop sleep of 26 s would have covered them, the 20.0 s from the request to its stop included, and with the 1.0 s it took to stop a grace of at least 35 s, not 25 s
-          accept-while-draining None: container `app` closed its listener while clients still came (14 connections refused in the 3.0 s): it must go on accepting after the stop signal until they stop
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
+              remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
+              grace-longer Some(25): container `app` needed 21.0 s of a grace period of 25 s; set terminationGracePeriodSeconds to at least 25
+              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that needs a grace period of at least 35 s, not 25 s
+              accept-while-draining None: container `app` closed the listener while clients still connected (14 connections refused in the 3.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
+        "#]],
     );
 }
 
@@ -202,15 +202,15 @@ fn a_sleep_far_longer_than_clients_came() {
     check(
         slept(31),
         expect![[r#"
-        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
-          pre-stop-sleep-shorter Some(2): container `app` slept 25.0 s before its stop, and the last of 31 new connections came 1.4 s into it: 2 s would have been enough
-    "#]],
+            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
+              pre-stop-sleep-shorter Some(2): the preStop hook of container `app` slept 25.0 s, and the last of 31 new connections came 1.4 s after the sleep began: 2 s would have been enough
+        "#]],
     );
     check(
         slept(0),
         expect![[r#"
-        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
-    "#]],
+            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
+        "#]],
     );
 }
 
@@ -249,13 +249,13 @@ fn evidence_says_whose_word_it_is() {
     evidence(
         death,
         expect![[r#"
-            -0.9 tcp: 5 connections accepted since its pod was to go, the last 1.2 s later
-            +0.0 kubernetes: deletion asked for, with a grace of 10 s (the time is known to 0.9 s)
-            +0.0 kubernetes: why it had to end: deletionTimestamp
-            +0.2 signal_generate: SIGTERM from `runc` (pid 812, on the host, child of `containerd-shim`) (its runtime) to PID 1 `app`: delivered, it has a handler
-            +0.2 signal_deliver: PID 1 `app` entered its handler for SIGTERM
-            +0.3 tcp: listener 10.0.0.7:8080 closed by close
-            +0.3 tcp: 14 connections refused, known from clients on this machine only: no reset of its own was seen; the kubelet's own may be among them, for its cgroup is not known
+            -0.9 tcp: 5 connections accepted since the deletion request, the last one 1.2 s after the request
+            +0.0 kubernetes: deletion requested with a grace period of 10 s (time known to within 0.9 s)
+            +0.0 kubernetes: reason for the termination: deletionTimestamp
+            +0.2 signal_generate: SIGTERM from `runc` (pid 812, on the host, child of `containerd-shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+            +0.2 signal_deliver: PID 1 `app` entered the SIGTERM handler
+            +0.3 tcp: listener 10.0.0.7:8080 closed by close()
+            +0.3 tcp: 14 connections refused, counted only for clients on this machine: no reset by the server was seen; kubelet probes may be included, because the cgroup of the kubelet is unknown
             +1.2 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use expect_test::Expect;
 
-use super::judge::Open;
 use super::{Cause, Verdict};
 use crate::event::*;
 use crate::fixtures::death::*;
+use crate::ids::*;
 use crate::kubernetes::*;
 use crate::pod::*;
 use crate::termination::*;
+use crate::time::*;
 
 pub fn check(death: Death, expected: Expect) {
     expected.assert_eq(&text(&death.judged().verdict));

@@ -1,7 +1,24 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::verdict::{TrafficAxis, pod};
+use crate::report::Termination;
+use crate::verdict::{TrafficAxis, judge_pod};
+
+/// The verdict on a pod that ended so.
+fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
+    let facts = PodTerminationFacts {
+        pod: death().k.pod,
+        boot_id: "boot".into(),
+        asked: asked.cloned(),
+        request: None,
+        begin: at(0.0),
+        end: at(0.0),
+        unseen: unseen.to_vec(),
+        gone: None,
+    };
+    let members: Vec<_> = containers.iter().map(Termination::as_judged).collect();
+    judge_pod(&facts, &members)
+}
 
 fn named(name: &str, death: Death) -> Termination {
     let name = name.to_owned();
@@ -33,8 +50,8 @@ fn one_container_speaks_for_itself() {
         &[death().term(0.3).exit(0.5, 0).judged()],
         &[],
         expect![[r#"
-        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
-    "#]],
+            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
+        "#]],
     );
 }
 
@@ -45,7 +62,7 @@ fn all_clean() {
         &[of("app"), of("log")],
         &[],
         expect![[r#"
-            clean (Deleted, Quiet): container `app` (2 of 2 clean): SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later
+            clean (Deleted, Quiet): container `app` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
         "#]],
     );
 }
@@ -59,17 +76,17 @@ fn the_unclean_one_is_named() {
         &[app.clone(), log.clone()],
         &[],
         expect![[r#"
-        ignored-stop-signal (Deleted, Quiet): container `log` (1 of 2 unclean): SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later
-          remedy: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
-    "#]],
+            ignored-stop-signal (Deleted, Quiet): container `log` (1 of 2 unclean): `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+        "#]],
     );
     check_pod(
         &[app, proxy, log],
         &[],
         expect![[r#"
-        ignored-stop-signal (Deleted, Quiet): container `log` (2 of 3 unclean): SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 10.0 s later; container `proxy`: default-action
-          remedy: handle SIGTERM in PID 1 `app`, `exec` the program in place of a shell, or run it under a small init such as tini: it would have saved the 10.0 s of waiting
-    "#]],
+            ignored-stop-signal (Deleted, Quiet): container `log` (2 of 3 unclean): `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later; container `proxy`: default-action
+              remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
+        "#]],
     );
 }
 
@@ -117,18 +134,18 @@ fn a_grace_far_too_long() {
         &[quick("app")],
         &[],
         expect![[r#"
-        clean (Deleted, Quiet): container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later
-          grace-shorter Some(5): container `app` needed 1.5 s at most of a grace of 600 s: one that hangs would hold up a rollout or a drain for all of it; terminationGracePeriodSeconds could be 5
-    "#]],
+            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later
+              grace-shorter Some(5): container `app` needed at most 1.5 s of a grace period of 600 s: a container that hangs would delay a rollout or a drain for all of that time; terminationGracePeriodSeconds could be 5
+        "#]],
     );
     let slower = graced("log", 600, death().term(0.3).exit(12.6, 0));
     check_pod(
         &[quick("app"), slower],
         &[],
         expect![[r#"
-        clean (Deleted, Quiet): container `app` (2 of 2 clean): SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later
-          grace-shorter Some(20): container `log`, the last of its pod to end, needed 13.5 s at most of a grace of 600 s: one that hangs would hold up a rollout or a drain for all of it; terminationGracePeriodSeconds could be 20
-    "#]],
+            clean (Deleted, Quiet): container `app` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later
+              grace-shorter Some(20): container `log`, the last container of the pod to exit, needed at most 13.5 s of a grace period of 600 s: a container that hangs would delay a rollout or a drain for all of that time; terminationGracePeriodSeconds could be 20
+        "#]],
     );
     // What its container says alone is not the pod's.
     assert!(quick("app").verdict.advice.is_empty());
@@ -183,37 +200,37 @@ fn those_that_were_never_seen() {
         &[app()],
         &[("init".into(), reported(137, "ContainerStatusUnknown"))],
         expect![[r#"
-            unknown (Deleted, Unknown): container `init` (1 of 2 clean): none of its processes was seen; the API says ContainerStatusUnknown, exit code 137
+            unknown (Deleted, Unknown): container `init` (1 of 2 clean): no process of the container was observed; the pod's status reports ContainerStatusUnknown, exit code 137
         "#]],
     );
     check_pod(
         &[app()],
         &[("log".into(), reported(0, "Completed"))],
         expect![[r#"
-            unknown (Deleted, Unknown): container `log` (1 of 2 clean): none of its processes was seen; the API says Completed, exit code 0
+            unknown (Deleted, Unknown): container `log` (1 of 2 clean): no process of the container was observed; the pod's status reports Completed, exit code 0
         "#]],
     );
     check_pod(
         &[app()],
         &[("log".into(), reported(128, "StartError"))],
         expect![[r#"
-        runtime-failed (Deleted, Quiet): container `log` (1 of 2 unclean): the runtime did not start it; the API says StartError, exit code 128
-          remedy: see the container's waiting or terminated message in the pod's status: the command, a mount, the image or the runtime itself
-    "#]],
+            runtime-failed (Deleted, Quiet): container `log` (1 of 2 unclean): the container runtime did not start the program; the pod's status reports StartError, exit code 128
+              remedy: read the waiting or terminated message of the container in the pod's status: the command, a mount, the image or the container runtime itself failed
+        "#]],
     );
     check_pod(
         &[],
         &[("log".into(), None)],
         expect![[r#"
-            unknown (Deleted, Unknown): container `log`: none of its processes was seen; the API does not say how it ended
+            unknown (Deleted, Unknown): container `log`: no process of the container was observed; the pod's status reports no exit code
         "#]],
     );
     check_pod(
         &[],
         &[],
         expect![[r#"
-        unknown (Deleted, Unknown): no container of the pod was seen to end
-    "#]],
+            unknown (Deleted, Unknown): no container of the pod was seen to exit
+        "#]],
     );
 }
 
@@ -221,7 +238,7 @@ fn those_that_were_never_seen() {
 fn completed_by_itself() {
     let app = named("job", death().unasked().exit(0.5, 0));
     expect![[r#"
-        clean (Completed, Quiet): container `job`: PID 1 `app` ended by itself with code 0
+        clean (Completed, Quiet): container `job`: PID 1 `app` exited by itself with code 0
     "#]]
     .assert_eq(&text(&pod(&[app], None, &[])));
 }

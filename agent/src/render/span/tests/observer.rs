@@ -3,11 +3,11 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::told;
-use crate::event::Boot;
 use crate::observe::{EndpointRemoval, Moment, Replacement, Rule};
 use crate::pod::ApiClock;
 use crate::render::id;
 use crate::render::span::{Options, Trace, removal, replacement};
+use crate::time::Boot;
 use epitaph_core::fixtures::pods as fixtures;
 use epitaph_core::fixtures::terminations::observation;
 
@@ -63,7 +63,7 @@ fn left_late() -> EndpointRemoval {
 fn replaced() -> Replacement {
     let mut by = (*fixtures::identity()).clone();
     by.name = "cart-7d9f8b6c5-new".into();
-    by.uid = crate::attribute::PodUid("1a2b".into());
+    by.uid = crate::ids::PodUid("1a2b".into());
     by.node = "node-8".into();
     Replacement {
         pod: fixtures::identity(),

@@ -21,10 +21,10 @@ fn a_pod_whose_main_container_ended_badly() {
     let told = told(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
     expect![[r#"
         resource epitaph.boot_id=5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11 epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
-        pod.termination < -: 0..32360 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+        pod.termination < -: 0..32360 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
           @2200 grace.shortened epitaph.grace=20
           @32360 container.unseen k8s.container.name=init epitaph.reported.exit_code=0 k8s.container.status.reason=Completed
-        container.stop < pod.termination: 100..32102 Error { description: "container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later" }
+        container.stop < pod.termination: 100..32102 Error { description: "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later" }
           @2100 stop-signal-ignored epitaph.stop.signal=SIGTERM epitaph.stop.disposition=default
           @2140 listener.closed server.address=10.0.0.7 server.port=8080 network.transport=tcp epitaph.listener.by_exit=false
           @32100 SIGKILL epitaph.kill.sender.pid=900 epitaph.kill.sender.comm=containerd-shim epitaph.kill.sender.parent.pid=1 epitaph.kill.sender.parent.comm=systemd epitaph.kill.sender.role=runtime epitaph.kill.sender.place=host
@@ -59,10 +59,10 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.traffic=cut
           epitaph.unclean=true
           epitaph.severity=critical
-          epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
-          epitaph.evidence=["+2100.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+32100.000 ms signal_generate: SIGKILL from containerd-shim"]
+          epitaph.evidence=["+2100.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+32100.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
           epitaph.pod.static=false
           epitaph.asked.cause=deleted
           epitaph.asked.evidence=deletionTimestamp
@@ -89,7 +89,7 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.kubelet.broken=0
           epitaph.gone.at=2023-11-14T23:37:12.000000000Z
           epitaph.gone.watched=true
-          epitaph.incomplete=["the API was away for 4.0 s"]
+          epitaph.incomplete=["the Kubernetes API did not answer for 4.0 s"]
         container.stop
           container.id=0000000000000000000000000000000000000000000000000000000000000008
           container.runtime.name=containerd
@@ -117,10 +117,10 @@ fn what_the_api_said_of_pod_container_and_hook() {
           epitaph.traffic=cut
           epitaph.unclean=true
           epitaph.severity=critical
-          epitaph.sentence=container `app`: SIGTERM reached PID 1 `sh`, which has no handler, so the kernel dropped it; the runtime sent SIGKILL 30.0 s later
-          epitaph.remedy=exec the server from the shell, so that it is PID 1
+          epitaph.sentence=container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
+          epitaph.remedy=use `exec` in the shell that starts the server, so that the server is PID 1
           epitaph.advice=["accept-while-draining: 14 connections were refused in the 3.2 s after the listener closed"]
-          epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from containerd-shim: ignored","+30000.000 ms signal_generate: SIGKILL from containerd-shim"]
+          epitaph.evidence=["+0.000 ms signal_generate: SIGTERM from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`: discarded by the kernel, no handler","+30000.000 ms signal_generate: SIGKILL from `containerd-shim` (pid 900, on the host), the container runtime, to PID 1 `sh`"]
           epitaph.kill.sender.pid=900
           epitaph.kill.sender.comm=containerd-shim
           epitaph.kill.sender.parent.pid=1
@@ -159,9 +159,9 @@ fn what_the_api_said_of_pod_container_and_hook() {
 #[test]
 fn parents_hold_their_children_in_every_pod() {
     let mut wide = pods::pod(8);
-    wide.begin = ms(29_000);
-    wide.end = ms(10);
-    wide.containers[0].traffic.cut.last = ms(30_900);
+    wide.facts.begin = ms(29_000);
+    wide.facts.end = ms(10);
+    wide.containers[0].facts.traffic.cut.last = ms(30_900);
     for pod in [pods::pod(8), pods::evicted(9, PreStop::TcpSocket { port: None }), wide] {
         let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
         for child in &spans[1..] {
@@ -302,10 +302,11 @@ fn the_pod_of_a_killer_is_named() {
 #[test]
 fn a_hook_ends_with_no_strangers_stop_signal() {
     let mut pod = pods::pod(8);
+    let before = pod.begin.minus(Duration::from_secs(1));
     let app = &mut pod.containers[0];
-    let stop = app.stop.as_mut().expect("a stop");
+    let stop = app.facts.stop.as_mut().expect("a stop");
     stop.sender.role = Role::Other;
-    stop.at = pod.begin.minus(Duration::from_secs(1));
+    stop.at = before;
     let context = Arc::make_mut(app.kubernetes.as_mut().expect("a pod's"));
     context.pre_stop.as_mut().expect("a hook").end = None;
     let end = app.end;

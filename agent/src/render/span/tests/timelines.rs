@@ -7,7 +7,7 @@ use opentelemetry::trace::SpanId;
 
 use crate::render::attributes::key;
 use crate::render::span::{Options, pod_trace, trace};
-use crate::termination::Output;
+use crate::report::Report;
 
 const WEB: &str = "
     -60 api synced
@@ -32,7 +32,7 @@ fn a_container_that_ends_alone_has_a_trace_of_its_own() {
         "
     );
     let ended = play(&script).into_iter().find_map(|(_, output)| match output {
-        Output::Terminated(of) => Some(of),
+        Report::Terminated(of) => Some(of),
         _ => None,
     });
     let spans = trace(&ended.expect("a termination"), &observation(), &Options::default()).spans;
@@ -56,7 +56,7 @@ fn a_wait_that_seems_to_end_before_its_begin_has_no_length_and_says_so() {
         "
     );
     let ended = play(&script).into_iter().find_map(|(_, output)| match output {
-        Output::PodTerminated(pod) => Some(pod),
+        Report::PodTerminated(pod) => Some(pod),
         _ => None,
     });
     let spans = pod_trace(&ended.expect("a pod's end"), &observation(), &Options::default()).spans;

@@ -1,53 +1,20 @@
 //! The loop that posts, against an API server that answers by a script.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::http::{Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse as _, Response};
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{observation, unclean_in};
 use crate::clock;
+use crate::mock_api::{self, Answer, Received, Request};
 use crate::sink::kubernetes_events::{Outcome, Rate, Settings, Sink, start};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Method, path and body of each request.
-type Received = Arc<Mutex<Vec<(Method, String, Value)>>>;
-
-/// `script` is asked with method, path and body; None is no answer at all.
-async fn api(script: impl Fn(&Method, &str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static) -> (Client, Received) {
-    let (received, script) = (Received::default(), Arc::new(script));
-    let log = received.clone();
-    let answer = move |method: Method, uri: Uri, body: Bytes| {
-        let body = serde_json::from_slice(&body).unwrap_or_default();
-        let answer = script(&method, uri.path(), &body);
-        log.lock().unwrap().push((method, uri.path().to_owned(), body));
-        answered(answer)
-    };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
-    let mut config = kube::Config::new(url.parse().unwrap());
-    config.default_retry = false;
-    (Client::try_from(config).unwrap(), received)
-}
-
-async fn answered(answer: Option<(u16, Value)>) -> Response {
-    let Some((code, body)) = answer else {
-        return std::future::pending().await;
-    };
-    let headers = [(header::CONTENT_TYPE, "application/json")];
-    (StatusCode::from_u16(code).unwrap(), headers, body.to_string()).into_response()
-}
-
-fn status(code: u16, message: &str) -> Option<(u16, Value)> {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message});
-    Some((code, status))
+async fn api(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (Client, Received) {
+    mock_api::start(move |request| std::future::ready(script(&request))).await
 }
 
 fn settings(pause: Duration) -> Settings {
@@ -86,9 +53,9 @@ async fn a_namespace_that_takes_no_events_holds_up_no_other() {
             "events.events.k8s.io is forbidden: User \"x\" cannot create resource \"events\"",
         ),
     ] {
-        let (client, received) = api(move |_, path, body| match path.contains("/bad/") {
-            true => status(code, message),
-            false => Some((201, body.clone())),
+        let (client, received) = api(move |request| match request.path.contains("/bad/") {
+            true => mock_api::failure(code, message),
+            false => Answer::Json(201, request.body.clone()),
         })
         .await;
         // Longer than this test waits for anything.
@@ -102,7 +69,7 @@ async fn a_namespace_that_takes_no_events_holds_up_no_other() {
         until("those of the other namespace", || sink.stats().get(Outcome::Posted) == 10).await;
         let tried = |received: &Received| {
             let all = received.lock().unwrap();
-            all.iter().filter(|(_, path, _)| path.contains("/bad/")).count()
+            all.iter().filter(|request| request.path.contains("/bad/")).count()
         };
         assert_eq!(tried(&received), 1, "its namespace rests");
         worker.shutdown(SECOND).await;
@@ -112,18 +79,18 @@ async fn a_namespace_that_takes_no_events_holds_up_no_other() {
 #[tokio::test]
 async fn a_create_without_an_answer_counts_each_death_once() {
     let stored: Mutex<Option<Value>> = Mutex::default();
-    let (client, received) = api(move |method, _, body| {
+    let (client, received) = api(move |Request { method, body, .. }| {
         if body["regarding"]["kind"] == "Pod" {
-            return Some((201, body.clone()));
+            return Answer::Json(201, body.clone());
         }
         let mut stored = stored.lock().unwrap();
         match (method.as_str(), &*stored) {
             ("POST", None) => {
                 *stored = Some(body.clone());
-                None
+                Answer::Never
             }
-            ("POST", Some(_)) => status(409, "exists already"),
-            (_, stored) => Some((200, stored.clone().unwrap())),
+            ("POST", Some(_)) => mock_api::failure(409, "exists already"),
+            (_, stored) => Answer::Json(200, stored.clone().unwrap()),
         }
     })
     .await;
@@ -142,7 +109,7 @@ async fn a_create_without_an_answer_counts_each_death_once() {
         .lock()
         .unwrap()
         .iter()
-        .filter(|(method, ..)| method == Method::PATCH)
+        .filter(|request| request.method == "PATCH")
         .count();
     assert_eq!(patches, 0);
 }

@@ -4,10 +4,9 @@ use expect_test::expect;
 use opentelemetry_sdk::Resource;
 
 use super::*;
-use crate::kubernetes::PodTermination;
 use crate::pod::Workload;
+use crate::report::{PodTermination, Report};
 use crate::sink::metrics::{Metrics, push};
-use crate::termination::Output;
 use crate::verdict::Advice;
 use epitaph_core::fixtures::pods;
 
@@ -29,9 +28,9 @@ fn series(metrics: &Metrics) -> String {
 
 fn of(kind: &str, name: &str) -> PodTermination {
     let mut p = pods::pod(1);
-    let mut pod = Arc::unwrap_or_clone(p.pod);
+    let mut pod = Arc::unwrap_or_clone(p.facts.pod.clone());
     (pod.workload.kind, pod.workload.name) = (kind.into(), name.into());
-    p.pod = Arc::new(pod);
+    p.facts.pod = Arc::new(pod);
     p
 }
 
@@ -39,8 +38,8 @@ fn workload(name: &str) -> Workload {
     of("Deployment", name).pod.workload.clone()
 }
 
-fn ended(p: PodTermination) -> Output {
-    Output::PodTerminated(Box::new(p))
+fn ended(p: PodTermination) -> Report {
+    Report::PodTerminated(Box::new(p))
 }
 
 fn at(seconds: u64) -> Boot {
@@ -51,7 +50,7 @@ fn at(seconds: u64) -> Boot {
 fn a_workload_stands_at_zero_as_soon_as_it_runs() {
     let metrics = metrics(10);
     assert_eq!(series(&metrics), "\n");
-    metrics.output(&Output::Workload(workload("cart")));
+    metrics.report(&Report::Workload(workload("cart")));
     expect![[r#"
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="cut"} 0
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="refused"} 0
@@ -70,13 +69,13 @@ fn a_workload_stands_at_zero_as_soon_as_it_runs() {
 #[test]
 fn pods_and_restarts_are_counted_apart() {
     let metrics = metrics(10);
-    metrics.output(&Output::Workload(workload("cart")));
+    metrics.report(&Report::Workload(workload("cart")));
     let before = series(&metrics).lines().count();
     let restarted = pods::restarted(3);
-    metrics.output(&Output::Early(Box::new(pods::early(&restarted))));
-    metrics.output(&Output::Stuck(Box::new(restarted.clone())));
-    metrics.output(&Output::Terminated(Box::new(restarted)));
-    metrics.output(&ended(of("Deployment", "cart")));
+    metrics.report(&Report::StopSignalIgnored(Box::new(pods::early(&restarted))));
+    metrics.report(&Report::Stuck(Box::new(pods::stuck(restarted.clone()))));
+    metrics.report(&Report::Terminated(Box::new(restarted)));
+    metrics.report(&ended(of("Deployment", "cart")));
     let after = series(&metrics);
     assert_eq!(after.lines().count(), before + 1, "one verdict: {after}");
     let counted: Vec<&str> = after.lines().filter(|l| !l.ends_with(" 0")).collect();
@@ -98,8 +97,8 @@ fn pods_and_restarts_are_counted_apart() {
 fn jobs_and_bare_pods_have_no_names_here() {
     let metrics = metrics(10);
     for run in 0..50 {
-        metrics.output(&ended(of("Job", &format!("job-{run}"))));
-        metrics.output(&ended(of("Pod", &format!("pod-{run}"))));
+        metrics.report(&ended(of("Job", &format!("job-{run}"))));
+        metrics.report(&ended(of("Pod", &format!("pod-{run}"))));
     }
     let text = series(&metrics);
     assert!(!text.contains("job-") && !text.contains("pod-"), "{text}");
@@ -115,8 +114,8 @@ fn jobs_and_bare_pods_have_no_names_here() {
 fn those_that_find_no_room_are_counted_together() {
     let metrics = metrics(2);
     for name in ["a", "b", "c", "d"] {
-        metrics.output(&Output::Workload(workload(name)));
-        metrics.output(&ended(of("Deployment", name)));
+        metrics.report(&Report::Workload(workload(name)));
+        metrics.report(&ended(of("Deployment", name)));
     }
     let text = series(&metrics);
     assert!(!text.contains("\"c\"") && !text.contains("\"d\""), "{text}");
@@ -132,8 +131,8 @@ fn those_that_find_no_room_are_counted_together() {
     );
 
     // Room again, once a workload has no pod here any more.
-    metrics.output(&Output::WorkloadGone(workload("a")));
-    metrics.output(&Output::Workload(workload("c")));
+    metrics.report(&Report::WorkloadGone(workload("a")));
+    metrics.report(&Report::Workload(workload("c")));
     let text = series(&metrics);
     assert!(text.contains("\"c\"") && !text.contains("\"a\""), "{text}");
 }
@@ -143,11 +142,11 @@ fn the_gone_are_read_for_an_hour_and_then_forgotten() {
     let metrics = metrics(10);
     metrics.alive(at(1_000));
     for name in ["gone", "back", "here"] {
-        metrics.output(&Output::Workload(workload(name)));
+        metrics.report(&Report::Workload(workload(name)));
     }
-    metrics.output(&Output::WorkloadGone(workload("gone")));
-    metrics.output(&Output::WorkloadGone(workload("back")));
-    metrics.output(&Output::Workload(workload("back")));
+    metrics.report(&Report::WorkloadGone(workload("gone")));
+    metrics.report(&Report::WorkloadGone(workload("back")));
+    metrics.report(&Report::Workload(workload("back")));
     metrics.alive(at(4_500));
     assert!(series(&metrics).contains("\"gone\""));
     metrics.alive(at(4_700));
@@ -165,16 +164,16 @@ fn a_workload_is_gone_with_the_last_that_bears_its_name() {
         through: Some(("ReplicaSet".into(), set.into(), None)),
         ..workload("cart")
     });
-    metrics.output(&Output::Workload(old.clone()));
-    metrics.output(&Output::Workload(new.clone()));
-    metrics.output(&Output::WorkloadGone(old));
+    metrics.report(&Report::Workload(old.clone()));
+    metrics.report(&Report::Workload(new.clone()));
+    metrics.report(&Report::WorkloadGone(old));
     metrics.alive(at(9_000));
     assert!(series(&metrics).contains("\"cart\""));
-    metrics.output(&Output::WorkloadGone(new));
+    metrics.report(&Report::WorkloadGone(new));
     metrics.alive(at(19_000));
     assert!(!series(&metrics).contains("\"cart\""));
     // And one whose pods nobody announced is forgotten as well.
-    metrics.output(&ended(of("Deployment", "stray")));
+    metrics.report(&ended(of("Deployment", "stray")));
     assert!(series(&metrics).contains("\"stray\""));
     metrics.alive(at(29_000));
     assert!(!series(&metrics).contains("\"stray\""));
@@ -184,13 +183,13 @@ fn a_workload_is_gone_with_the_last_that_bears_its_name() {
 fn advise(metrics: &Metrics, kind: AdviceKind, seconds: Option<u64>) -> String {
     let mut p = of("Deployment", "cart");
     p.containers.clear();
-    p.unseen.clear();
+    p.facts.unseen.clear();
     p.verdict.advice = vec![Advice {
         kind,
         seconds,
         text: "measured".into(),
     }];
-    metrics.output(&ended(p));
+    metrics.report(&ended(p));
     advised(metrics)
 }
 
@@ -208,7 +207,7 @@ fn advised(metrics: &Metrics) -> String {
 fn the_largest_advice_of_the_last_hour_stands() {
     let metrics = metrics(10);
     let advise = |kind, seconds| advise(&metrics, kind, seconds);
-    metrics.output(&Output::Workload(workload("cart")));
+    metrics.report(&Report::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(advise(AdviceKind::AcceptWhileDraining, None), "");
     assert_eq!(advise(AdviceKind::GraceShorter, Some(5)), "\"grace-shorter\" 5");
@@ -234,7 +233,7 @@ fn the_largest_advice_of_the_last_hour_stands() {
 #[test]
 fn few_advices_are_kept_for_later() {
     let metrics = metrics(10);
-    metrics.output(&Output::Workload(workload("cart")));
+    metrics.report(&Report::Workload(workload("cart")));
     for i in 0..100 {
         metrics.alive(at(1_000 + i));
         assert_eq!(
@@ -254,22 +253,22 @@ fn few_advices_are_kept_for_later() {
 fn less_is_advised_only_where_no_end_of_the_last_hour_needed_more() {
     let metrics = metrics(10);
     let shorter = |seconds| advise(&metrics, AdviceKind::GraceShorter, Some(seconds));
-    metrics.output(&Output::Workload(workload("cart")));
+    metrics.report(&Report::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(shorter(5), "\"grace-shorter\" 5");
     assert_eq!(shorter(10), "\"grace-shorter\" 10");
     // Ended well 32.7 s after the request.
     let mut busy = of("Deployment", "cart");
     busy.containers.remove(0);
-    busy.unseen.clear();
+    busy.facts.unseen.clear();
     busy.verdict.advice.clear();
-    metrics.output(&ended(busy));
+    metrics.report(&ended(busy));
     assert_eq!(advised(&metrics), "");
     assert_eq!(shorter(35), "");
     assert_eq!(shorter(40), "\"grace-shorter\" 40");
     // One that was asked and not let finish; its pod went on.
     metrics.alive(at(2_000));
-    metrics.output(&Output::Terminated(Box::new(pods::restarted(3))));
+    metrics.report(&Report::Terminated(Box::new(pods::restarted(3))));
     assert_eq!(shorter(40), "");
     metrics.alive(at(5_590));
     assert_eq!(shorter(5), "");
@@ -285,7 +284,7 @@ fn the_sdk_has_room_for_all_that_is_allowed() {
         for row in &verdict::table::TABLE {
             let mut p = of("Deployment", &format!("w-{n}"));
             p.verdict.headline = row.headline;
-            metrics.output(&ended(p));
+            metrics.report(&ended(p));
         }
     }
     let text = series(&metrics);

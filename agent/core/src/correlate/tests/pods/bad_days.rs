@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use expect_test::expect;
 
 use super::{check, run, show, web};
-use crate::kubernetes::PodTermination;
 use crate::pod::Workload;
-use crate::termination::Output;
+use crate::report::PodTermination;
+use crate::report::Report;
 use crate::verdict::Cause;
 
 #[test]
@@ -22,10 +22,10 @@ fn a_relist_hid_the_deletion() {
         +20.1 api synced
         "),
         expect![[r#"
-            +20.300 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (gone at a relist)
+            +20.300 pod web +1.300…+1.500 clean: Deleted/Clean/Quiet (missing from a new list of the pods)
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
-                Deleted: gone at a relist
-                incomplete: the Kubernetes API did not answer meanwhile: timeout; a relist hid when the pod was deleted
+                Deleted: missing from a new list of the pods
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
               gone +20.000 (relist)
         "#]],
     );
@@ -55,7 +55,7 @@ fn the_api_comes_back_in_time() {
               request +1.000…+1.300 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
-                incomplete: the Kubernetes API did not answer meanwhile: refused
+                incomplete: the Kubernetes API did not answer during the termination: refused
               gone +21.000
         "#]],
     );
@@ -125,7 +125,7 @@ fn the_agent_came_in_the_middle() {
               request +1.000…+2.000 grace 30 s
               web/app +4.000…+5.000 clean-exit: Deleted/Clean/Unknown
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
-                incomplete: the observation began 1.0 s after the deletion was asked for
+                incomplete: epitaph started 1.0 s after the deletion request
               unseen other Some(Reported { exit_code: 0, reason: Some("Completed") })
               gone +7.000
         "#]],
@@ -183,7 +183,7 @@ fn the_clocks_were_never_compared() {
               request +1.050…+1.050 grace 30 s
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
-                incomplete: the API server's clock is at least 3.0 s ahead of what was believed
+                incomplete: the API server's clock is at least 3.0 s further ahead than measured
               gone +3.000
         "#]],
     );
@@ -206,13 +206,13 @@ fn the_observation_ends_in_the_middle() {
         +4 end
         "),
         expect![[r#"
-            +1.320 early: SIGTERM reached PID 1 `slow`, which has no handler, so the kernel dropped it, 29.7 s left
+            +1.320 early: `slow` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 29.7 s left
             +4.000 web/app +1.300…+1.500 clean: Deleted/Clean/Quiet, in its pod's trace
               Deleted: deletionTimestamp, grace 30 s
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
             +4.000 web/slow +1.320…+4.000 unknown: Deleted/Unknown/Unknown, in its pod's trace, still ending
               Deleted: deletionTimestamp, grace 30 s
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
         "#]],
     );
 }
@@ -230,7 +230,7 @@ fn the_observation_ends_before_the_api_says_that_the_pod_is_over() {
         expect![[r#"
             +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown, in its pod's trace
               Deleted: deletionTimestamp, grace 30 s
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
         "#]],
     );
 }
@@ -253,10 +253,10 @@ fn the_observation_ends_after_a_restart_in_a_pod_that_is_ending() {
         expect![[r#"
             +0.700 web/app +0.000…+0.000 nonzero-exit: Crash/NonzeroExit/Unknown
               reported 3 Error
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
             +0.700 web/app +0.500…+0.700 unknown: Deleted/Unknown/Unknown, in its pod's trace, still ending
               Deleted: deletionTimestamp, grace 30 s, restarts 1
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
         "#]],
     );
 }
@@ -282,10 +282,10 @@ fn the_observation_ends_when_the_pod_is_gone_and_one_of_it_runs() {
         expect![[r#"
             +1.600 web/app +1.300…+1.500 clean-exit: Deleted/Clean/Unknown
               Deleted: deletionTimestamp, grace 0 s
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
             +1.600 web/slow +1.320…+1.600 unknown: Deleted/Unknown/Unknown, still ending
               Deleted: deletionTimestamp, grace 0 s
-              incomplete: the observation ended before more was known of its pod
+              incomplete: epitaph stopped before the state of the pod was known
         "#]],
     );
 }
@@ -376,10 +376,9 @@ fn the_deletion_is_heard_of_late() {
         let why = if outage.is_empty() {
             ""
         } else {
-            "the Kubernetes API did not answer meanwhile: refused; "
+            "the Kubernetes API did not answer during the termination: refused; "
         };
-        let incomplete =
-            format!("incomplete: {why}its clients were watched only from 9.0 s after the deletion was asked for\n");
+        let incomplete = format!("incomplete: {why}connections were observed only from 9.0 s after the deletion request\n");
         assert!(
             told.contains("clean-exit: Deleted/Clean/Unknown") && !told.contains("Quiet"),
             "{told}"
@@ -436,8 +435,8 @@ fn an_owner_that_the_api_names_late_is_no_second_one() {
         ");
     let workload = |of: &Workload| format!("{} {:?}", of.name, of.uid);
     let lines = run(&script).into_iter().filter_map(|(now, output)| match output {
-        Output::Workload(of) => Some(format!("{} {}\n", super::at(now), workload(&of))),
-        Output::WorkloadGone(of) => Some(format!("{} gone {}\n", super::at(now), workload(&of))),
+        Report::Workload(of) => Some(format!("{} {}\n", super::at(now), workload(&of))),
+        Report::WorkloadGone(of) => Some(format!("{} gone {}\n", super::at(now), workload(&of))),
         _ => None,
     });
     expect![[r#"
@@ -597,12 +596,12 @@ fn a_hundred_and_ten_pods_are_deleted_in_the_same_second() {
     let mut warned = 0;
     for (_, output) in run(&format!("-60 api synced\n{cast}{}", lines.join("\n"))) {
         match output {
-            Output::PodTerminated(pod) => {
+            Report::PodTerminated(pod) => {
                 let name = pod.pod.name.clone();
                 assert!(told.insert(name.clone(), pod).is_none(), "{name} was told twice");
             }
-            Output::Early(_) => warned += 1,
-            Output::Watch(_) | Output::Forget(_) | Output::Workload(_) | Output::WorkloadGone(_) => {}
+            Report::StopSignalIgnored(_) => warned += 1,
+            Report::Workload(_) | Report::WorkloadGone(_) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -43,7 +43,7 @@ fn no_handler_and_the_grace_is_known_at_once() {
         +11 gone web
         "),
         expect![[r#"
-            +1.400 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.7 s left
+            +1.400 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 7.7 s left
             +12.000 pod web +1.000…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/app +1.400…+9.410 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
@@ -65,10 +65,10 @@ fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
         +4.41 exit pause KILL
         "),
         expect![[r#"
-            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
-            +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted at once, with grace 0)
+            +2.000 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 2.0 s left
+            +6.610 pod web +1.100…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deleted with a grace period of 0)
               web/app +2.000…+4.210 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
-                Deleted: deleted at once, with grace 0, grace 0 s
+                Deleted: deleted with a grace period of 0, grace 0 s
               gone +1.100
         "#]],
     );
@@ -83,7 +83,7 @@ fn a_force_delete_of_what_never_ends_is_told_in_time() {
         +2 TERM runc -> main ignored default
         "),
         expect![[r#"
-            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
+            +2.000 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 2.0 s left
         "#]],
     );
 }
@@ -102,7 +102,7 @@ fn a_process_that_no_kill_ends_is_told_while_it_runs() {
         +203 gone web
         "),
         expect![[r#"
-            +46.400 stuck: container `app`: PID 1 `app` still runs 45.4 s after it was to end (grace 30 s), 15.0 s after SIGKILL; a later delete, 18.9 s after the first, shortened the grace of 30 s to 5 s, and the kill came no sooner
+            +46.400 stuck: container `app`: PID 1 `app` is still running 45.4 s after deletion was requested (grace period 30 s), 15.0 s after SIGKILL; a later delete request, 18.9 s after the first, shortened the grace period from 30 s to 5 s, but SIGKILL did not come earlier
             +203.200 pod web +1.000…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s, +20.000 to 5 s
               web/app +1.300…+200.000 killed-after-grace: Deleted/KilledAfterGrace/Quiet
@@ -309,7 +309,7 @@ fn a_sidecar_waits_for_the_main_container() {
         +13 gone web
         "),
         expect![[r#"
-            +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
+            +1.200 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 7.8 s left
             +13.800 pod web +1.000…+11.510 sidecar-starved: Deleted/SidecarStarved/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/app +1.200…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
@@ -369,7 +369,7 @@ fn a_name_that_is_used_again_at_once_is_another_pod() {
               web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
               gone +2.500
-            +5.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.9 s left
+            +5.100 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 29.9 s left
             +7.600 pod web +5.000…+5.210 killed-by-other: Deleted/KilledByOther/Quiet (deletionTimestamp)
               request +5.000…+5.020 grace 30 s
               web/app +5.100…+5.210 killed-by-other: Deleted/KilledByOther/Quiet
@@ -421,9 +421,9 @@ fn what_ends_long_after_its_pod_is_told_by_itself() {
         +90.1 exit main KILL
         "),
         expect![[r#"
-            +2.000 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 2.0 s left
+            +2.000 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 2.0 s left
             +93.100 web/app +2.000…+90.100 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
-              Deleted: deleted at once, with grace 0, grace 0 s
+              Deleted: deleted with a grace period of 0, grace 0 s
         "#]],
     );
 }
@@ -449,7 +449,7 @@ fn a_taint_and_a_preemption() {
         +22 gone low
         "),
         expect![[r#"
-            +1.300 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 29.8 s left
+            +1.300 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 29.8 s left
             +3.800 pod web +1.000…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet (DisruptionTarget=DeletionByTaintManager)
               request +1.000…+1.050 grace 30 s
               web/app +1.300…+1.510 ignored-stop-signal: EvictedTaint/IgnoredStopSignal/Quiet
@@ -509,8 +509,8 @@ fn a_pod_that_garbage_collection_removes() {
     check_sentences(
         &script,
         expect![[r#"
-        container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; pod garbage collection removed its pod: "PodGC: node no longer exists"
-    "#]],
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; pod garbage collection removed the pod: "PodGC: node no longer exists"
+        "#]],
     );
 }
 
@@ -532,14 +532,14 @@ fn the_word_of_garbage_collection_is_quoted() {
     check_sentences(
         &said(""),
         expect![[r#"
-        container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; pod garbage collection removed its pod
-    "#]],
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; pod garbage collection removed the pod
+        "#]],
     );
     check_sentences(
         &said(&format!("\u{1b}[2J\"{long}")),
         expect![[r#"
-        container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; pod garbage collection removed its pod: "\u{1b}[2J\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"
-    "#]],
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; pod garbage collection removed the pod: "\u{1b}[2J\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"
+        "#]],
     );
 }
 
@@ -554,7 +554,7 @@ fn a_node_pressure_eviction_names_the_resource() {
         +3 pod web app=0:Completed phase=failed reason=Evicted disruption=TerminationByKubelet:The_node_was_low_on_resource:_memory.
         "),
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.2 s later; the kubelet evicted its pod: the node or the pod ran out of a resource ("The node was low on resource: memory.")
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; the kubelet evicted the pod: the node or the pod ran out of a resource ("The node was low on resource: memory.")
         "#]],
     );
 }

@@ -17,7 +17,7 @@ fn an_exec_hook_is_known_by_place_name_and_ancestry() {
         +3.2 TERM runc -> main handler
         +3.21 enter main TERM
         +3.5 exit main 0
-        +4 hint web app FailedPreStopHook PreStopHook failed
+        +4 event web app FailedPreStopHook PreStopHook failed
         +5 pod web app=0:Completed
         +6 gone web
         "),
@@ -158,7 +158,7 @@ fn a_sleeping_hook_is_the_wait() {
         +32 gone web
         "),
         expect![[r#"
-            +6.100 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 24.9 s left
+            +6.100 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 24.9 s left
             +33.400 pod web +1.000…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 30 s
               web/app +6.100…+31.110 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet
@@ -176,7 +176,7 @@ fn a_hook_runs_before_a_liveness_kill_as_well() {
         pod web app app.prestop=exec:/bin/hook
         -58 pod web app=running
         proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.12 exec hook
         +2 exit hook 0
         +2.1 TERM runc -> main handler
@@ -230,7 +230,7 @@ fn a_sidecars_wait_for_the_main_container_is_not_its_hooks_time() {
         +13 gone web
         "),
         expect![[r#"
-            +1.200 early: SIGTERM reached PID 1 `app`, which has no handler, so the kernel dropped it, 7.8 s left
+            +1.200 early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal, 7.8 s left
             +13.200 pod web +1.000…+9.910 ignored-stop-signal: Deleted/IgnoredStopSignal/Quiet (deletionTimestamp)
               request +1.000…+1.050 grace 8 s
               web/log +9.300…+9.400 clean: Deleted/Clean/Quiet

@@ -2,7 +2,7 @@
 
 mod bad_days;
 mod deletions;
-mod hints;
+mod events;
 mod hooks;
 mod overlaps;
 mod places;
@@ -15,10 +15,10 @@ use std::fmt::Write;
 
 use expect_test::Expect;
 
-use crate::event::Boot;
 use crate::fixtures::script::{ZERO, play as run};
 use crate::kubernetes::{PodContext, Request};
-use crate::termination::{Output, Termination};
+use crate::report::{Report, Termination};
+use crate::time::Boot;
 
 /// A pod with its sandbox and one container, running since a minute.
 const WEB: &str = "
@@ -44,20 +44,21 @@ fn check(script: &str, expect: Expect) {
 /// The sentences of the ends.
 fn check_sentences(script: &str, expect: Expect) {
     let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
-        Output::Terminated(of) | Output::Stuck(of) => Some(of.verdict),
-        Output::PodTerminated(pod) => Some(pod.verdict),
+        Report::Terminated(of) => Some(of.verdict),
+        Report::Stuck(of) => Some(of.verdict),
+        Report::PodTerminated(pod) => Some(pod.verdict),
         _ => None,
     });
     let lines: Vec<String> = verdicts.map(|v| format!("{}\n", v.sentence)).collect();
     expect.assert_eq(&lines.concat());
 }
 
-fn show(outputs: &[(Boot, Output)]) -> String {
+fn show(outputs: &[(Boot, Report)]) -> String {
     let mut text = String::new();
     for (now, output) in outputs {
         let now = at(*now);
         match output {
-            Output::PodTerminated(pod) => {
+            Report::PodTerminated(pod) => {
                 let v = &pod.verdict;
                 let asked = pod.asked.as_ref().map_or("nobody asked", |asked| &asked.evidence);
                 writeln!(
@@ -83,16 +84,16 @@ fn show(outputs: &[(Boot, Output)]) -> String {
                     writeln!(text, "  gone {}{}", at(seen), if watched { "" } else { " (relist)" }).expect("a string");
                 }
             }
-            Output::Terminated(of) => container(&mut text, &format!("{now} "), of),
-            Output::Stuck(of) => writeln!(text, "{now} {}: {}", of.verdict.headline, of.verdict.sentence).expect("a string"),
-            Output::Early(early) => {
+            Report::Terminated(of) => container(&mut text, &format!("{now} "), of),
+            Report::Stuck(of) => writeln!(text, "{now} {}: {}", of.verdict.headline, of.verdict.sentence).expect("a string"),
+            Report::StopSignalIgnored(early) => {
                 let left = early.grace_left.map(|left| format!(", {:.1} s left", left.as_secs_f64()));
                 writeln!(text, "{now} early: {}{}", early.sentence, left.unwrap_or_default()).expect("a string");
             }
-            Output::Dropped { reason, count } => writeln!(text, "{now} dropped {}: {count}", reason.name()).expect("a string"),
-            Output::OptedOut { count } => writeln!(text, "{now} opted out: {count}").expect("a string"),
-            Output::ChildOomKilled { oom, .. } => writeln!(text, "{now} child oom: {}", oom.comm).expect("a string"),
-            Output::Forget(_) | Output::Watch(_) | Output::Workload(_) | Output::WorkloadGone(_) => {}
+            Report::Dropped { reason, count } => writeln!(text, "{now} dropped {}: {count}", reason.name()).expect("a string"),
+            Report::OptedOut { count } => writeln!(text, "{now} opted out: {count}").expect("a string"),
+            Report::ChildOomKilled { oom, .. } => writeln!(text, "{now} child oom: {}", oom.comm).expect("a string"),
+            Report::Workload(_) | Report::WorkloadGone(_) => {}
         }
     }
     text

@@ -87,9 +87,9 @@ fn a_force_delete_is_no_grace_used_up() {
         +3.61 exit pause KILL
         "),
         expect![[r#"
-            +5.810 pod web +1.100…+3.410 force-killed: Deleted/ForceKilled/Quiet (deleted at once, with grace 0)
+            +5.810 pod web +1.100…+3.410 force-killed: Deleted/ForceKilled/Quiet (deleted with a grace period of 0)
               web/app +1.300…+3.410 force-killed: Deleted/ForceKilled/Quiet
-                Deleted: deleted at once, with grace 0, grace 0 s
+                Deleted: deleted with a grace period of 0, grace 0 s
               gone +1.100
         "#]],
     );
@@ -124,7 +124,7 @@ fn a_crash_before_a_force_delete_stays_one() {
         +3.31 exit pause KILL
         "),
         expect![[r#"
-            +3.200 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deleted at once, with grace 0)
+            +3.200 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deleted with a grace period of 0)
               web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               gone +3.000
         "#]],
@@ -141,9 +141,9 @@ fn a_crash_that_a_relist_found_stays_one() {
         +20.1 api synced
         "),
         expect![[r#"
-            +20.300 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (gone at a relist)
+            +20.300 pod web +1.000…+1.000 nonzero-exit: Deleted/NonzeroExit/Quiet (missing from a new list of the pods)
               web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-                incomplete: the Kubernetes API did not answer meanwhile: timeout; a relist hid when the pod was deleted
+                incomplete: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown
               gone +20.000 (relist)
         "#]],
     );

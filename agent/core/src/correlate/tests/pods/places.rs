@@ -87,7 +87,7 @@ fn a_container_that_no_status_names_is_not_the_sandbox() {
         "),
         expect![[r#"
             +33.000 web/? +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-              incomplete: no status of the pod named this container
+              incomplete: the pod's status did not name this container
         "#]],
     );
 }
@@ -110,7 +110,7 @@ fn a_cgroup_that_names_another_pod_is_no_proof() {
         expect![[r#"
             +4.000 web/odd +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 3 Error
-              incomplete: its cgroup names another pod, 00000000-0000-4000-8000-000000000002
+              incomplete: the cgroup path names another pod, 00000000-0000-4000-8000-000000000002
         "#]],
     );
 }
@@ -251,9 +251,9 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
         +61 gone web
         ",
         expect![[r#"
-            +62.400 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
+            +62.400 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod was deleted and not created again)
               web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
-                Deleted: the mirror pod is gone and did not come back
+                Deleted: the mirror pod was deleted and not created again
               gone +61.000
         "#]],
     );
@@ -278,7 +278,7 @@ fn a_manifest_that_is_put_back() {
         +1.2 exit main 0
         +1.3 KILL runc -> pause
         +1.4 exit pause KILL
-        +1 hint web - Evicted The node was low on resource: memory
+        +1 event web - Evicted The node was low on resource: memory
         +1.5 pod web app=0:Completed phase=failed reason=Evicted
         +2 gone web
         pod web hash=abc uid=00000000-0000-4000-8000-00000000beef app
@@ -296,7 +296,7 @@ fn a_manifest_that_is_put_back() {
         proc main3 in=web:app:3 pid=300 ns=2 start=+44 parent=shim comm=app
         +44 exec main3
         +44.5 pod web app.id=web:app:3 app.restarts=1 app=running app.last=web:app:2:0:Completed
-        +45 hint web app Killing at=+40 Container app failed liveness probe, will be restarted
+        +45 event web app Killing at=+40 Container app failed liveness probe, will be restarted
         +60 TERM runc -> main3 handler
         +60.1 enter main3 TERM
         +60.2 exit main3 0
@@ -311,9 +311,9 @@ fn a_manifest_that_is_put_back() {
               gone +2.000
             +45.600 web/app +40.000…+40.200 clean: Liveness/Clean/Quiet
               Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
-            +62.600 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
+            +62.600 pod web +60.000…+60.200 clean: Deleted/Clean/Quiet (the mirror pod was deleted and not created again)
               web/app +60.000…+60.200 clean: Deleted/Clean/Quiet
-                Deleted: the mirror pod is gone and did not come back, restarts 1
+                Deleted: the mirror pod was deleted and not created again, restarts 1
               gone +61.000
         "#]],
     );
@@ -383,9 +383,9 @@ fn a_mirror_pod_whose_deletion_is_seen_stops_nothing_either() {
         +3.5 gone web
         ",
         expect![[r#"
-            +5.300 pod web +2.000…+3.000 clean: Deleted/Clean/Quiet (the mirror pod is gone and did not come back)
+            +5.300 pod web +2.000…+3.000 clean: Deleted/Clean/Quiet (the mirror pod was deleted and not created again)
               web/app +2.000…+3.000 clean: Deleted/Clean/Quiet
-                Deleted: the mirror pod is gone and did not come back
+                Deleted: the mirror pod was deleted and not created again
               gone +3.500
         "#]],
     );

@@ -6,13 +6,16 @@ use proptest::prelude::*;
 
 use super::super::properties::any_input;
 use super::{run, web};
-use crate::attribute::{ContainerId, PodUid};
 use crate::correlate::{Correlator, Limits};
-use crate::event::{Boot, Input, Wall};
 use crate::fixtures::cast::Cast;
-use crate::fixtures::script::{self, ZERO, feed, tick};
+use crate::fixtures::recorded::Recorded;
+use crate::fixtures::script::{self, Played, ZERO, feed, tick};
+use crate::ids::{ContainerId, PodUid};
+use crate::input::Input;
 use crate::pod::*;
-use crate::termination::{DropReason, Output};
+use crate::report::DropReason;
+use crate::report::{Answers, Report};
+use crate::time::{Boot, Wall};
 
 /// Ends of every sort, each with what the API said.
 fn ends() -> Vec<String> {
@@ -22,7 +25,7 @@ fn ends() -> Vec<String> {
         "+1.05 pod web deleted=+1:8\n+1.4 TERM runc -> main ignored default\n+9.4 KILL runc -> main\n+9.41 exit main KILL\n+11 gone web",
         "+1.1 gone web\n+2 TERM runc -> main ignored default\n+4.2 KILL runc -> main\n+4.21 exit main KILL\n+4.4 KILL runc -> pause
         +4.41 exit pause KILL",
-        "+1 hint web app Killing Container app failed liveness probe, will be restarted\n+1.1 TERM runc -> main handler
+        "+1 event web app Killing Container app failed liveness probe, will be restarted\n+1.1 TERM runc -> main handler
         +1.2 enter main TERM\n+1.4 exit main 0\n+2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running",
         "+1 SEGV main -> main fault\n+1.001 exit main SEGV core\n+2.5 pod web app=waiting app.last=web:app:139:Error app.restarts=1",
         "pod web app app.prestop=exec:/bin/hook\n-58 pod web app=running
@@ -37,13 +40,13 @@ fn ends() -> Vec<String> {
     .collect()
 }
 
-fn told(outputs: Vec<(Boot, Output)>) -> Vec<Output> {
-    let is_end = |output: &Output| matches!(output, Output::Terminated(_) | Output::PodTerminated(_));
+fn told(outputs: Vec<(Boot, Report)>) -> Vec<Report> {
+    let is_end = |output: &Report| matches!(output, Report::Terminated(_) | Report::PodTerminated(_));
     outputs.into_iter().map(|(_, output)| output).filter(is_end).collect()
 }
 
 /// Kernel records late by up to the reorder window each. The API's order is its own.
-fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
+fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Report)> {
     let window = Limits::default().reorder.as_nanos() as u64;
     let delayed = |(i, (at, input)): (usize, (Boot, Input))| {
         let late = match &input {
@@ -54,8 +57,8 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
     };
     let mut inputs: Vec<_> = script::parse(script).inputs.into_iter().enumerate().map(delayed).collect();
     inputs.sort_by_key(|(arrival, _)| *arrival);
-    let mut correlator = Correlator::new(Limits::default());
-    let (mut out, mut now) = (Vec::new(), Boot(0));
+    let mut correlator = Recorded::default();
+    let (mut out, mut now) = (Played::default(), Boot(0));
     for (arrival, input) in inputs {
         if now > Boot(0) {
             tick(&mut correlator, &mut now, arrival, &mut out);
@@ -65,7 +68,7 @@ fn run_late(script: &str, delays: &[u64]) -> Vec<(Boot, Output)> {
     }
     let last = now.plus(Duration::from_secs(180));
     tick(&mut correlator, &mut now, last, &mut out);
-    out
+    out.reports
 }
 
 proptest! {
@@ -101,7 +104,7 @@ proptest! {
             let (pods, held) = correlator.pods.sizes();
             prop_assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
         }
-        // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.
+        // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
         prop_assert!(correlator.pods.kept() <= limits.pods * (64 * 5 + 16 + 5));
         correlator.handle(now, Input::End);
         prop_assert_eq!(correlator.pods.sizes().1, 0);
@@ -129,7 +132,7 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
             seen: now,
             watched: b % 2 == 0,
         }),
-        2 => Input::PodHint(PodHint {
+        2 => Input::PodEvent(PodEvent {
             uid,
             seen: now,
             at: (b % 2 == 0).then_some(Wall(now.0)),
@@ -137,13 +140,13 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
             reason: "Killing".to_owned(),
             message: "failed liveness probe".to_owned(),
         }),
-        4 => Input::PodHints(PodHints {
+        4 => Input::PodEvents(PodEventsUpdate {
             uid,
             seen: Boot(now.0.saturating_sub(u64::from(c) << 30)),
             state: match b % 3 {
-                0 => HintsState::Asked,
-                1 => HintsState::Known,
-                _ => HintsState::Unknown { why: String::new() },
+                0 => PodEventsState::Asked,
+                1 => PodEventsState::Known,
+                _ => PodEventsState::Unknown { why: String::new() },
             },
         }),
         3 => Input::ApiClock(ApiClock {
@@ -192,11 +195,11 @@ fn a_replay_says_the_same() {
         let mut correlator = Correlator::new(Limits::default());
         let (mut recorded, mut lived, mut now) = (Vec::new(), Vec::new(), Boot(0));
         let mut live = |now: Boot, input: Input| {
-            let outputs = correlator.handle(now, input.clone());
-            if input != Input::Tick || !outputs.is_empty() {
+            let answers = correlator.handle(now, input.clone());
+            if input != Input::Tick || !answers.is_empty() {
                 recorded.push((now, input));
             }
-            lived.extend(outputs);
+            lived.push(answers);
         };
         let mut inputs = script::parse(&script).inputs;
         inputs.push((ZERO.plus(Duration::from_secs(120)), Input::End));
@@ -209,10 +212,13 @@ fn a_replay_says_the_same() {
             live(now, input);
         }
         let mut correlator = Correlator::new(Limits::default());
-        let replayed: Vec<Output> = recorded
+        let mut replayed: Vec<Answers> = recorded
             .into_iter()
-            .flat_map(|(now, input)| correlator.handle(now, input))
+            .map(|(now, input)| correlator.handle(now, input))
             .collect();
+        for answers in [&mut lived, &mut replayed] {
+            answers.retain(|answers| !answers.is_empty());
+        }
         assert_eq!(lived, replayed);
     }
 }
@@ -253,7 +259,7 @@ fn all_pods_of_a_node_deleted_in_the_same_second_are_told_each_and_once() {
     assert_eq!(outputs.len(), 110);
     let mut names = std::collections::BTreeSet::new();
     for output in outputs {
-        let Output::PodTerminated(pod) = output else {
+        let Report::PodTerminated(pod) = output else {
             panic!("a container by itself")
         };
         assert_eq!(pod.verdict.headline, "clean");
@@ -278,18 +284,18 @@ fn ten_thousand_pods_are_kept_within_the_bounds() {
         let (pods, held) = correlator.pods.sizes();
         assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
     }
-    let is_cap = |output: &Output| {
+    let is_cap = |output: &Report| {
         matches!(
             output,
-            Output::Dropped {
+            Report::Dropped {
                 reason: DropReason::PodCap,
                 ..
             }
         )
     };
-    let dropped = correlator.handle(now, Input::Tick).iter().any(is_cap);
+    let dropped = correlator.handle(now, Input::Tick).reports.iter().any(is_cap);
     assert!(dropped, "more pods than are kept, and none was counted");
-    // Names, containers, ends, hints and ids told of each pod, and the lists that point to them.
+    // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
     let kept = correlator.pods.kept();
     assert!(kept <= limits.pods * (64 * 5 + 5), "{kept} kept");
 }

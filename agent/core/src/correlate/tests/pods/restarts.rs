@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{check, check_sentences, run, web};
-use crate::termination::Output;
+use crate::report::Report;
 
 #[test]
 fn a_crash_is_told_with_its_container() {
@@ -27,7 +27,7 @@ fn a_liveness_kill_has_the_grace_of_the_probe() {
         &web("
         pod web app app.liveness-grace=5
         -58 pod web app=running
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         +6.4 KILL runc -> main
@@ -61,7 +61,7 @@ fn a_restart_that_no_event_explains() {
 fn restarted_with(message: &str) -> String {
     web(&format!(
         "
-        +1 hint web app Killing {message}
+        +1 event web app Killing {message}
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         +1.4 exit main 0
@@ -83,7 +83,7 @@ fn a_restart_for_a_changed_definition() {
     check_sentences(
         &script,
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: its definition changed
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the kubelet stopped the container to restart it: the container definition changed
         "#]],
     );
 }
@@ -101,7 +101,7 @@ fn a_restart_for_a_resize() {
     check_sentences(
         &script,
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it to restart it: a resize of its resources requires that
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the kubelet stopped the container to restart it: the resize of a resource requires a restart
         "#]],
     );
 }
@@ -113,7 +113,7 @@ fn the_name_of_a_container_is_no_reason() {
     check_sentences(
         &script,
         expect![[r#"
-            container `app`: SIGTERM reached PID 1 `app`, its handler ran, and it exited with code 0, 0.3 s later; the kubelet stopped it, and no evidence names why
+            container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.3 s later; the kubelet stopped the container, and no evidence shows why
         "#]],
     );
 }
@@ -148,7 +148,7 @@ fn an_oom_kill_of_a_container_that_restarts() {
         "#]],
     );
     assert!(
-        run(&script).iter().any(|(_, output)| matches!(output, Output::Terminated(_))),
+        run(&script).iter().any(|(_, output)| matches!(output, Report::Terminated(_))),
         "an end of its own"
     );
 }
@@ -193,7 +193,7 @@ fn the_next_life_of_a_container_is_not_the_last_one() {
 fn a_liveness_kill_that_a_deletion_overtakes_stays_one() {
     check(
         &web("
-        +1 hint web app Killing Container app failed liveness probe, will be restarted
+        +1 event web app Killing Container app failed liveness probe, will be restarted
         +1.1 TERM runc -> main handler
         +1.11 enter main TERM
         +5.1 pod web deleted=+5:30
@@ -269,7 +269,7 @@ fn an_end_that_the_api_never_tells() {
         "),
         expect![[r#"
             +33.000 web/app +1.000…+1.000 nonzero-exit: Crash/NonzeroExit/Quiet
-              incomplete: the API had not told of its end 30 s after it
+              incomplete: the pod's status did not report the exit within 30 s
         "#]],
     );
 }

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{check_sentences, run, web};
-use crate::termination::Output;
+use crate::report::Report;
 
 /// Beside the first pod another one, of which the API may have told.
 fn beside(told: &str, rest: &str) -> String {
@@ -31,7 +31,7 @@ fn a_killer_in_a_known_pod() {
     check_sentences(
         &beside(TOLD, KILLED),
         expect![[r#"
-            container `app`: `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+            container `app`: `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
         "#]],
     );
 }
@@ -42,7 +42,7 @@ fn a_killer_whose_pod_becomes_known() {
     check_sentences(
         &beside("", &format!("{KILLED} +2.1 pod killer cron=running")),
         expect![[r#"
-            container `app`: `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+            container `app`: `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
         "#]],
     );
 }
@@ -53,14 +53,14 @@ fn a_killer_in_an_unknown_pod() {
     check_sentences(
         &beside("", KILLED),
         expect![[r#"
-        container `app`: `sh` (pid 300, container 000000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-    "#]],
+            container `app`: `sh` (pid 300, container 000000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+        "#]],
     );
     check_sentences(
         &beside("-49 pod killer cron=waiting", KILLED),
         expect![[r#"
-        container `app`: `sh` (pid 300, container 000000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-    "#]],
+            container `app`: `sh` (pid 300, container 000000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+        "#]],
     );
 }
 
@@ -79,7 +79,7 @@ fn a_killer_in_a_cgroup_that_bears_anothers_id() {
         ",
         ),
         expect![[r#"
-            container `app`: `fake` (pid 310, container 000000000000, child of `app`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+            container `app`: `fake` (pid 310, container 000000000000, child of `app`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
         "#]],
     );
 }
@@ -90,8 +90,8 @@ fn a_killer_whose_pod_is_not_to_be_told_of() {
     check_sentences(
         &beside(&format!("pod killer ignore cron\n{TOLD}"), KILLED),
         expect![[r#"
-        container `app`: `sh` (pid 300, container 000000000000, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
-    "#]],
+            container `app`: `sh` (pid 300, container 000000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
+        "#]],
     );
 }
 
@@ -109,7 +109,7 @@ fn a_killer_in_the_pod_itself() {
         +2 pod web app=waiting app.last=web:app:137:Error app.restarts=1
         "),
         expect![[r#"
-            container `app`: `sh` (pid 300, container `side` of pod shop/web, child of `shim`) sent SIGKILL to PID 1 `app`: neither its runtime nor itself
+            container `app`: `sh` (pid 300, container `side` of pod shop/web, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
         "#]],
     );
 }
@@ -129,7 +129,7 @@ fn a_unit_that_a_pod_kills() {
         ",
         ),
         expect![[r#"
-            `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGKILL to `db` (pid 200): neither its runtime nor itself
+            `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGKILL to `db` (pid 200); the sender is neither the runtime nor the process itself
         "#]],
     );
 }
@@ -147,7 +147,7 @@ fn a_stop_signal_from_another_pod() {
         ",
         ),
         expect![[r#"
-            container `app`: SIGTERM from `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) reached PID 1 `app`, its handler ran, and it exited with code 0, 0.5 s later
+            container `app`: `sh` (pid 300, container `cron` of pod shop/killer, child of `shim`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
         "#]],
     );
 }
@@ -157,7 +157,7 @@ fn an_early_warning_of_a_stop_signal_from_another_pod() {
     let early = run(&beside(TOLD, "+1 TERM cron -> main ignored default"))
         .into_iter()
         .find_map(|(_, output)| match output {
-            Output::Early(early) => Some(early),
+            Report::StopSignalIgnored(early) => Some(early),
             _ => None,
         });
     let of = early.expect("a warning").sender.pod.expect("a pod");

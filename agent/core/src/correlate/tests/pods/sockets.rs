@@ -3,7 +3,8 @@
 use expect_test::expect;
 
 use super::{run, web};
-use crate::termination::Output;
+use crate::fixtures::script::{Played, play_all};
+use crate::report::{Command, Report};
 
 #[test]
 fn what_clients_see_counts_from_the_request() {
@@ -19,7 +20,7 @@ fn what_clients_see_counts_from_the_request() {
         +8 gone web
         "));
     let pods = outputs.iter().filter_map(|(_, output)| match output {
-        Output::PodTerminated(pod) => Some(&pod.containers[0].traffic),
+        Report::PodTerminated(pod) => Some(&pod.containers[0].traffic),
         _ => None,
     });
     let traffic: Vec<_> = pods.collect();
@@ -29,7 +30,7 @@ fn what_clients_see_counts_from_the_request() {
 }
 
 /// A proxy that is late sends clients to a pod whose container is over; its cgroup is gone by then, and the API's word is there.
-fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::event::Boot, Output)> {
+fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::time::Boot, Report)> {
     let refusals: String = refused
         .map(|i| format!("+{}.5 tcp web:app refused 80 {}\n", i, 6_000 + i))
         .collect();
@@ -47,9 +48,9 @@ fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::event::Boot, Ou
     )))
 }
 
-fn told(outputs: &[(crate::event::Boot, Output)]) -> (String, u64) {
+fn told(outputs: &[(crate::time::Boot, Report)]) -> (String, u64) {
     let mut pods = outputs.iter().filter_map(|(now, output)| match output {
-        Output::PodTerminated(pod) => Some((super::at(*now), pod.containers[0].traffic.refused.count)),
+        Report::PodTerminated(pod) => Some((super::at(*now), pod.containers[0].traffic.refused.count)),
         _ => None,
     });
     let told = pods.next().expect("told");
@@ -96,14 +97,20 @@ fn a_deletion_has_each_container_watched_once_and_let_go_once() {
         +100.3 exit late 0
         +102 gone web
         ");
+    let Played { reports, commands } = play_all(&script);
     let mut text = String::new();
-    for (now, output) in run(&script) {
-        let line = match output {
-            Output::Watch(cgroup) => format!("{} watch {}\n", super::at(now), cgroup.id),
-            Output::Forget(cgroup) => format!("{} forget {}\n", super::at(now), cgroup.id),
-            Output::Workload(workload) => format!("{} workload {}\n", super::at(now), workload.name),
-            Output::WorkloadGone(workload) => format!("{} workload gone {}\n", super::at(now), workload.name),
+    for (now, report) in reports {
+        let line = match report {
+            Report::Workload(workload) => format!("{} workload {}\n", super::at(now), workload.name),
+            Report::WorkloadGone(workload) => format!("{} workload gone {}\n", super::at(now), workload.name),
             _ => continue,
+        };
+        text.push_str(&line);
+    }
+    for (now, command) in commands {
+        let line = match command {
+            Command::Watch(cgroup) => format!("{} watch {}\n", super::at(now), cgroup.id),
+            Command::Forget(cgroup) => format!("{} forget {}\n", super::at(now), cgroup.id),
         };
         text.push_str(&line);
     }

@@ -1,0 +1,392 @@
+//! Attribution: kernel events → evidence about a subject. Events whose cgroup is not known yet wait here, for a while.
+//!
+//! It knows nothing of what becomes of the evidence: subjects come after it.
+
+mod sender;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::attribute::{Attribution, Index, Question, Subject};
+use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp, si_code};
+use crate::ids::{CgroupId, Pid, Signal};
+use crate::input::{CgroupFact, CgroupMode, ProcessFact};
+use crate::termination::Actor;
+use crate::time::Boot;
+
+use super::Limits;
+pub(super) use sender::INIT;
+
+/// Units that are, or hold, a kubelet: kubeadm and most distributions, k3s, RKE2, k0s, MicroK8s, and snaps.
+pub const KUBELET_UNITS: &[&str] = &[
+    "kubelet.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    "k0scontroller.service",
+    "k0sworker.service",
+    "snap.microk8s.daemon-kubelite.service",
+    "snap.kubelet-eks.daemon.service",
+];
+
+/// SIGKILLs of the kernel's remembered for OOM victims of which only the pid is known.
+const KERNEL_KILLS: usize = 64;
+/// Cgroups of the kubelet's kept: one, or a few below a unit that holds more.
+const KUBELETS: usize = 64;
+
+/// A kernel event, or a process, and what it is evidence about.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are evidence, and a box would be an allocation for each kernel record"
+)]
+pub(super) enum Attributed {
+    /// Of a process or a socket of a subject.
+    Evidence(Evidence),
+    /// A cgroup was removed. `subject` where it was a subject's own: it is to be known even where nothing was seen in it.
+    Removed {
+        at: Boot,
+        cgroup: CgroupId,
+        subject: Option<Subject>,
+    },
+    /// The end of a connect, as the client's own socket showed it.
+    Client { at: Boot, tcp: Tcp, by: Client },
+}
+
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub at: Boot,
+    /// The cgroup that is the subject's own.
+    pub own: CgroupId,
+    pub subject: Subject,
+    /// Whose cgroup of v2 the process's sockets are counted to, where the subject is a container that only v1 knows.
+    pub sockets_of: Option<(CgroupId, Subject)>,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    Signal {
+        signal: SignalGenerate,
+        sender: Actor,
+    },
+    Deliver(SignalDeliver),
+    Exit(ProcessExit),
+    /// `outside`: the process that executed it is not the subject's.
+    Exec {
+        exec: ProcessExec,
+        outside: bool,
+    },
+    /// None: nothing but its pid is known.
+    Oom(Option<Task>),
+    Tcp(Tcp),
+    /// A process that `/proc` shows; `sockets_of` as above, for each of its cgroups of v2.
+    Process {
+        fact: ProcessFact,
+        outside: bool,
+        sockets_of: Vec<(CgroupId, Subject)>,
+    },
+}
+
+/// What became of an event.
+enum Placed {
+    /// Evidence, or of no concern to any subject.
+    Done,
+    /// Its cgroup is not known (yet).
+    Unknown,
+}
+
+/// See the module.
+pub(super) struct Attributor {
+    index: Index,
+    /// Units whose sockets are the kubelet's, and their cgroups that exist.
+    kubelet_units: Vec<String>,
+    kubelets: BTreeSet<CgroupId>,
+    /// Events that wait for their cgroup's path: until when, and their own time.
+    pending: VecDeque<(Boot, Boot, Event)>,
+    kernel_kills: VecDeque<Task>,
+    limits: Limits,
+    unattributed: u64,
+}
+
+impl Attributor {
+    pub fn new(limits: Limits, kubelet_units: Vec<String>) -> Attributor {
+        Attributor {
+            index: Index::new(limits.index_live, limits.index_dead),
+            kubelet_units,
+            kubelets: BTreeSet::new(),
+            pending: VecDeque::new(),
+            kernel_kills: VecDeque::new(),
+            limits,
+            unattributed: 0,
+        }
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub fn kubelet_units(&self) -> &[String] {
+        &self.kubelet_units
+    }
+
+    /// Whether what this cgroup's processes connect to is the kubelet's doing: its probes and hooks.
+    pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
+        match self.index.attribute_cgroup(cgroup) {
+            Attribution::Subject(Subject::Unit { name }, _) => self.kubelet_units.iter().any(|unit| **unit == *name),
+            _ => false,
+        }
+    }
+
+    /// The kubelet's cgroup is known, so that its connects do not count as clients'.
+    pub fn knows_kubelet(&self) -> bool {
+        !self.kubelets.is_empty()
+    }
+
+    pub fn questions(&self, event: &Event) -> Vec<Question> {
+        self.index.questions(event)
+    }
+
+    pub fn start(&mut self, machine: CgroupMode) {
+        self.index.start(machine);
+    }
+
+    /// A kernel event. It may be what others waited for.
+    pub fn event(&mut self, now: Boot, at: Boot, event: Event, out: &mut Vec<Attributed>) {
+        match &event {
+            Event::CgroupMkdir(made) => {
+                if let Some(path) = &made.path {
+                    let fact = CgroupFact {
+                        cgroup: made.cgroup,
+                        path: Ok(path.clone()),
+                    };
+                    self.cgroup(now, &fact, out);
+                }
+            }
+            Event::CgroupRmdir(removed) => out.push(self.removed(now, at, removed.cgroup)),
+            _ => match self.place(at, &event, out) {
+                Placed::Done => {}
+                Placed::Unknown => self.wait(now, at, event),
+            },
+        }
+    }
+
+    /// A cgroup's path: events that waited for it are attributed.
+    pub fn cgroup(&mut self, now: Boot, fact: &CgroupFact, out: &mut Vec<Attributed>) {
+        self.index.insert(now, fact);
+        let cgroup = fact.cgroup;
+        if self.kubelets.len() < KUBELETS && self.is_kubelet(cgroup) {
+            self.kubelets.insert(cgroup);
+        }
+        self.retry(|event| is_of(event, cgroup), out);
+    }
+
+    /// A process as `/proc` shows it: events of it that waited are attributed.
+    pub fn process(&mut self, now: Boot, fact: ProcessFact, out: &mut Vec<Attributed>) {
+        let tgid = fact.tgid;
+        if let Attribution::Subject(subject, own) = self.index.process(now, &fact) {
+            let parent = self.index.attribute_process(fact.ppid);
+            let outside = !matches!(parent, Attribution::Subject(_, theirs) if theirs == own);
+            let of_v2 = fact.cgroups.iter().filter(|(cgroup, _)| cgroup.hierarchy == 0);
+            let sockets_of = of_v2.filter_map(|(cgroup, _)| self.sockets_of(own, *cgroup)).collect();
+            out.push(Attributed::Evidence(Evidence {
+                at: fact.start,
+                own,
+                subject,
+                sockets_of: None,
+                what: What::Process {
+                    fact,
+                    outside,
+                    sockets_of,
+                },
+            }));
+        }
+        self.retry(|event| task_of(event).is_some_and(|task| task.tgid == tgid), out);
+    }
+
+    /// Gives up events that waited too long.
+    pub fn expire(&mut self, now: Boot) {
+        while self.pending.front().is_some_and(|(deadline, ..)| *deadline <= now) {
+            self.pending.pop_front();
+            self.unattributed += 1;
+        }
+    }
+
+    /// No more input: nothing is waited for any longer.
+    pub fn end(&mut self) {
+        self.unattributed += self.pending.len() as u64;
+        self.pending.clear();
+    }
+
+    /// Events that were not attributed since this was last asked.
+    pub fn take_unattributed(&mut self) -> u64 {
+        std::mem::take(&mut self.unattributed)
+    }
+
+    /// Of an earlier boot.
+    pub fn add_unattributed(&mut self, count: u64) {
+        self.unattributed += count;
+    }
+
+    /// Cgroups and processes that the index did not keep since this was last asked.
+    pub fn take_index_drops(&mut self) -> u64 {
+        self.index.drops()
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.pending.len() + self.kernel_kills.len() + self.kubelets.len()
+    }
+
+    fn place(&mut self, at: Boot, event: &Event, out: &mut Vec<Attributed>) -> Placed {
+        let place = match event {
+            Event::SignalGenerate(signal) => self.index.attribute(&signal.target),
+            Event::SignalDeliver(deliver) => self.index.attribute(&deliver.task),
+            Event::ProcessExit(exit) => self.index.attribute(&exit.task),
+            Event::ProcessExec(exec) => self.index.attribute(&exec.task),
+            Event::OomVictim(oom) => self.oom_place(oom),
+            Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
+                (Some(by), _) => {
+                    out.push(Attributed::Client { at, tcp: *tcp, by });
+                    return Placed::Done;
+                }
+                (None, Some(cgroup)) => self.index.attribute_within(cgroup, tcp.container),
+                (None, None) => return Placed::Unknown,
+            },
+            // What agents announce to each other is evidence about no subject. A signal that the kernel discards when its target
+            // reads it decides nothing yet.
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
+                return Placed::Done;
+            }
+        };
+        let (subject, own) = match place {
+            Attribution::Subject(subject, own) => (subject, own),
+            Attribution::Host => return Placed::Done,
+            Attribution::Unknown(_) => return Placed::Unknown,
+        };
+        let what = match event {
+            Event::SignalGenerate(signal) => {
+                if signal.signal == Signal::KILL && signal.code == si_code::KERNEL {
+                    self.kernel_killed(signal.target, out);
+                }
+                What::Signal {
+                    signal: *signal,
+                    sender: sender::sender(&self.index, own, signal),
+                }
+            }
+            Event::SignalDeliver(deliver) => What::Deliver(*deliver),
+            Event::ProcessExit(exit) => What::Exit(*exit),
+            Event::ProcessExec(exec) => {
+                let parent = self.index.attribute_parent(exec);
+                What::Exec {
+                    exec: *exec,
+                    outside: !matches!(parent, Attribution::Subject(_, theirs) if theirs == own),
+                }
+            }
+            Event::OomVictim(oom) => What::Oom(oom.task.or_else(|| self.kernel_kill(oom.victim))),
+            Event::Tcp(tcp) => What::Tcp(*tcp),
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
+                return Placed::Done;
+            }
+        };
+        out.push(Attributed::Evidence(Evidence {
+            at,
+            own,
+            subject,
+            sockets_of: task_of(event).and_then(|task| self.sockets_of(own, task.cgroup)),
+            what,
+        }));
+        Placed::Done
+    }
+
+    /// Even where nothing is known of it: its other events may come later. In one hierarchy: a container of v1 has a cgroup in each.
+    fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId) -> Attributed {
+        let subject = match self.index.attribute_cgroup(cgroup) {
+            Attribution::Subject(subject, own) if own == cgroup && own.hierarchy == self.index.machine().hierarchy() => {
+                Some(subject)
+            }
+            _ => None,
+        };
+        self.index.remove(now, cgroup);
+        self.kubelets.remove(&cgroup);
+        Attributed::Removed { at, cgroup, subject }
+    }
+
+    fn wait(&mut self, now: Boot, at: Boot, event: Event) {
+        if self.limits.pending == 0 {
+            self.unattributed += 1;
+            return;
+        }
+        if self.pending.len() >= self.limits.pending {
+            self.pending.pop_front();
+            self.unattributed += 1;
+        }
+        self.pending.push_back((now.plus(self.limits.reorder), at, event));
+    }
+
+    /// Tries again what waited for a name.
+    fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Vec<Attributed>) {
+        if !self.pending.iter().any(|(_, _, event)| is_it(event)) {
+            return;
+        }
+        let (again, rest): (VecDeque<_>, VecDeque<_>) = self.pending.drain(..).partition(|(_, _, event)| is_it(event));
+        self.pending = rest;
+        for (deadline, at, event) in again {
+            match self.place(at, &event, out) {
+                Placed::Done => {}
+                Placed::Unknown => self.pending.push_back((deadline, at, event)),
+            }
+        }
+    }
+
+    /// An OOM victim of which only the pid is known may be this one.
+    fn kernel_killed(&mut self, target: Task, out: &mut Vec<Attributed>) {
+        self.kernel_kills.push_back(target);
+        if self.kernel_kills.len() > KERNEL_KILLS {
+            self.kernel_kills.pop_front();
+        }
+        let is_victim = |event: &Event| matches!(event, Event::OomVictim(oom) if oom.victim == target.tgid);
+        self.retry(is_victim, out);
+    }
+
+    fn kernel_kill(&self, victim: Pid) -> Option<Task> {
+        self.kernel_kills.iter().rev().find(|task| task.tgid == victim).copied()
+    }
+
+    fn oom_place(&self, oom: &OomVictim) -> Attribution {
+        match oom.task.or_else(|| self.kernel_kill(oom.victim)) {
+            Some(task) => self.index.attribute_descendant(&task),
+            None => self.index.attribute_process(oom.victim),
+        }
+    }
+
+    /// Of a container that only v1 knows: the subject that has the process's cgroup of v2.
+    fn sockets_of(&self, own: CgroupId, cgroup: CgroupId) -> Option<(CgroupId, Subject)> {
+        if own.hierarchy == cgroup.hierarchy {
+            return None;
+        }
+        match self.index.attribute_cgroup(cgroup) {
+            Attribution::Subject(subject, own) => Some((own, subject)),
+            _ => None,
+        }
+    }
+}
+
+fn task_of(event: &Event) -> Option<&Task> {
+    match event {
+        Event::SignalGenerate(signal) => Some(&signal.target),
+        Event::SignalDeliver(deliver) => Some(&deliver.task),
+        Event::ProcessExit(exit) => Some(&exit.task),
+        Event::ProcessExec(exec) => Some(&exec.task),
+        Event::OomVictim(oom) => oom.task.as_ref(),
+        Event::SignalDiscarded(discarded) => Some(&discarded.task),
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::PeerAnnouncement(_) => None,
+    }
+}
+
+fn is_of(event: &Event, cgroup: CgroupId) -> bool {
+    match event {
+        Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
+        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.v1_cgroup == Some(cgroup)),
+    }
+}

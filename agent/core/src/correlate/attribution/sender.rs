@@ -1,0 +1,111 @@
+//! What the sender of a signal is to its target: by place and ancestry, never by name.
+
+use crate::attribute::{Attribution, Index, Subject};
+use crate::event::{SignalGenerate, Task, si_code};
+use crate::ids::{CgroupId, Pid};
+use crate::termination::{Actor, Role};
+
+/// Services that make containers, and systemd itself (`init.scope`), as segments of a cgroup path.
+const MANAGERS: [&str; 14] = [
+    "init.scope",
+    "containerd.service",
+    "docker.service",
+    "crio.service",
+    "cri-o.service",
+    "podman.service",
+    "kubelet.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    "k0scontroller.service",
+    "k0sworker.service",
+    "snap.microk8s.daemon-containerd.service",
+];
+/// A container's monitor: `libpod-conmon-<id>.scope`, `crio-conmon-<id>.scope`.
+const MONITORS: [&str; 2] = ["libpod-conmon-", "crio-conmon-"];
+
+pub(in crate::correlate) const INIT: Pid = Pid(1);
+
+/// The sender, with its role. `own` is the cgroup of the target's subject.
+pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> Actor {
+    let sender = &signal.sender;
+    let place = index.attribute(sender);
+    Actor {
+        tgid: sender.tgid,
+        comm: sender.comm,
+        parent: sender.ppid,
+        parent_comm: signal.sender_parent_comm,
+        role: role(index, own, signal, &place),
+        place,
+        pod: None,
+    }
+}
+
+fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attribution) -> Role {
+    let (sender, target) = (&signal.sender, &signal.target);
+    if signal.code == si_code::KERNEL {
+        return Role::Kernel;
+    }
+    if sender.tgid == target.tgid {
+        return Role::Itself;
+    }
+    if matches!(place, Attribution::Subject(_, theirs) if *theirs == own) {
+        return Role::Inside;
+    }
+    // PID 1 of the machine manages the units, and the scopes of containers.
+    if sender.tgid == INIT || is_manager(index, home(sender, place), place) {
+        return Role::Runtime;
+    }
+    let is_around = encloses(index, own, place);
+    if is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _)) {
+        return Role::Runtime;
+    }
+    // One shim can be the parent of several containers: a sibling is a stranger all the same. In the container around it (Docker
+    // in Docker) there may be its runtime beside anybody else.
+    if !is_around && matches!(place, Attribution::Subject(Subject::Container { .. }, _)) {
+        return Role::Other;
+    }
+    // A process that has lost its parent is a child of PID 1, as half of the machine is.
+    let parent = target.ppid;
+    let descends = [sender.tgid, sender.ppid, signal.sender_grandparent].contains(&parent);
+    if parent > INIT && descends {
+        Role::Runtime
+    } else {
+        Role::Other
+    }
+}
+
+/// What the container runs in: podman's own unit of a Quadlet, `foo.service/libpod-payload-<id>`; a container,
+/// `docker/<id>/docker/<id>`.
+fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
+    let Attribution::Subject(_, around) = place else {
+        return false;
+    };
+    let below = index.path(*around).and_then(|around| index.path(own)?.strip_prefix(around));
+    below.is_some_and(|below| below.starts_with('/'))
+}
+
+/// The cgroup that shows where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
+fn home(sender: &Task, place: &Attribution) -> CgroupId {
+    match place {
+        Attribution::Subject(_, own) if own.hierarchy != sender.cgroup.hierarchy => {
+            let v1_cgroup = sender.v1_cgroup.filter(|v1_cgroup| v1_cgroup.hierarchy == own.hierarchy);
+            v1_cgroup.unwrap_or(*own)
+        }
+        _ => sender.cgroup,
+    }
+}
+
+fn is_manager(index: &Index, cgroup: CgroupId, place: &Attribution) -> bool {
+    if let Attribution::Subject(Subject::Unit { name }, _) = place
+        && is_manager_segment(name)
+    {
+        return true;
+    }
+    index.path(cgroup).is_some_and(|path| path.split('/').any(is_manager_segment))
+}
+
+fn is_manager_segment(name: &str) -> bool {
+    MANAGERS.contains(&name) || MONITORS.iter().any(|prefix| name.starts_with(prefix))
+}

@@ -1,0 +1,63 @@
+//! The core's bounds of memory and of time that a person can set (`limits.*` in docs/config.md), declared here alone.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Containers and units known at once.
+    pub subjects: usize,
+    /// Containers and units with facts of a coming termination at once.
+    pub timelines: usize,
+    /// Facts of each sort (signals, handler entries, OOM victims, exits) per timeline.
+    pub facts: usize,
+    /// Connections per timeline.
+    pub connections: usize,
+    /// Events that wait for their cgroup's name.
+    pub pending: usize,
+    /// Pods of this node known at once.
+    pub pods: usize,
+    /// Terminations of pods' containers that wait for the pod's status.
+    pub held: usize,
+    /// Living cgroups in the index, and as many living processes.
+    pub index_live: usize,
+    /// Removed cgroups still in the index.
+    pub index_dead: usize,
+    /// How late an event may arrive behind a later one.
+    #[serde(with = "crate::duration")]
+    pub reorder: Duration,
+    /// How long after its exit a termination still gathers evidence. Not shorter than `reorder`.
+    #[serde(with = "crate::duration")]
+    pub linger: Duration,
+    /// Age at which facts that no termination followed are forgotten.
+    #[serde(with = "crate::duration")]
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            // Far more than a node runs at once (110 pods unless told otherwise, some hundred units).
+            subjects: 65_536,
+            index_live: 65_536,
+            timelines: 4_096,
+            pods: 4_096,
+            held: 4_096,
+            // A termination has a few of each, and a server some hundred connections; the rest is counted.
+            facts: 256,
+            connections: 4_096,
+            // The name is asked for at once: what waits is a burst.
+            pending: 1_024,
+            // Events of a removed cgroup arrive for two minutes at most (`attribute::cgroups::KEEP_DEAD`).
+            index_dead: 8_192,
+            // The ring buffer is drained by wakeups and at least with each tick of 200 ms.
+            reorder: Duration::from_millis(200),
+            // Sockets are closed and cgroups removed after the exit: well over the time that takes on a busy node.
+            linger: Duration::from_secs(2),
+            // As long as a stop signal can be the reason of an exit (`finish::STOP_REACH`).
+            idle: Duration::from_secs(3_600),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the kernel shows of pods' containers: that they run, what the runtime does to them, and their ends, which wait.
+
+use std::time::Duration;
+
+use crate::attribute::Subject;
+use crate::event::{ProcessExec, ProcessExit};
+use crate::ids::CgroupId;
+use crate::report::{Report, StopSignalIgnored};
+use crate::termination::{Role, TerminationFacts};
+use crate::time::Boot;
+
+use super::context::Life;
+use super::pod::{CONTAINERS, Container, Held, Pod};
+use super::{FromPods, LEAST_WAIT, Pods, prestop};
+use crate::correlate::subjects::SubjectEvent;
+
+impl Pods {
+    /// Takes what became of a subject: the ends of pods' containers wait, the rest is reported at once.
+    pub fn take(&mut self, now: Boot, event: SubjectEvent, out: &mut FromPods) {
+        match event {
+            SubjectEvent::Seen { own, subject, start } => {
+                if self.active && self.container(now, own, &subject, start, out) {
+                    out.requested.push(own);
+                }
+            }
+            SubjectEvent::CameIn { at, own, exec } => self.came_in(at, own, &exec),
+            SubjectEvent::Exited { at, own, exit } => self.exited(at, own, &exit),
+            SubjectEvent::StopSent { at, own } => self.stop_sent(at, own, now),
+            SubjectEvent::Removed { at, cgroup } => self.removed(at, cgroup, now),
+            SubjectEvent::CountsUntil { own, until } => self.counts_until(own, until, now),
+            SubjectEvent::StopIgnored(early) => out.reports.extend(self.early(now, early).map(Report::StopSignalIgnored)),
+            SubjectEvent::ChildOomKilled { subject, oom } => {
+                if self.is_ignored(&subject) {
+                    self.opted_out += 1;
+                } else {
+                    out.reports.push(Report::ChildOomKilled { subject, oom });
+                }
+            }
+            SubjectEvent::Ended(facts) => self.ended(now, facts, out),
+            SubjectEvent::Unwatched(_) => {}
+        }
+    }
+
+    /// A container that the kernel shows. True where its pod is being deleted already.
+    fn container(&mut self, now: Boot, own: CgroupId, subject: &Subject, start: Boot, out: &mut FromPods) -> bool {
+        let Subject::Container { id, pod: path_uid, .. } = subject else {
+            return false;
+        };
+        if let Some(key) = self.homes.get(&own) {
+            if let Some(known) = self.pods.get_mut(key).and_then(|pod| pod.container(own)) {
+                known.start = known.start.min(start);
+            }
+            return false;
+        }
+        let Some(key) = self.ids.get(id).or(path_uid.as_ref()).cloned() else {
+            return false;
+        };
+        self.make_room(&key, now, out);
+        let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
+        pod.touched = now;
+        if pod.containers.len() >= CONTAINERS {
+            // Ended ones are kept only to place the others; one that still runs is not given up for them.
+            let is_idle = |of: &Container| of.ended.is_some() || of.removed.is_some();
+            let Some(i) = pod.containers.iter().position(is_idle) else {
+                self.dropped += 1;
+                return false;
+            };
+            let old = pod.containers.swap_remove(i);
+            self.homes.remove(&old.cgroup);
+        }
+        pod.containers.push(Container {
+            id: id.clone(),
+            cgroup: own,
+            path_uid: path_uid.clone(),
+            start,
+            ended: None,
+            removed: None,
+            counted_until: None,
+            stopped: None,
+            was_overdue: false,
+            is_sandbox: false,
+            runs: prestop::Runs::default(),
+        });
+        let is_requested = pod.is_requested();
+        self.homes.insert(own, key.clone());
+        self.schedule(&key, now);
+        is_requested
+    }
+
+    /// A process came into a container from outside.
+    fn came_in(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec) {
+        let Some(pod) = self.homes.get(&own).and_then(|key| self.pods.get_mut(key)) else {
+            return;
+        };
+        let is_hook = pod.may_be_hook(&exec.task.comm);
+        if let Some(container) = pod.container(own) {
+            container.runs.exec(at, exec, |_| is_hook);
+        }
+    }
+
+    fn exited(&mut self, at: Boot, own: CgroupId, exit: &ProcessExit) {
+        if let Some(container) = self.of_home(own) {
+            container.runs.exit(at, exit);
+        }
+    }
+
+    /// The runtime asked its main process to stop.
+    fn stop_sent(&mut self, at: Boot, own: CgroupId, now: Boot) {
+        let Some(key) = self.homes.get(&own).cloned() else { return };
+        if let Some(container) = self.of_home(own) {
+            container.stopped = Some(container.stopped.map_or(at, |known| known.min(at)));
+        }
+        self.schedule(&key, now);
+    }
+
+    /// Its cgroup is gone: nothing runs in it.
+    fn removed(&mut self, at: Boot, own: CgroupId, now: Boot) {
+        let Some(key) = self.homes.get(&own).cloned() else { return };
+        if let Some(container) = self.of_home(own) {
+            container.removed = Some(at);
+        }
+        self.schedule(&key, now);
+    }
+
+    /// It has ended, but what clients see still counts: its end is reported later.
+    fn counts_until(&mut self, own: CgroupId, until: Boot, now: Boot) {
+        let Some(key) = self.homes.get(&own).cloned() else { return };
+        if let Some(container) = self.of_home(own) {
+            container.counted_until = Some(until);
+        }
+        self.schedule(&key, now);
+    }
+
+    fn ended(&mut self, now: Boot, facts: Box<TerminationFacts>, out: &mut FromPods) {
+        let own = facts.key.cgroup;
+        let Subject::Container { id, .. } = facts.subject.clone() else {
+            return out.reports.push(self.at_once(*facts));
+        };
+        if !self.active {
+            return out.reports.push(self.at_once(*facts));
+        }
+        let start = facts.main.as_ref().map_or(facts.begin, |main| main.start);
+        self.container(now, own, &facts.subject, start, out);
+        let key = self.homes.get(&own).cloned();
+        let Some((key, pod)) = key.and_then(|key| Some((key.clone(), self.pods.get_mut(&key)?))) else {
+            return out.reports.push(self.at_once(*facts));
+        };
+        pod.touched = now;
+        if let Some(container) = pod.container(own) {
+            container.ended = Some(container.ended.map_or(facts.end, |end| end.min(facts.end)));
+        }
+        // A cgroup of the container's own making can bear its id: no runtime makes two.
+        if pod.is_forged(own) {
+            self.forged += 1;
+            self.schedule(&key, now);
+            return;
+        }
+        // A container ends once. What is left of it after that is not another end.
+        if let Some(i) = pod.held.iter().position(|held| held.id == id && held.facts.key.cgroup == own) {
+            let first = pod.held.remove(i);
+            let facts = first.facts.with_leftover();
+            pod.held.insert(i, Held { facts, ..first });
+            return;
+        }
+        if pod.reported_ids.contains(&(id.clone(), own)) {
+            return;
+        }
+        pod.held.push(Held {
+            // Not `now`: a recording has no tick where nothing came of it.
+            since: facts.end.plus(self.limits.linger),
+            facts: *facts,
+            of_ending_pod: false,
+            id,
+        });
+        self.held += 1;
+        while self.held > self.limits.held {
+            let oldest = self
+                .pods
+                .values()
+                .filter_map(|pod| Some((pod.held.first()?.since, pod.key.clone())))
+                .min();
+            let Some((_, oldest)) = oldest else { break };
+            self.dropped += 1;
+            self.release(
+                &oldest,
+                0,
+                Some("too many terminations waited for the Kubernetes API at the same time".to_owned()),
+                now,
+                out,
+            );
+            self.schedule(&oldest, now);
+        }
+        self.schedule(&key, now);
+    }
+
+    /// An early warning, with what is known so far; None where the pod's owners want none.
+    fn early(&mut self, now: Boot, mut early: Box<StopSignalIgnored>) -> Option<Box<StopSignalIgnored>> {
+        let own = early.key.cgroup;
+        early.sender.pod = self.container_at(&early.sender.place);
+        let Subject::Container { id, .. } = &early.subject else {
+            return Some(early);
+        };
+        let Some(pod) = self.homes.get(&own).and_then(|key| self.pods.get(key)) else {
+            return Some(early);
+        };
+        if pod.is_ignored() {
+            self.opted_out += 1;
+            return None;
+        }
+        let by_runtime = early.sender.role == Role::Runtime;
+        let life = Life {
+            id: id.clone(),
+            cgroup: own,
+            start: early.main.as_ref().map_or(Boot(0), |main| main.start),
+            stop: by_runtime.then_some(early.at),
+            asked: by_runtime,
+            end: None,
+        };
+        early.kubernetes = pod.context(&self.api, &life, None, now);
+        if let Some(context) = early.kubernetes.as_deref().filter(|_| by_runtime) {
+            // Without a request it is not known when the kubelet's clock began, unless no hook ran before.
+            let began = match &context.request {
+                Some(request) => Some(request.latest),
+                None => context.pre_stop.is_none().then_some(early.at),
+            };
+            let left = |(grace, began): (Duration, Boot)| grace.saturating_sub(early.at.since(began)).max(LEAST_WAIT);
+            early.grace_left = context.grace.zip(began).map(left);
+        }
+        Some(early)
+    }
+}

@@ -1,0 +1,129 @@
+//! What the Kubernetes API shows: versions of pods, their absence, their Events, and how far the API itself is to be had.
+
+use std::sync::Arc;
+
+use crate::ids::{ContainerId, PodUid};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
+use crate::report::Report;
+use crate::time::{Boot, WallOffset};
+
+use super::pod::Pod;
+use super::{FromPods, Pods};
+
+impl Pods {
+    /// Answers whether these are the first pods that are to be expected.
+    pub fn state(&mut self, now: Boot, state: PodsState) -> bool {
+        let is_first = !std::mem::replace(&mut self.active, true);
+        match state {
+            PodsState::Away { reason } => self.api.away(now, reason),
+            PodsState::Synced => self.api.synced(now),
+        }
+        // All waits are others now.
+        let keys: Vec<PodUid> = self
+            .pods
+            .values()
+            .filter(|pod| !pod.held.is_empty())
+            .map(|pod| pod.key.clone())
+            .collect();
+        for key in keys {
+            self.schedule(&key, now);
+        }
+        is_first
+    }
+
+    pub fn api_clock(&mut self, clock: ApiClock) {
+        self.api.clock = Some(clock);
+    }
+
+    pub fn clock(&mut self, offset: WallOffset) {
+        self.api.offset = offset;
+    }
+
+    /// The probes see everything from there on.
+    pub fn observed_since(&mut self, since: Boot) {
+        self.api.since = since;
+    }
+
+    /// A version of a pod.
+    pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut FromPods) {
+        let key = fact.pod.cgroup_uid.clone();
+        self.make_room(&key, now, out);
+        // Of one that pods have: no more than there are pods.
+        if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
+            self.workloads.insert(fact.pod.workload.clone());
+            out.reports.push(Report::Workload(fact.pod.workload.clone()));
+        }
+        let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
+        pod.touched = now;
+        if let Some(known) = &pod.fact
+            && known.pod.uid != fact.pod.uid
+        {
+            self.uids.remove(&known.pod.uid);
+        }
+        self.uids.insert(fact.pod.uid.clone(), key.clone());
+        let was_requested = pod.is_requested();
+        let before: Vec<ContainerId> = pod.names.keys().cloned().collect();
+        let other_workload = |known: &Arc<PodFact>| known.pod.workload != fact.pod.workload;
+        let known = pod.fact.clone().filter(other_workload);
+        pod.learn(fact);
+        let is_requested = pod.is_requested() && !was_requested;
+        for id in before {
+            if !pod.names.contains_key(&id) {
+                self.ids.remove(&id);
+            }
+        }
+        let named: Vec<ContainerId> = pod.names.keys().cloned().collect();
+        // An owner that the API did not name in time has another name by now.
+        if let Some(known) = known {
+            self.let_go(&known.pod.workload, out);
+        }
+        for id in named {
+            if self.ids.insert(id.clone(), key.clone()).as_ref() != Some(&key) {
+                self.bring_home(&id, &key, now);
+            }
+        }
+        self.schedule(&key, now);
+        if is_requested {
+            out.requested.extend(self.living(&key));
+        }
+    }
+
+    /// A pod that the API does not show any more.
+    pub fn gone(&mut self, now: Boot, gone: PodGone, out: &mut FromPods) {
+        let Some(key) = self.uids.get(&gone.uid).cloned() else {
+            return;
+        };
+        let Some(pod) = self.pods.get_mut(&key) else { return };
+        let was_requested = pod.is_requested();
+        pod.touched = now;
+        pod.gone = Some(gone);
+        self.schedule(&key, now);
+        if !was_requested {
+            out.requested.extend(self.living(&key));
+        }
+    }
+
+    pub fn event(&mut self, now: Boot, event: PodEvent) {
+        // The kubelet names a static pod by its hash.
+        let key = self.uids.get(&event.uid).unwrap_or(&event.uid).clone();
+        if let Some(pod) = self.pods.get_mut(&key) {
+            pod.touched = now;
+            let at = event.at.map_or(event.seen, |at| self.api.offset.boot(at).min(event.seen));
+            pod.event(at, event);
+            self.schedule(&key, now);
+        }
+    }
+
+    /// How far the Events of a pod are known.
+    pub fn events(&mut self, now: Boot, events: PodEventsUpdate) {
+        let key = self.uids.get(&events.uid).unwrap_or(&events.uid).clone();
+        let Some(pod) = self.pods.get_mut(&key) else { return };
+        // An answer that a newer question overtook says nothing of what that one is about.
+        if pod.events_state.as_ref().is_some_and(|(seen, _)| *seen > events.seen) {
+            return;
+        }
+        pod.touched = now;
+        pod.events_state = Some((events.seen, events.state));
+        self.schedule(&key, now);
+    }
+}

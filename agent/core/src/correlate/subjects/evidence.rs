@@ -1,0 +1,343 @@
+//! Evidence → facts of the subject that it is about.
+
+use crate::attribute::Subject;
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp};
+use crate::ids::{CgroupId, Signal};
+use crate::input::ProcessFact;
+use crate::report::StopSignalIgnored;
+use crate::termination::{Actor, Role, TerminationKey};
+use crate::time::Boot;
+use crate::verdict;
+
+use super::subject::{Candidate, ProcessId, State};
+use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
+use super::{SubjectEvent, Subjects, TOUCH};
+use crate::correlate::attribution::{Attributed, Evidence, INIT, What};
+
+impl Subjects {
+    pub fn take(&mut self, now: Boot, found: Attributed, out: &mut Vec<SubjectEvent>) {
+        self.now = now;
+        match found {
+            Attributed::Evidence(evidence) => self.evidence(evidence, out),
+            Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject, out),
+            Attributed::Client { at, tcp, by } => {
+                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, self.limits.connections));
+            }
+        }
+    }
+
+    fn evidence(&mut self, evidence: Evidence, out: &mut Vec<SubjectEvent>) {
+        let Evidence {
+            at,
+            own,
+            subject,
+            sockets_of,
+            what,
+        } = evidence;
+        if !self.know(own, subject) {
+            return;
+        }
+        let home = sockets_of.map_or(own, |(home, subject)| self.shared(home, subject));
+        self.armed(own, home, &what);
+        match what {
+            What::Signal { signal, sender } => self.signal(at, own, &signal, sender, out),
+            What::Deliver(deliver) => {
+                let cap = self.limits.facts;
+                self.keep(own, out, |state| {
+                    let over = state.is_over(&deliver.task) || !state.concerns(&deliver.task);
+                    over || state.timeline().deliver(at, deliver, cap)
+                });
+            }
+            What::Exit(exit) => {
+                let (cap, late) = (self.limits.facts, self.limits.linger);
+                out.push(SubjectEvent::Exited { at, own, exit });
+                if let Some(state) = self.subjects.get_mut(&own) {
+                    state.ended(at, &exit, cap, late);
+                }
+                self.reschedule(own, out);
+            }
+            What::Exec { exec, outside } => self.exec(at, own, &exec, outside, out),
+            What::Oom(victim) => self.oom(at, own, victim, out),
+            What::Tcp(tcp) => self.tcp(at, own, &tcp, out),
+            What::Process {
+                fact,
+                outside,
+                sockets_of,
+            } => self.process(own, &fact, outside, sockets_of, out),
+        }
+    }
+
+    fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<Subject>, out: &mut Vec<SubjectEvent>) {
+        if let Some(subject) = subject {
+            self.know(cgroup, subject);
+        }
+        if let Some(state) = self.subjects.get_mut(&cgroup) {
+            state.removed = Some(at);
+            self.reschedule(cgroup, out);
+        }
+        out.push(SubjectEvent::Removed { at, cgroup });
+    }
+
+    /// Takes note where the kernel had a reason to watch sockets by itself.
+    fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What) {
+        let Some(state) = self.subjects.get(&own) else { return };
+        let cgroup = match what {
+            What::Signal { signal, .. } => {
+                let arms = match signal.armed {
+                    Some(armed) => armed == Armed::ByThis,
+                    None => armed_before_version_4(signal),
+                };
+                arms.then_some(signal.target.cgroup)
+            }
+            What::Exit(exit) => {
+                let task = &exit.task;
+                let arms = exit.armed.map(|armed| armed == Armed::ByThis).unwrap_or_else(|| {
+                    let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
+                    // The parent's cgroup is not in the record; the commonest parent inside is known.
+                    may_be && !state.candidates.iter().any(|parent| parent.id.tgid == task.ppid)
+                });
+                arms.then_some(task.cgroup)
+            }
+            _ => None,
+        };
+        let Some(cgroup) = cgroup else { return };
+        let Some(state) = self.subjects.get_mut(&home) else { return };
+        state.arm(cgroup);
+        let now = self.now;
+        if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
+            if let Some(armed) = state.armed.replace(now) {
+                self.armed.remove(&(armed, home));
+            }
+            self.armed.insert((now, home));
+        }
+    }
+
+    /// A container that only v1 knows lives in that cgroup of v2: their sockets cannot be told apart.
+    fn shared(&mut self, home: CgroupId, subject: Subject) -> CgroupId {
+        if self.know(home, subject)
+            && let Some(state) = self.subjects.get_mut(&home)
+        {
+            state.shares_cgroup = true;
+        }
+        home
+    }
+
+    /// Makes room for a subject. False where it is finished, or where there is no room.
+    fn know(&mut self, own: CgroupId, subject: Subject) -> bool {
+        if self.subjects.contains_key(&own) {
+            return true;
+        }
+        if self.gone.iter().any(|(_, gone)| *gone == own) {
+            return false;
+        }
+        if self.subjects.len() >= self.limits.subjects {
+            // A removal that was lost leaves a subject behind of which nothing is known.
+            if self.now.since(self.swept) >= TOUCH {
+                self.swept = self.now;
+                self.subjects
+                    .retain(|_, state| state.timeline.is_some() || state.due.is_some() || !state.candidates.is_empty());
+            }
+            if self.subjects.len() >= self.limits.subjects {
+                self.drops.timelines += 1;
+                return false;
+            }
+        }
+        self.subjects.insert(own, State::new(subject, own));
+        true
+    }
+
+    fn signal(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: Actor, out: &mut Vec<SubjectEvent>) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let target = &signal.target;
+        state.seen(target);
+        if state.is_over(target) || matches!(signal.signal, Signal::CONT | Signal::STOP) {
+            return;
+        }
+        if target.is_ns_init() {
+            state.learn(Candidate::of(target, at, false));
+        }
+        if !state.concerns(target) {
+            return;
+        }
+        let candidate = state.candidates.iter_mut().find(|candidate| candidate.id.is(target));
+        let essential = candidate.is_some();
+        if let Some(candidate) = candidate {
+            candidate.named(target.comm, at);
+        }
+        let essential = essential || state.candidates.is_empty();
+        state.arm(target.cgroup);
+        let main = state.main();
+        let fact = SignalFact {
+            at,
+            last: at,
+            count: 1,
+            sender,
+            signal: *signal,
+        };
+        out.push(SubjectEvent::Seen {
+            own,
+            subject: state.subject.clone(),
+            start: target.start,
+        });
+        let is_mains = main.is_none_or(|main| main.id.is(target));
+        if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
+            out.push(SubjectEvent::StopSent { at, own });
+        }
+        self.warn(own, &fact, out);
+        let cap = self.limits.facts;
+        self.keep(own, out, |state| state.timeline().signal(fact, essential, cap));
+    }
+
+    /// Says at once that the kernel dropped a stop signal: once for each time that somebody asks.
+    fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<SubjectEvent>) {
+        let signal = &fact.signal;
+        let asked = match fact.sender.role {
+            Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
+            Role::Other => signal.signal.is_request(),
+            Role::Itself | Role::Inside | Role::Kernel => false,
+        };
+        if signal.result != SignalResult::Ignored || !asked {
+            return;
+        }
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let main = state.main();
+        if main.is_some_and(|main| !main.id.is(&signal.target)) || main.is_none() && fact.sender.role != Role::Runtime {
+            return;
+        }
+        let id = ProcessId::of(&signal.target);
+        if let Some((warned, when)) = state.warned
+            && warned.same(&id)
+            && fact.at.0.abs_diff(when.0) <= RUN_GAP.as_nanos() as u64
+        {
+            return;
+        }
+        state.warned = Some((id, fact.at));
+        let process = main.map_or_else(
+            || Candidate::of(&signal.target, fact.at, false).process(),
+            |main| main.process(),
+        );
+        let sentence = verdict::ignored(Some(&process), signal.signal, signal.disposition);
+        out.push(SubjectEvent::StopIgnored(Box::new(StopSignalIgnored {
+            key: TerminationKey {
+                boot_id: self.boot_id.clone(),
+                cgroup: own,
+                main_start: process.start,
+            },
+            subject: state.subject.clone(),
+            main: Some(process),
+            at: fact.at,
+            signal: signal.signal,
+            sender: fact.sender.clone(),
+            disposition: signal.disposition,
+            grace_left: None,
+            kubernetes: None,
+            sentence,
+        })));
+    }
+
+    fn exec(&mut self, at: Boot, own: CgroupId, exec: &ProcessExec, outside: bool, out: &mut Vec<SubjectEvent>) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        // A child of PID 1 may be an orphan of the last life: its start decides, for systemd forks a unit's process when it is due.
+        let is_unit = matches!(state.subject, Subject::Unit { .. });
+        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
+        let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
+        if let Some(known) = known {
+            // `/proc` alone does not show where it came from.
+            known.outside = outside || known.id.exact && known.outside;
+            known.came_in(came);
+            known.named(exec.task.comm, at);
+            state.seen(&exec.task);
+            if !outside && !exec.task.is_ns_init() {
+                state.candidates.retain(|known| known.outside || !known.id.is(&exec.task));
+            }
+        } else if outside || exec.task.is_ns_init() {
+            let mut candidate = Candidate::of(&exec.task, at, outside);
+            candidate.came_in(came);
+            state.arm(exec.task.cgroup);
+            state.learn(candidate);
+        }
+        out.push(SubjectEvent::Seen {
+            own,
+            subject: state.subject.clone(),
+            start: exec.task.start,
+        });
+        if outside {
+            out.push(SubjectEvent::CameIn { at, own, exec: *exec });
+        }
+        self.reschedule(own, out);
+    }
+
+    fn oom(&mut self, at: Boot, own: CgroupId, victim: Option<Task>, out: &mut Vec<SubjectEvent>) {
+        let Some(task) = victim else { return };
+        let cap = self.limits.facts;
+        let fact = OomFact {
+            at,
+            victim: ProcessId::of(&task),
+            comm: task.comm,
+            reported: false,
+        };
+        self.keep(own, out, |state| state.is_over(&task) || state.timeline().oom(fact, cap));
+    }
+
+    fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {
+        let cap = self.limits.connections;
+        let clients = std::mem::take(&mut self.clients);
+        self.keep_socket(own, out, |state| {
+            if let Some(cgroup) = tcp.cgroup {
+                state.arm(cgroup);
+            }
+            let over = state.finished.is_some() && state.candidates.is_empty();
+            over || state.timeline().sockets.add(at, tcp, &clients, cap)
+        });
+        self.clients = clients;
+    }
+
+    fn process(
+        &mut self,
+        own: CgroupId,
+        fact: &ProcessFact,
+        outside: bool,
+        sockets_of: Vec<(CgroupId, Subject)>,
+        out: &mut Vec<SubjectEvent>,
+    ) {
+        let candidate = Candidate::of_fact(fact, outside);
+        for (home, subject) in sockets_of {
+            self.shared(home, subject);
+        }
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        if outside || candidate.is_ns_init() {
+            fact.cgroups.iter().for_each(|(cgroup, _)| state.arm(*cgroup));
+            state.learn(candidate);
+        }
+        out.push(SubjectEvent::Seen {
+            own,
+            subject: state.subject.clone(),
+            start: fact.start,
+        });
+        self.reschedule(own, out);
+    }
+
+    /// Adds a fact about its sockets: a busy server's do not keep a timeline from being idle.
+    fn keep_socket(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
+        let touched = self.subjects.get(&own).is_some_and(|state| state.touched.is_some());
+        if !touched {
+            return self.keep(own, out, add);
+        }
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        self.drops.facts += u64::from(!add(state));
+    }
+
+    /// Adds a fact to a subject's timeline, and puts the subject where it now belongs among the timers.
+    fn keep(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        self.drops.facts += u64::from(!add(state));
+        let now = self.now;
+        if state.timeline.is_some() && state.touched.is_none_or(|touched| now.since(touched) >= TOUCH) {
+            if let Some(touched) = state.touched.replace(now) {
+                self.touched.remove(&(touched, own));
+            }
+            self.touched.insert((now, own));
+        }
+        self.reschedule(own, out);
+    }
+}

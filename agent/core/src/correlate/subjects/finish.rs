@@ -1,0 +1,305 @@
+//! A timeline → the facts of one termination. Pure: sorts and selects.
+
+use std::time::Duration;
+
+use crate::attribute::Index;
+use crate::event::{Armed, ExitStatus, Kind, SignalResult};
+use crate::ids::{CgroupId, Pid, Signal};
+use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey};
+use crate::time::Boot;
+use crate::verdict::judge::OOM_CHILD_REACH;
+
+use super::clients::Clients;
+use super::coverage::{Coverage, LATE_REACH};
+use super::subject::{Candidate, State};
+use super::timeline::{RUN_GAP, SignalFact, Timeline};
+use super::traffic::Window;
+
+/// A stop signal older than this at the end had nothing to do with it, unless the runtime's SIGKILL followed.
+const STOP_REACH: Duration = Duration::from_secs(3600);
+/// The same with that SIGKILL: the longest grace believed.
+const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
+/// `mark_victim` comes just after the SIGKILL and may come just after the end.
+const OOM_SLACK: Duration = Duration::from_secs(1);
+
+/// What the whole observation knows.
+pub(super) struct Context<'a> {
+    pub boot_id: &'a str,
+    pub index: &'a Index,
+    pub coverage: &'a Coverage,
+    pub clients: &'a Clients,
+    pub kubelet_known: bool,
+    /// Evidence after the end counts for this long.
+    pub linger: Duration,
+}
+
+/// The facts of the termination of the subject's main process, or of what is known of it. None where nothing happened to it.
+pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<TerminationFacts> {
+    let main = state.main();
+    let exit = main.as_ref().and_then(|main| main.exit);
+    let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(now);
+    let empty = Timeline::default();
+    let timeline = state.timeline.as_deref().unwrap_or(&empty);
+    let signals = to_main(timeline, main.as_ref(), end);
+    if main.is_none() && signals.is_empty() && !is_unseen(context, state, open, end) {
+        return None;
+    }
+    let status = exit.map(|exit| exit.status);
+    let kill_fact = kill(&signals).filter(|_| {
+        matches!(
+            status,
+            None | Some(ExitStatus::Signaled {
+                signal: Signal::KILL,
+                ..
+            })
+        )
+    });
+    let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
+    let deadline = kill_fact.map_or(end, |fact| fact.at);
+    let asked = asked(&signals, deadline, by_runtime);
+    let stop = asked.map(|fact| stop(fact, timeline, &signals, main.as_ref(), deadline, end));
+    // What was never asked to stop is no termination until its end is seen.
+    let unended = exit.is_none() && open != Open::CgroupRemoved;
+    if unended && stop.is_none() && kill_fact.is_none() {
+        return None;
+    }
+    let kill = kill_fact.map(|fact| Kill {
+        at: fact.at,
+        sender: fact.sender.clone(),
+        cgroup_kill: is_cgroup_kill(fact),
+    });
+    let fatal = fatal(&signals, kill_fact, status, main.as_ref());
+    let begin = stop
+        .as_ref()
+        .map(|stop| stop.at)
+        .or(kill.as_ref().map(|kill| kill.at))
+        .or(fatal.as_ref().map(|fatal| fatal.at))
+        .unwrap_or(end);
+    let oom = ooms(timeline, main.as_ref(), begin, end);
+    let born = main.as_ref().map_or(Boot(0), |main| main.id.start);
+    let until = if exit.is_some() {
+        state.counted_until(end, context.linger)
+    } else {
+        end.plus(context.linger)
+    };
+    let mut missing = context.coverage.missing(born, begin, end, asked.is_some());
+    missing.over_cap = timeline.over_cap_matters;
+    let losses = context
+        .coverage
+        .losses(context.coverage.reach(born, begin, asked.is_some()), until);
+    let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
+    let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
+    let observed = context.coverage.sees_sockets()
+        && !sockets_lost
+        // The observation ended before the clients had their say.
+        && until <= now
+        && !missing.gap
+        && timeline.sockets.over_cap() == 0
+        && !cgroup_v1
+        && (state.requested.is_some() || watched(asked, fatal.as_ref(), main.as_ref()));
+    let mut traffic = timeline.sockets.within(&Window {
+        since: state.requested.map_or(begin, |at| at.min(begin)),
+        until,
+        refusing_on: state.is_refusing_on(end, context.linger),
+        observed,
+        clients: context.clients,
+        kubelet_known: context.kubelet_known,
+    });
+    traffic.cgroup_v1 = cgroup_v1;
+    let main_id = main.as_ref().map(|main| main.id.tgid);
+    let in_time = |at: Boot, tgid: Pid| begin <= at && at <= end && Some(tgid) != main_id;
+    let others = state.exits.iter().filter(|(at, exit)| in_time(*at, exit.task.tgid)).count() as u64
+        + state
+            .candidates
+            .iter()
+            .filter(|c| c.exit_at().is_some_and(|at| in_time(at, c.id.tgid)))
+            .count() as u64;
+    let process = main.as_ref().map(Candidate::process);
+    Some(TerminationFacts {
+        key: TerminationKey {
+            boot_id: context.boot_id.to_owned(),
+            cgroup: own,
+            main_start: born,
+        },
+        subject: state.subject.clone(),
+        cgroup_path: context.index.path(own).map(str::to_owned),
+        main: process,
+        begin,
+        end,
+        stop,
+        kill,
+        fatal,
+        exit,
+        oom,
+        other_exits: others + state.exits_dropped,
+        traffic,
+        gaps: Gaps {
+            lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
+            over_cap: timeline.over_cap + timeline.sockets.over_cap(),
+            late_start: missing.late_start,
+            inactive_probes: context.coverage.inactive_probes(),
+        },
+        missing,
+        open,
+    })
+}
+
+/// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.
+fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> bool {
+    let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
+    let losses = context.coverage.losses(end.minus(LATE_REACH), end);
+    let shows = |kind: &Kind| matches!(kind, Kind::ProcessExec | Kind::ProcessExit);
+    open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
+}
+
+/// Whether the kernel watched its sockets: from the stop signal on, without one at the exit. Records up to version 3 do not say
+/// so of an exit; then from that of a process that looks like a main one.
+fn watched(stop: Option<&SignalFact>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
+    let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
+    match (stop, fatal) {
+        (Some(stop), _) => stop.armed_sockets(),
+        (None, _) if by_exit.is_some() => by_exit == Some(true),
+        (None, Some(_)) => true,
+        (None, None) => main.is_some_and(|main| {
+            let failed = main.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
+            main.exit.is_some() && (main.is_ns_init() || main.ns_level == 0 || failed)
+        }),
+    }
+}
+
+/// The signals to the main process up to its end, in the order of their own times.
+fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
+    let is_main = |fact: &&SignalFact| main.is_some_and(|main| main.id.is(&fact.signal.target));
+    let mut signals: Vec<&SignalFact> = timeline
+        .signals
+        .iter()
+        .filter(is_main)
+        .filter(|fact| fact.at <= end)
+        .collect();
+    signals.sort_by_key(|fact| fact.key());
+    signals
+}
+
+/// The first SIGKILL that took effect: a namespace's init never hears one from inside.
+fn kill<'a>(signals: &[&'a SignalFact]) -> Option<&'a SignalFact> {
+    let mut kills = signals.iter().filter(|fact| fact.signal.signal == Signal::KILL);
+    kills.find(|fact| fact.signal.result != SignalResult::Ignored).copied()
+}
+
+/// The signal that ended it: of several with its number the last before the end (an earlier one was handled).
+fn fatal(
+    signals: &[&SignalFact],
+    kill: Option<&SignalFact>,
+    status: Option<ExitStatus>,
+    main: Option<&Candidate>,
+) -> Option<Fatal> {
+    let fact = match status {
+        Some(ExitStatus::Signaled { signal, .. }) if signal != Signal::KILL => {
+            let alike = |fact: &&&SignalFact| fact.signal.signal == signal && fact.signal.result != SignalResult::Ignored;
+            signals.iter().rev().find(alike).copied()?
+        }
+        _ => kill?,
+    };
+    let sender = &fact.signal.sender;
+    let same_space = sender.pidns == fact.signal.target.pidns || sender.ns_level < fact.signal.target.ns_level;
+    let is_main = main.is_some_and(|main| main.id.tgid == sender.tgid);
+    Some(Fatal {
+        at: fact.at,
+        signal: fact.signal.signal,
+        code: fact.signal.code,
+        namespace_ended: fact.sender.role == Role::Kernel && sender.is_ns_init() && same_space && !is_main,
+        sender: fact.sender.clone(),
+    })
+}
+
+/// Group 0 with code 0: nothing else sends that to another process.
+fn is_cgroup_kill(fact: &SignalFact) -> bool {
+    !fact.signal.group && fact.signal.code == crate::event::si_code::USER && fact.sender.role != Role::Itself
+}
+
+/// Which signal asked it to stop: the runtime's before anybody else's, a conventional one before one that mostly means
+/// "reload", the first of the last run of them.
+fn asked<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool) -> Option<&'a SignalFact> {
+    let asked: Vec<&SignalFact> = stops(signals, deadline).collect();
+    let reach = |fact: &SignalFact| match fact.sender.role {
+        Role::Runtime if killed_by_runtime => GRACE_REACH,
+        Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
+        _ => RUN_GAP,
+    };
+    let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&'a SignalFact> {
+        let mut first: Option<&SignalFact> = None;
+        for fact in asked.iter().rev().filter(|fact| ok(fact)) {
+            let near = match first {
+                None => deadline.since(fact.last) <= reach(fact),
+                Some(first) => first.at.since(fact.last) <= RUN_GAP,
+            };
+            if !near {
+                break;
+            }
+            first = Some(fact);
+        }
+        first
+    };
+    let by = |role: Role| move |fact: &SignalFact| fact.sender.role == role;
+    run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
+        .or_else(|| run(&by(Role::Runtime)))
+        .or_else(|| run(&by(Role::Other)))
+        .or_else(|| run(&by(Role::Kernel)))
+        .or_else(|| run(&by(Role::Inside)))
+}
+
+/// Those that may have asked it to stop.
+fn stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterator<Item = &'a SignalFact> {
+    signals
+        .iter()
+        .filter(move |fact| fact.is_stop() && fact.at <= deadline)
+        .copied()
+}
+
+/// The stop signal `fact`, and what became of it.
+fn stop(
+    fact: &SignalFact,
+    timeline: &Timeline,
+    signals: &[&SignalFact],
+    main: Option<&Candidate>,
+    deadline: Boot,
+    end: Boot,
+) -> Stop {
+    let entered = timeline.delivers.iter().filter(|(at, deliver)| {
+        deliver.signal == fact.signal.signal
+            && *at >= fact.at
+            && *at <= end
+            && main.is_some_and(|main| main.id.is(&deliver.task))
+    });
+    let later: u32 = stops(signals, deadline)
+        .filter(|other| other.last >= fact.at)
+        .map(|other| other.count)
+        .sum();
+    Stop {
+        at: fact.at,
+        signal: fact.signal.signal,
+        sender: fact.sender.clone(),
+        result: fact.signal.result,
+        disposition: fact.signal.disposition,
+        state: fact.signal.state,
+        handler_entered: entered.map(|(at, _)| *at).min(),
+        repeated: later.saturating_sub(1),
+    }
+}
+
+fn ooms(timeline: &Timeline, main: Option<&Candidate>, begin: Boot, end: Boot) -> Vec<OomKill> {
+    let near = |at: Boot| at.plus(OOM_CHILD_REACH) >= begin && at <= end.plus(OOM_SLACK);
+    let mut ooms: Vec<OomKill> = timeline
+        .ooms
+        .iter()
+        .filter(|fact| near(fact.at))
+        .map(|fact| OomKill {
+            at: fact.at,
+            tgid: fact.victim.tgid,
+            comm: fact.comm,
+            is_main: main.is_some_and(|main| main.id.same(&fact.victim)),
+        })
+        .collect();
+    ooms.sort_by_key(|oom| (oom.at, oom.tgid));
+    ooms
+}

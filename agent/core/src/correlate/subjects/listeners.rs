@@ -1,0 +1,71 @@
+//! Listeners that a subject closed, and which refused connections they would have taken.
+
+use std::net::SocketAddr;
+
+use crate::event::Tcp;
+use crate::termination::ListenerClosed;
+use crate::time::Boot;
+
+const LISTENERS: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Listeners(Vec<ListenerClosed>);
+
+impl Listeners {
+    /// False: over the cap.
+    pub fn add(&mut self, at: Boot, tcp: &Tcp) -> bool {
+        let closed = ListenerClosed {
+            at,
+            local: tcp.local,
+            by_exit: tcp.by_exit,
+        };
+        if self.0.contains(&closed) {
+            return true;
+        }
+        let has_room = self.0.len() < LISTENERS;
+        if has_room {
+            self.0.push(closed);
+        }
+        has_room
+    }
+
+    /// In order, those of the times that count.
+    pub fn closed(&self, counts: impl Fn(Boot) -> bool) -> Vec<ListenerClosed> {
+        let mut closed: Vec<_> = self.0.iter().filter(|listener| counts(listener.at)).copied().collect();
+        closed.sort_by_key(|listener| (listener.at, listener.local));
+        closed
+    }
+
+    pub fn had_port(&self, port: u16) -> bool {
+        self.0.iter().any(|listener| listener.local.port() == port)
+    }
+
+    pub fn took(&self, to: SocketAddr) -> bool {
+        self.0.iter().any(|listener| takes(listener.local, to))
+    }
+
+    /// Of a port of which no close is known, anything.
+    pub fn could_take(&self, to: SocketAddr) -> bool {
+        !self.had_port(to.port()) || self.took(to)
+    }
+
+    /// Keeps only those closed after `before`.
+    pub fn expire(&mut self, before: Boot) {
+        self.0.retain(|listener| listener.at > before);
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// One on `::` takes IPv4 as well, unless it is set IPV6_V6ONLY, which no record shows.
+fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
+    let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
+    listener.port() == to.port() && (any || listener.ip() == to.ip())
+}

@@ -1,0 +1,219 @@
+//! Subjects: containers and units, each with the facts of a termination that may be coming, and their timers.
+//!
+//! Facts are collected per subject in whatever order they come; each carries the kernel's own time. A termination's facts are put
+//! together once, a while after the main process's end, in the order of their times: any order of arrival within that while gives
+//! the facts of the true order.
+
+mod clients;
+mod connection;
+mod coverage;
+mod evidence;
+mod finish;
+mod listeners;
+mod subject;
+mod timeline;
+mod timers;
+mod traffic;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::attribute::{Map, Subject};
+use crate::event::{Kind, ProcessExec, ProcessExit};
+use crate::ids::CgroupId;
+use crate::input::{Observation, ProbeState};
+use crate::report::StopSignalIgnored;
+use crate::termination::{OomKill, Open, TerminationFacts};
+use crate::time::Boot;
+
+use super::Limits;
+use super::attribution::Attributor;
+use clients::Clients;
+use coverage::Coverage;
+use finish::Context;
+use subject::State;
+
+pub(super) use subject::ProcessId;
+
+/// A timeline's place in the order of idleness is renewed at most this often.
+const TOUCH: Duration = Duration::from_secs(1);
+
+/// What becomes of a subject.
+#[derive(Debug)]
+pub(super) enum SubjectEvent {
+    /// A process that began then was seen in it.
+    Seen {
+        own: CgroupId,
+        subject: Subject,
+        start: Boot,
+    },
+    /// A process came in from outside.
+    CameIn {
+        at: Boot,
+        own: CgroupId,
+        exec: ProcessExec,
+    },
+    Exited {
+        at: Boot,
+        own: CgroupId,
+        exit: ProcessExit,
+    },
+    /// The runtime sent its main process a stop signal.
+    StopSent {
+        at: Boot,
+        own: CgroupId,
+    },
+    /// A cgroup was removed, its own or another one.
+    Removed {
+        at: Boot,
+        cgroup: CgroupId,
+    },
+    /// Its end is known, and what clients see counts until then.
+    CountsUntil {
+        own: CgroupId,
+        until: Boot,
+    },
+    StopIgnored(Box<StopSignalIgnored>),
+    /// And the subject goes on.
+    ChildOomKilled {
+        subject: Subject,
+        oom: OomKill,
+    },
+    Ended(Box<TerminationFacts>),
+    /// Its sockets in this cgroup need no watching any more.
+    Unwatched(CgroupId),
+}
+
+/// See the module.
+pub(super) struct Subjects {
+    limits: Limits,
+    coverage: Coverage,
+    /// As of the last call.
+    now: Boot,
+    boot_id: String,
+    subjects: Map<CgroupId, State>,
+    /// When which subject must be looked at.
+    due: BTreeSet<(Boot, CgroupId)>,
+    /// Subjects with a timeline, the longest idle first.
+    touched: BTreeSet<(Boot, CgroupId)>,
+    /// Subjects whose sockets the kernel has begun to watch by itself, the longest ago first.
+    armed: BTreeSet<(Boot, CgroupId)>,
+    clients: Clients,
+    /// Finished subjects: their late events (a client that goes on trying) begin nothing new.
+    gone: VecDeque<(Boot, CgroupId)>,
+    swept: Boot,
+    drops: Drops,
+}
+
+/// What was not kept.
+#[derive(Debug, Default)]
+pub(super) struct Drops {
+    pub timelines: u64,
+    pub facts: u64,
+}
+
+impl Subjects {
+    pub fn new(limits: Limits) -> Subjects {
+        Subjects {
+            limits,
+            coverage: Coverage::default(),
+            now: Boot(0),
+            boot_id: String::new(),
+            subjects: Map::default(),
+            due: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            armed: BTreeSet::new(),
+            clients: Clients::default(),
+            gone: VecDeque::new(),
+            swept: Boot(0),
+            drops: Drops::default(),
+        }
+    }
+
+    /// The observation begins (again).
+    pub fn start(&mut self, now: Boot, observation: &Observation) {
+        self.coverage.start(now, observation.since);
+        self.boot_id.clone_from(&observation.boot_id);
+    }
+
+    pub fn probe(&mut self, name: String, state: ProbeState) {
+        self.coverage.probe(name, state);
+    }
+
+    pub fn lost(&mut self, now: Boot, kind: Kind, since: Boot, count: u64) {
+        self.coverage.lost(kind, since, now, count);
+    }
+
+    /// The pod of a container is being deleted: what clients see counts from now on. Answers the cgroups whose sockets are to be
+    /// watched for that.
+    pub fn deletion_requested(&mut self, now: Boot, own: CgroupId) -> Vec<CgroupId> {
+        match self.subjects.get_mut(&own) {
+            Some(state) if state.requested.is_none() => {
+                state.requested = Some(now);
+                state.cgroups.clone()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The containers that are known, as [`SubjectEvent::Seen`], the oldest first.
+    pub fn containers(&self, now: Boot) -> Vec<SubjectEvent> {
+        let mut known: Vec<(Boot, CgroupId, &Subject)> = self
+            .subjects
+            .iter()
+            .filter(|(_, state)| matches!(state.subject, Subject::Container { .. }))
+            .map(|(own, state)| (state.first_start().unwrap_or(now), *own, &state.subject))
+            .collect();
+        known.sort_unstable_by_key(|(start, own, _)| (*start, *own));
+        let seen = |(start, own, subject): (Boot, CgroupId, &Subject)| SubjectEvent::Seen {
+            own,
+            subject: subject.clone(),
+            start,
+        };
+        known.into_iter().map(seen).collect()
+    }
+
+    /// The facts of one that has not ended, as far as they go; None where nobody asked it to stop.
+    pub fn facts_so_far(&self, now: Boot, own: CgroupId, around: &Attributor) -> Option<TerminationFacts> {
+        let state = self.subjects.get(&own)?;
+        finish::facts(&self.context(around), own, state, Open::ObservationEnded, now)
+    }
+
+    /// What was not kept since this was last asked.
+    pub fn take_drops(&mut self) -> Drops {
+        std::mem::take(&mut self.drops)
+    }
+
+    /// Of an earlier boot.
+    pub fn add_drops(&mut self, drops: Drops) {
+        self.drops.timelines += drops.timelines;
+        self.drops.facts += drops.facts;
+    }
+
+    /// Live subjects, and those of them with a timeline.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.subjects.len(), self.touched.len())
+    }
+
+    /// All that is kept, in pieces of bounded size.
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        let of = |state: &State| {
+            let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
+            state.candidates.len() + state.exits.len() + state.cgroups.len() + timeline
+        };
+        let lists = self.due.len() + self.touched.len() + self.armed.len() + self.clients.kept() + self.gone.len();
+        self.subjects.values().map(of).sum::<usize>() + lists
+    }
+
+    fn context<'a>(&'a self, around: &'a Attributor) -> Context<'a> {
+        Context {
+            boot_id: &self.boot_id,
+            index: around.index(),
+            coverage: &self.coverage,
+            clients: &self.clients,
+            kubelet_known: around.knows_kubelet(),
+            linger: self.limits.linger,
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! What is known of one subject: which process is its main one, and the facts of the termination that is coming.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::attribute::Subject;
+use crate::event::{Armed, ExitStatus, ProcessExit, Task};
+use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::input::ProcessFact;
+use crate::termination::{MainExit, MainProcess};
+use crate::time::Boot;
+
+use super::timeline::Timeline;
+
+/// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
+const START_SLACK: Duration = Duration::from_millis(20);
+/// Candidates for the main process kept per subject.
+const CANDIDATES: usize = 16;
+/// Exits of other processes kept while nothing else is going on.
+const EXITS: usize = 32;
+/// Refusals after a pod's container has ended count for so long at most, and until there was none for a while: a proxy or a client
+/// that had no CPU time for some seconds goes on afterwards.
+const REFUSED_ON: Duration = Duration::from_secs(30);
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// Of other subjects only what comes soon counts: refusals so late are taken for clients that still come.
+const REFUSED_LATE: Duration = Duration::from_millis(500);
+/// Cgroups below a subject's own whose sockets were seen.
+const CGROUPS: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub subject: Subject,
+    pub candidates: Vec<Candidate>,
+    pub timeline: Option<Box<Timeline>>,
+    /// Ends of processes that are no candidates, newest last.
+    pub exits: VecDeque<(Boot, ProcessExit)>,
+    /// Of those, the ones given up since the timeline began.
+    pub exits_dropped: u64,
+    /// When its cgroup was removed.
+    pub removed: Option<Boot>,
+    /// The last main process that was judged, and when it ended.
+    pub finished: Option<(ProcessId, Boot)>,
+    /// For which process and when the early warning was reported.
+    pub warned: Option<(ProcessId, Boot)>,
+    /// Its own first.
+    pub cgroups: Vec<CgroupId>,
+    /// Containers that only v1 knows share its cgroup of v2: their sockets cannot be told apart from its own.
+    pub shares_cgroup: bool,
+    /// When its pod's deletion was heard of: its sockets are watched from then on.
+    pub requested: Option<Boot>,
+    /// Its place among the timers, as far as it has one.
+    pub due: Option<Boot>,
+    pub touched: Option<Boot>,
+    pub armed: Option<Boot>,
+}
+
+/// A process for good: process ids are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::correlate) struct ProcessId {
+    pub tgid: Pid,
+    pub start: Boot,
+    /// False where `start` is from `/proc`.
+    pub exact: bool,
+}
+
+/// A process that may be the main one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub id: ProcessId,
+    pub ns_level: u32,
+    pub ns_pid: u32,
+    /// Came in from outside the subject, or was there at the start.
+    pub outside: bool,
+    pub comm: Comm,
+    /// When it had that name: an exec changes it.
+    pub comm_at: Boot,
+    /// When it executed as one that came in, where its start does not show that: it may have been forked long before.
+    pub came: Option<Boot>,
+    pub exit: Option<MainExit>,
+    /// Whether the kernel recorded the sockets from that exit on, as its record says.
+    pub exit_armed: Option<Armed>,
+}
+
+impl State {
+    pub fn new(subject: Subject, own: CgroupId) -> State {
+        State {
+            subject,
+            candidates: Vec::new(),
+            timeline: None,
+            exits: VecDeque::new(),
+            exits_dropped: 0,
+            removed: None,
+            finished: None,
+            warned: None,
+            cgroups: vec![own],
+            shares_cgroup: false,
+            requested: None,
+            due: None,
+            touched: None,
+            armed: None,
+        }
+    }
+
+    /// The main process: a container's is init of its pid namespace (the outermost one seen), else the first that came in
+    /// from outside. A unit's is the first that came in: a namespace inside a unit is mostly a sandbox of its own.
+    ///
+    /// Whoever came in after a main process had ended is the next one, however well it ranks.
+    pub fn main(&self) -> Option<Candidate> {
+        let best = |before: Option<Boot>| {
+            let in_time = |candidate: &&Candidate| before.is_none_or(|end| !candidate.is_after(end));
+            self.candidates
+                .iter()
+                .filter(in_time)
+                .min_by_key(|candidate| self.rank(candidate))
+        };
+        let Some(mut main) = best(None) else {
+            return self.asked_process();
+        };
+        // Each round looks at an earlier end, for what remains did not come after the last.
+        while let Some(end) = self.end_before(main) {
+            let Some(earlier) = best(Some(end)) else { break };
+            main = earlier;
+        }
+        Some(*main)
+    }
+
+    /// The first end of another one that `next` came in after.
+    fn end_before(&self, next: &Candidate) -> Option<Boot> {
+        let others = self.candidates.iter().filter(|other| other.outside || other.is_ns_init());
+        let ends = others
+            .filter(|other| !self.is_stage(other, next))
+            .filter_map(Candidate::exit_at);
+        ends.filter(|end| next.is_after(*end)).min()
+    }
+
+    /// A runtime's own process that ended well before the init that it made: no main process.
+    fn is_stage(&self, ended: &Candidate, next: &Candidate) -> bool {
+        let is_container = matches!(self.subject, Subject::Container { .. });
+        let ended_well = ended.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&ended.id);
+        is_container && ended_well && !ended.is_ns_init() && next.is_ns_init()
+    }
+
+    /// Its end may be that of a runtime's own process, and the init that follows is not known yet.
+    pub fn may_be_stage(&self) -> bool {
+        let Some(main) = self.main() else { return false };
+        let is_container = matches!(self.subject, Subject::Container { .. });
+        let ended_well = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&main.id);
+        let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
+        is_container && ended_well && !main.is_ns_init() && alone
+    }
+
+    /// When its earliest process that is known began.
+    pub fn first_start(&self) -> Option<Boot> {
+        self.candidates.iter().map(|of| of.id.start).min()
+    }
+
+    fn was_asked(&self, id: &ProcessId) -> bool {
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        signals.iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())
+    }
+
+    /// Where no main process is known: the target of the first stop signal of the runtime's.
+    fn asked_process(&self) -> Option<Candidate> {
+        let signal = self.timeline.as_deref()?.first_asked()?;
+        let target = &signal.signal.target;
+        let mut candidate = Candidate::of(target, signal.at, false);
+        let exit = self.exits.iter().find(|(_, exit)| candidate.id.is(&exit.task));
+        if let Some((at, exit)) = exit {
+            candidate.ended(*at, exit);
+        }
+        Some(candidate)
+    }
+
+    fn rank(&self, candidate: &Candidate) -> impl Ord + use<> {
+        let is_init = candidate.is_ns_init() && !self.is_sandbox(candidate);
+        let (init, outside) = (!is_init, !candidate.outside);
+        let level = if is_init { candidate.ns_level } else { 0 };
+        let by_start = (candidate.id.start, candidate.id.tgid);
+        match self.subject {
+            Subject::Container { .. } => (init, level, by_start),
+            Subject::Unit { .. } => (outside, 0, by_start),
+        }
+    }
+
+    /// Init of a namespace that a container without one of its own (the host's, a pod's shared one) made for itself.
+    fn is_sandbox(&self, init: &Candidate) -> bool {
+        let is_around = |other: &Candidate| other.outside && other.ns_level < init.ns_level && other.id.start < init.id.start;
+        !init.outside && self.candidates.iter().any(is_around)
+    }
+
+    /// Belongs to an earlier life: the main process that was judged, and what is left of a container after it.
+    pub fn is_over(&self, task: &Task) -> bool {
+        self.finished.is_some_and(|(id, end)| {
+            let leftover = task.start <= end && matches!(self.subject, Subject::Container { .. });
+            id.is(task) || leftover
+        })
+    }
+
+    /// What happens to this process may decide: not to another one than the init of a container that is known.
+    pub fn concerns(&self, task: &Task) -> bool {
+        self.concerns_process(&ProcessId::of(task))
+    }
+
+    fn concerns_process(&self, id: &ProcessId) -> bool {
+        let is_init_known = matches!(self.subject, Subject::Container { .. }) && self.candidates.iter().any(|c| c.is_ns_init());
+        !is_init_known || self.candidates.iter().any(|candidate| candidate.id.same(id))
+    }
+
+    /// Learns of a process that may be the main one.
+    pub fn learn(&mut self, mut candidate: Candidate) {
+        if self.is_left_over(&candidate) || !self.may_be_main(&candidate) {
+            return;
+        }
+        // Its end may have come first.
+        if let Some(i) = self.exits.iter().position(|(_, exit)| candidate.id.is(&exit.task))
+            && let Some((at, exit)) = self.exits.remove(i)
+        {
+            candidate.ended(at, &exit);
+        }
+        if let Some(known) = self.candidates.iter_mut().find(|known| known.id.same(&candidate.id)) {
+            known.merge(&candidate);
+            return;
+        }
+        self.candidates.push(candidate);
+        if self.candidates.len() > CANDIDATES {
+            let worst = (0..self.candidates.len()).max_by_key(|&i| self.rank(&self.candidates[i]));
+            if let Some(worst) = worst {
+                self.candidates.swap_remove(worst);
+            }
+        }
+    }
+
+    /// A process of an earlier life.
+    fn is_left_over(&self, candidate: &Candidate) -> bool {
+        self.finished
+            .is_some_and(|(main, end)| main.same(&candidate.id) || !candidate.is_after(end))
+    }
+
+    /// A kernel record of a process: its start is exact, where `/proc` gave a tick. One that proves to be of the last life goes.
+    pub fn seen(&mut self, task: &Task) {
+        let Some(i) = self.candidates.iter().position(|known| known.id.is(task)) else {
+            return;
+        };
+        if self.candidates[i].id.exact {
+            return;
+        }
+        self.candidates[i].id = ProcessId::of(task);
+        if self.is_left_over(&self.candidates[i]) {
+            self.candidates.swap_remove(i);
+        }
+    }
+
+    /// Beside a container's init, whoever comes in (health checks, by the thousand) is no main process: it is not kept, so that
+    /// what is kept of a subject stays small.
+    fn may_be_main(&self, candidate: &Candidate) -> bool {
+        candidate.is_ns_init() || self.concerns_process(&candidate.id)
+    }
+
+    /// Takes note of an end. Two threads that race out are one end: the first report counts.
+    /// While nothing else is going on, ends are kept for `late`, as long as anything that came before them may be under way.
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize, late: Duration) {
+        if self.is_over(&exit.task) {
+            return;
+        }
+        self.seen(&exit.task);
+        if exit.task.is_ns_init() {
+            self.learn(Candidate::of(&exit.task, at, false));
+        }
+        if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
+            known.ended(at, exit);
+            return;
+        }
+        if self.timeline.is_none() {
+            while self.exits.front().is_some_and(|(old, _)| old.plus(late) < at) {
+                self.exits.pop_front();
+            }
+        }
+        if self
+            .exits
+            .iter()
+            .any(|(_, known)| known.task.tgid == exit.task.tgid && known.task.start == exit.task.start)
+        {
+            return;
+        }
+        self.exits.push_back((at, *exit));
+        let cap = if self.timeline.is_some() { cap } else { EXITS };
+        while self.exits.len() > cap {
+            self.exits.pop_front();
+            self.exits_dropped += u64::from(self.timeline.is_some());
+        }
+    }
+
+    /// What clients saw counts until then. A pod's address stays the pod's until its sandbox is gone, and a proxy that is late sends
+    /// clients there: their refusals belong to the end that they follow.
+    pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
+        let paused = self
+            .last_refused()
+            .filter(|_| self.is_of_pod())
+            .map(|last| last.plus(REFUSED_PAUSE).min(end.plus(REFUSED_ON)));
+        end.plus(linger).max(paused.unwrap_or(end))
+    }
+
+    /// Until when its end, which is known, waits because clients are refused.
+    pub fn counted_on(&self, linger: Duration) -> Option<Boot> {
+        let end = self.main()?.exit_at()?;
+        let until = self.counted_until(end, linger);
+        (until > end.plus(linger) && !self.may_be_stage()).then_some(until)
+    }
+
+    /// Whether clients were refused up to the last moment that counts, and so longer.
+    pub fn is_refusing_on(&self, end: Boot, linger: Duration) -> bool {
+        let (pause, over) = match self.is_of_pod() {
+            true => (REFUSED_PAUSE, REFUSED_ON),
+            false => (REFUSED_LATE, linger),
+        };
+        self.last_refused().is_some_and(|last| last.plus(pause) > end.plus(over))
+    }
+
+    fn last_refused(&self) -> Option<Boot> {
+        self.timeline.as_deref()?.sockets.last_refused()
+    }
+
+    fn is_of_pod(&self) -> bool {
+        matches!(self.subject, Subject::Container { pod: Some(_), .. })
+    }
+
+    /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a
+    /// runtime's own first stage) or after it (`ExecStopPost=`), and no termination of the subject. systemd removes the cgroup of a
+    /// finished unit, so a unit that goes on in the same cgroup was not.
+    pub fn is_step(&self, linger: Duration) -> bool {
+        let Some(main) = self.main() else { return false };
+        let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
+            return false;
+        };
+        if self.was_asked(&main.id) {
+            return false;
+        }
+        let mut others = self
+            .candidates
+            .iter()
+            .filter(|other| other.outside && !other.id.same(&main.id));
+        match self.subject {
+            // The end of a pid namespace's init ends all in it.
+            Subject::Container { .. } if self.removed.is_none() => {
+                others.any(|other| other.exit.is_none() && (!main.is_ns_init() || other.ns_level < main.ns_level))
+            }
+            Subject::Container { .. } => false,
+            Subject::Unit { .. } if self.removed.is_none() => others.any(|other| other.is_after(exit.at)),
+            Subject::Unit { .. } => self
+                .finished
+                .is_some_and(|(_, end)| main.is_after(end) && main.id.start.since(end) <= linger),
+        }
+    }
+
+    /// Its main process was asked to stop or killed, and has not ended: its sockets must be watched until it does. Where nobody
+    /// knows which is the main one, anybody may be.
+    pub fn is_stopping(&self) -> bool {
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        let main = self.main();
+        let has_ended = |task: &Task| self.exits.iter().any(|(_, exit)| ProcessId::of(&exit.task).is(task));
+        signals.iter().any(|fact| {
+            let target = &fact.signal.target;
+            let deadly = fact.is_stop() || fact.signal.signal == Signal::KILL;
+            deadly && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))
+        })
+    }
+
+    pub fn arm(&mut self, cgroup: CgroupId) {
+        // Of another hierarchy it is whoever's container it is in: not to be let go with this one.
+        let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
+        if is_own && cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
+            self.cgroups.push(cgroup);
+        }
+    }
+
+    pub fn timeline(&mut self) -> &mut Timeline {
+        self.timeline.get_or_insert_default()
+    }
+}
+
+impl ProcessId {
+    pub fn of(task: &Task) -> ProcessId {
+        ProcessId {
+            tgid: task.tgid,
+            start: task.start,
+            exact: true,
+        }
+    }
+
+    pub fn is(&self, task: &Task) -> bool {
+        self.same(&ProcessId::of(task))
+    }
+
+    /// Began after that; what `/proc` says is rounded down.
+    pub fn is_after(&self, end: Boot) -> bool {
+        let slack = if self.exact { Duration::ZERO } else { START_SLACK };
+        self.start.plus(slack) > end
+    }
+
+    pub fn same(&self, other: &ProcessId) -> bool {
+        let apart = self.start.0.abs_diff(other.start.0);
+        let exact = self.exact && other.exact;
+        self.tgid == other.tgid && (apart == 0 || !exact && u128::from(apart) <= START_SLACK.as_nanos())
+    }
+}
+
+impl Candidate {
+    pub fn of(task: &Task, at: Boot, outside: bool) -> Candidate {
+        Candidate {
+            id: ProcessId::of(task),
+            ns_level: task.ns_level,
+            ns_pid: task.ns_pid,
+            outside,
+            comm: task.comm,
+            comm_at: at,
+            came: None,
+            exit: None,
+            exit_armed: None,
+        }
+    }
+
+    pub fn of_fact(fact: &ProcessFact, outside: bool) -> Candidate {
+        Candidate {
+            id: ProcessId {
+                tgid: fact.tgid,
+                start: fact.start,
+                exact: false,
+            },
+            ns_level: fact.ns_level,
+            ns_pid: fact.ns_pid,
+            outside,
+            comm: Comm::new(&fact.comm),
+            comm_at: fact.start,
+            came: None,
+            exit: None,
+            exit_armed: None,
+        }
+    }
+
+    pub fn is_ns_init(&self) -> bool {
+        self.ns_level > 0 && self.ns_pid == 1
+    }
+
+    pub fn process(&self) -> MainProcess {
+        MainProcess {
+            tgid: self.id.tgid,
+            ns_pid: self.ns_pid,
+            is_ns_init: self.is_ns_init(),
+            comm: self.comm,
+            start: self.id.start,
+        }
+    }
+
+    /// Of a later life than the one that ended then.
+    pub fn is_after(&self, end: Boot) -> bool {
+        self.id.is_after(end) || self.came.is_some_and(|came| came > end)
+    }
+
+    /// A candidate may execute again: the first time counts.
+    pub fn came_in(&mut self, at: Option<Boot>) {
+        self.came = [self.came, at].into_iter().flatten().min();
+    }
+
+    pub fn exit_at(&self) -> Option<Boot> {
+        self.exit.map(|exit| exit.at)
+    }
+
+    pub fn ended(&mut self, at: Boot, exit: &ProcessExit) {
+        let end = MainExit { at, status: exit.status };
+        if self.exit.is_none_or(|known| known.at > at) {
+            self.exit = Some(end);
+            self.exit_armed = exit.armed;
+        }
+        self.named(exit.task.comm, at);
+    }
+
+    /// A kernel record's name, or a later one.
+    pub fn named(&mut self, comm: Comm, at: Boot) {
+        if at >= self.comm_at {
+            (self.comm, self.comm_at) = (comm, at);
+        }
+    }
+
+    /// What both know, in either order.
+    fn merge(&mut self, other: &Candidate) {
+        if other.id.exact && !self.id.exact {
+            self.id = other.id;
+            (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
+        }
+        self.outside |= other.outside;
+        self.came_in(other.came);
+        self.named(other.comm, other.comm_at);
+        if let Some(exit) = other.exit
+            && self.exit.is_none_or(|known| known.at > exit.at)
+        {
+            self.exit = Some(exit);
+            self.exit_armed = other.exit_armed;
+        }
+    }
+}

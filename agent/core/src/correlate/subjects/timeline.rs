@@ -1,0 +1,196 @@
+//! The facts of a termination that may be coming: collected in any order, bounded, used in the order of their own times.
+
+use std::time::Duration;
+
+use crate::event::{Armed, Disposition, SignalDeliver, SignalGenerate, SignalResult, si_code};
+use crate::ids::{Comm, Pid, Signal};
+use crate::termination::{Actor, Role};
+use crate::time::Boot;
+
+use super::subject::ProcessId;
+use super::traffic::Sockets;
+
+/// Signals further apart than this are different requests.
+pub(super) const RUN_GAP: Duration = Duration::from_secs(600);
+/// The same signal from the same sender again within this time is counted, not kept.
+const FOLD: Duration = Duration::from_secs(60);
+/// Handler entries alike that are kept.
+const ENTRIES: usize = 4;
+
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    pub signals: Vec<SignalFact>,
+    pub delivers: Vec<(Boot, SignalDeliver)>,
+    pub ooms: Vec<OomFact>,
+    pub sockets: Sockets,
+    /// Facts that were not kept.
+    pub over_cap: u64,
+    /// One of them was a signal, or a handler's entry.
+    pub over_cap_matters: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SignalFact {
+    pub at: Boot,
+    /// The last of `count` alike.
+    pub last: Boot,
+    pub count: u32,
+    pub sender: Actor,
+    pub signal: SignalGenerate,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OomFact {
+    pub at: Boot,
+    pub victim: ProcessId,
+    pub comm: Comm,
+    /// Reported already as a child that was killed.
+    pub reported: bool,
+}
+
+impl Timeline {
+    /// Keeps a signal; `essential` ones (to a process that may be the main one) push others out. False: not kept.
+    pub fn signal(&mut self, fact: SignalFact, essential: bool, cap: usize) -> bool {
+        if let Some(known) = self.signals.iter_mut().rev().find(|known| known.is_like(&fact)) {
+            known.at = known.at.min(fact.at);
+            known.last = known.last.max(fact.last);
+            known.count = known.count.saturating_add(fact.count);
+            return true;
+        }
+        if self.signals.len() < cap {
+            self.signals.push(fact);
+            return true;
+        }
+        self.over_cap += 1;
+        self.over_cap_matters |= essential;
+        false
+    }
+
+    pub fn deliver(&mut self, at: Boot, deliver: SignalDeliver, cap: usize) -> bool {
+        let is_alike = |(known_at, known): &(Boot, SignalDeliver)| {
+            known.signal == deliver.signal
+                && known.task.tgid == deliver.task.tgid
+                && known.task.start == deliver.task.start
+                && known_at.0.abs_diff(at.0) <= nanos(FOLD)
+        };
+        // Which entry followed a stop signal is known by the earliest after it: of a flood a few and the last are enough.
+        if self.delivers.iter().filter(|known| is_alike(known)).count() >= ENTRIES {
+            let alike = self.delivers.iter_mut().filter(|known| is_alike(known));
+            if let Some(latest) = alike.max_by_key(|(at, _)| *at) {
+                latest.0 = latest.0.max(at);
+            }
+            return true;
+        }
+        if self.delivers.len() < cap {
+            self.delivers.push((at, deliver));
+            return true;
+        }
+        self.over_cap += 1;
+        self.over_cap_matters = true;
+        false
+    }
+
+    pub fn oom(&mut self, fact: OomFact, cap: usize) -> bool {
+        if self.ooms.iter().any(|known| known.victim.same(&fact.victim)) {
+            return true;
+        }
+        if self.ooms.len() < cap {
+            self.ooms.push(fact);
+            return true;
+        }
+        self.over_cap += 1;
+        false
+    }
+
+    /// The first stop signal of the runtime's.
+    pub fn first_asked(&self) -> Option<&SignalFact> {
+        let asked = self
+            .signals
+            .iter()
+            .filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop());
+        asked.min_by_key(|fact| fact.key())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.signals.is_empty() && self.delivers.is_empty() && self.ooms.is_empty() && self.sockets.is_empty()
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.kept()
+    }
+
+    /// Forgets what is long past; a request of the runtime's to stop stays, whatever the grace.
+    pub fn expire(&mut self, before: Boot) {
+        self.signals
+            .retain(|fact| fact.last >= before || fact.sender.role == Role::Runtime && fact.is_conventional_stop());
+        let over = self.signals.len().saturating_sub(4);
+        if over > 0 && self.signals.iter().all(|fact| fact.last < before) {
+            self.signals.sort_by_key(|fact| fact.key());
+            self.signals.drain(..over);
+        }
+        let oldest = self.signals.iter().map(|fact| fact.at).min().unwrap_or(before).min(before);
+        self.delivers.retain(|(at, _)| *at >= oldest);
+        self.ooms.retain(|fact| fact.at >= before);
+        self.sockets.expire(before);
+    }
+}
+
+impl SignalFact {
+    /// Order of facts: by their own time, then by what they say, so that the order of arrival never decides.
+    pub fn key(&self) -> (Boot, u8, Pid) {
+        (self.at, self.signal.signal.number(), self.sender.tgid)
+    }
+
+    /// May be a request to stop, by its number and sender; whether it was one, the rest of the facts decide.
+    pub fn is_stop(&self) -> bool {
+        let signal = &self.signal;
+        let never = signal.signal == Signal::KILL || signal.signal.is_job_control();
+        let unnoticed = signal.signal.is_ignored_by_default() && signal.disposition != Disposition::Handler;
+        match self.sender.role {
+            Role::Runtime => !never && !unnoticed,
+            Role::Other => signal.signal.is_request(),
+            Role::Inside => signal.signal.is_request() && signal.result != SignalResult::Ignored,
+            Role::Kernel => signal.signal.is_from_terminal() && signal.result != SignalResult::Ignored,
+            Role::Itself => false,
+        }
+    }
+
+    pub fn is_conventional_stop(&self) -> bool {
+        self.is_stop() && self.signal.signal.is_conventional_stop()
+    }
+
+    /// Whether the kernel recorded the sockets from this signal on.
+    pub fn armed_sockets(&self) -> bool {
+        let is_inside = matches!(self.sender.role, Role::Inside | Role::Itself);
+        let armed = self.signal.armed.map(Armed::is_armed);
+        armed.unwrap_or_else(|| !is_inside && armed_before_version_4(&self.signal))
+    }
+
+    fn is_like(&self, other: &SignalFact) -> bool {
+        let (a, b) = (&self.signal, &other.signal);
+        self.sender.tgid == other.sender.tgid
+            && a.signal == b.signal
+            && a.target.tgid == b.target.tgid
+            && a.target.start == b.target.start
+            && a.result == b.result
+            && a.disposition == b.disposition
+            && a.state == b.state
+            && a.armed == b.armed
+            && (a.code, a.group) == (b.code, b.group)
+            && self.sender.role == other.sender.role
+            && other.last.0.saturating_sub(self.last.0) <= nanos(FOLD)
+            && self.at.0.saturating_sub(other.at.0) <= nanos(FOLD)
+    }
+}
+
+/// What the probes did whose records (up to version 3) do not say whether they armed the target's sockets.
+pub(super) fn armed_before_version_4(signal: &SignalGenerate) -> bool {
+    let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
+    let is_queued = !matches!(signal.result, SignalResult::OverflowFail | SignalResult::LoseInfo);
+    from_outside && is_queued && signal.signal != Signal::CONT
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,310 @@
+//! When a subject's time has come: its facts are put together, its next life begins, or its facts are forgotten.
+
+use std::time::Duration;
+
+use crate::ids::CgroupId;
+use crate::termination::{OomKill, Open};
+use crate::time::Boot;
+
+use super::subject::{Candidate, ProcessId, State};
+use super::{SubjectEvent, Subjects, finish, traffic};
+use crate::correlate::Limits;
+use crate::correlate::attribution::Attributor;
+
+/// Sockets that the kernel watches because of a signal or an end of which nothing came are let go after this long.
+const WATCH: Duration = Duration::from_secs(60);
+/// Finished subjects are remembered for this long: a little longer than the index answers for their cgroups.
+const KEEP_GONE: Duration = Duration::from_secs(150);
+const GONE: usize = 1_024;
+/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal shows whether
+/// the container ended. Where that never comes, this is waited for.
+const STAGE: Duration = Duration::from_secs(60);
+
+impl Subjects {
+    pub(super) fn reschedule(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let due = next_due(state, &self.limits);
+        if state.due == due {
+            return;
+        }
+        if let Some(old) = state.due {
+            self.due.remove(&(old, own));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, own));
+        }
+        state.due = due;
+        // A timer that moves before it fires says nothing: its pod must not be reported without it meanwhile.
+        if let Some(until) = state.counted_on(self.limits.linger) {
+            out.push(SubjectEvent::CountsUntil { own, until });
+        }
+    }
+
+    /// Does what is due. `until`: what ended is put together where it is due by then.
+    pub fn run_timers(&mut self, now: Boot, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        self.now = now;
+        while let Some(&(due, own)) = self.due.first() {
+            if due > until {
+                break;
+            }
+            self.fire(own, until, around, out);
+        }
+        while let Some(&(touched, own)) = self.touched.first() {
+            if touched.plus(self.limits.idle) > self.now {
+                break;
+            }
+            self.expire(touched, own, out);
+        }
+        while let Some(&(armed, own)) = self.armed.first() {
+            if armed.plus(WATCH.min(self.limits.idle)) > self.now {
+                break;
+            }
+            self.armed.remove(&(armed, own));
+            self.let_go(own, out);
+        }
+        while self.touched.len() > self.limits.timelines {
+            let Some(&(_, own)) = self.touched.first() else { break };
+            self.drops.timelines += 1;
+            self.finish(own, Open::TimelineCap, around, out);
+        }
+    }
+
+    /// A subject's time has come: a child's OOM kill to be reported, or its end to be put together.
+    fn fire(&mut self, own: CgroupId, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        let Some(state) = self.subjects.get_mut(&own) else {
+            self.due.retain(|(_, known)| *known != own);
+            return;
+        };
+        report_ooms(state, until, &self.limits, out);
+        match end_due(state, &self.limits) {
+            Some(due) if due <= until => self.finish(own, Open::CgroupRemoved, around, out),
+            due => {
+                self.reschedule(own, out);
+                if let Some(until) = due {
+                    out.push(SubjectEvent::CountsUntil { own, until });
+                }
+            }
+        }
+    }
+
+    /// Puts the facts of a termination together and begins the subject's next life, if it has one.
+    fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        let Some(mut state) = self.subjects.remove(&own) else { return };
+        self.unlist(own, &mut state);
+        if state.is_step(self.limits.linger) {
+            return self.step(own, state, out);
+        }
+        let context = self.context(around);
+        if let Some(facts) = finish::facts(&context, own, &state, open, self.now) {
+            out.push(SubjectEvent::Ended(Box::new(facts)));
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Unwatched));
+        }
+        let end = state.main().and_then(|main| main.exit_at());
+        match (open, end) {
+            (Open::ObservationEnded, _) => {}
+            (_, Some(end)) => {
+                self.begin_again(own, state, end, out);
+            }
+            // Removed without an end of its own: nothing can come of it any more.
+            (Open::CgroupRemoved, None) => self.forget(own),
+            (Open::TimelineCap, None) => {
+                state.timeline = None;
+                self.relist(own, state, out);
+            }
+        }
+    }
+
+    /// Forgets what ended as a step of the subject's; the next of its processes is looked at.
+    fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<SubjectEvent>) {
+        let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
+            return;
+        };
+        if state.timeline.as_deref().is_none_or(|timeline| timeline.signals.is_empty()) {
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Unwatched));
+        }
+        if state.removed.is_some() {
+            return self.begin_again(own, state, end, out);
+        }
+        let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
+        state.candidates.retain(goes_on);
+        if state.timeline.is_some() {
+            state.touched = Some(self.now);
+            self.touched.insert((self.now, own));
+        }
+        self.relist(own, state, out);
+    }
+
+    /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
+    fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot, out: &mut Vec<SubjectEvent>) {
+        let main = state.main().map(|main| main.id);
+        // Times that contradict one another (a recording can hold any) must not keep the dead among the living.
+        let is_main = |id: &ProcessId| main.is_some_and(|main| main.same(id));
+        state
+            .candidates
+            .retain(|candidate| candidate.is_after(end) && !is_main(&candidate.id));
+        let known: Vec<ProcessId> = state.candidates.iter().map(|candidate| candidate.id).collect();
+        let is_next = |id: &ProcessId| id.is_after(end) && !is_main(id) || known.iter().any(|next| next.same(id));
+        state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
+        state.exits_dropped = 0;
+        state.finished = main.map(|id| (id, end));
+        state.cgroups = vec![own];
+        let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
+        if let Some(mut timeline) = state.timeline.take() {
+            timeline.signals.retain(|fact| is_next(&ProcessId::of(&fact.signal.target)));
+            timeline
+                .delivers
+                .retain(|(_, deliver)| is_next(&ProcessId::of(&deliver.task)));
+            timeline.ooms.retain(|fact| is_next(&fact.victim));
+            match next {
+                Some(next) => timeline.sockets.expire(next),
+                None => timeline.sockets = traffic::Sockets::default(),
+            }
+            (timeline.over_cap, timeline.over_cap_matters) = (0, false);
+            if !timeline.is_empty() {
+                state.timeline = Some(timeline);
+            }
+        }
+        // A removed cgroup stays for its late events, until the index forgets it: then nothing can be attributed to it.
+        let over = state
+            .removed
+            .is_some_and(|removed| removed.plus(self.limits.linger) <= self.now);
+        if over && state.candidates.is_empty() && state.timeline.is_none() {
+            return self.forget(own);
+        }
+        if state.timeline.is_some() {
+            state.touched = Some(self.now);
+            self.touched.insert((self.now, own));
+        }
+        self.relist(own, state, out);
+    }
+
+    fn forget(&mut self, own: CgroupId) {
+        self.gone.push_back((self.now, own));
+        while self.gone.len() > GONE || self.gone.front().is_some_and(|(at, _)| at.plus(KEEP_GONE) <= self.now) {
+            self.gone.pop_front();
+        }
+    }
+
+    fn unlist(&mut self, own: CgroupId, state: &mut State) {
+        if let Some(due) = state.due.take() {
+            self.due.remove(&(due, own));
+        }
+        if let Some(touched) = state.touched.take() {
+            self.touched.remove(&(touched, own));
+        }
+        if let Some(armed) = state.armed {
+            self.armed.remove(&(armed, own));
+        }
+    }
+
+    /// Puts a subject back that was taken out to be put together.
+    fn relist(&mut self, own: CgroupId, state: State, out: &mut Vec<SubjectEvent>) {
+        if let Some(armed) = state.armed {
+            self.armed.insert((armed, own));
+        }
+        self.subjects.insert(own, state);
+        self.reschedule(own, out);
+    }
+
+    /// What made the kernel watch its sockets (a health check that failed or was killed, a worker that was) is a while ago: the
+    /// facts stay, the sockets of a healthy subject are let go. Those of one that is being stopped are not.
+    fn let_go(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        state.armed = None;
+        if end_due(state, &self.limits).is_some() {
+            // Its end says so, unless it finds a step: then this does.
+            state.armed = Some(self.now);
+            self.armed.insert((self.now, own));
+        } else if !state.is_stopping() && state.requested.is_none() {
+            out.extend(state.cgroups.drain(..).map(SubjectEvent::Unwatched));
+            state.cgroups.push(own);
+        }
+    }
+
+    /// Nothing happened for long: the facts expire.
+    fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<SubjectEvent>) {
+        self.touched.remove(&(touched, own));
+        let before = self.now.minus(self.limits.idle);
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        state.touched = None;
+        if let Some(timeline) = &mut state.timeline {
+            timeline.expire(before);
+            if timeline.is_empty() && state.requested.is_none() {
+                state.timeline = None;
+                out.extend(state.cgroups.drain(..).map(SubjectEvent::Unwatched));
+                state.cgroups.push(own);
+            }
+        }
+        self.reschedule(own, out);
+    }
+
+    /// No more input: what has ended is put together, and what was being stopped as far as it was seen.
+    pub fn end(&mut self, now: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
+        self.now = now;
+        let mut all: Vec<(Boot, CgroupId)> = self
+            .subjects
+            .iter()
+            .map(|(own, state)| (state.due.unwrap_or(Boot(u64::MAX)), *own))
+            .collect();
+        all.sort_unstable();
+        for (_, own) in all {
+            // Several lives may have ended.
+            while self
+                .subjects
+                .get(&own)
+                .is_some_and(|state| end_due(state, &self.limits).is_some())
+            {
+                self.finish(own, Open::CgroupRemoved, around, out);
+            }
+            self.finish(own, Open::ObservationEnded, around, out);
+        }
+    }
+}
+
+fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
+    let oom = state.timeline.as_deref().and_then(|timeline| {
+        let open = timeline.ooms.iter().filter(|fact| !fact.reported);
+        open.map(|fact| fact.at.plus(limits.reorder)).min()
+    });
+    match (end_due(state, limits), oom) {
+        (Some(end), Some(oom)) => Some(end.min(oom)),
+        (end, oom) => end.or(oom),
+    }
+}
+
+fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
+    let removed = state.removed.map(|at| at.plus(limits.reorder.max(limits.linger)));
+    let exit = state.main().and_then(|main| main.exit_at());
+    let due = exit.map(|at| state.counted_until(at, limits.linger));
+    match (exit, due) {
+        (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE)).max(due)),
+        _ => due.or(removed),
+    }
+}
+
+/// A child's OOM kill is news of its own where the main process lives on.
+fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<SubjectEvent>) {
+    let main = state.main();
+    let lives = main.is_some_and(|main| main.exit.is_none()) && state.removed.is_none();
+    let Some(timeline) = &mut state.timeline else { return };
+    let is_main = |victim: &ProcessId| main.is_some_and(|main| main.id.same(victim));
+    let main_dies = timeline.ooms.iter().any(|fact| is_main(&fact.victim));
+    for fact in timeline
+        .ooms
+        .iter_mut()
+        .filter(|fact| !fact.reported && fact.at.plus(limits.reorder) <= now)
+    {
+        fact.reported = true;
+        if lives && !main_dies {
+            out.push(SubjectEvent::ChildOomKilled {
+                subject: state.subject.clone(),
+                oom: OomKill {
+                    at: fact.at,
+                    tgid: fact.victim.tgid,
+                    comm: fact.comm,
+                    is_main: false,
+                },
+            });
+        }
+    }
+}

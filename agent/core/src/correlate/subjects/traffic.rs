@@ -1,0 +1,352 @@
+//! What happened on a subject's sockets while it was being stopped.
+//!
+//! Rules, one connection (remote address, local address) counting once:
+//! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one. A client of
+//!   many threads can use a port again at once, also one that was a connection: a SYN that comes sooner than any is sent again
+//!   is another client's. One to an address of the port at which no listener that closed would have taken it is nobody's here: it
+//!   was refused before, too.
+//! - *reset*: an RST from an existing socket; or one without a socket for a connection that the end had closed before
+//!   (data that came too late), or whose handshake the close overtook. One that was cut and then reset counts as reset.
+//! - *queued*, of these: closed by the close of its listener, before any process held it.
+//! - *cut*: ESTABLISHED → FIN_WAIT1 by the end of a process, or by close(2) where the client's last bytes had got no answer:
+//!   the client sees the same FIN. Idle where the server had sent something and spoke last: keep-alive connections are that.
+//! - Only clients' connections count as reset or cut: those seen accepted, or on the port of a listener that closed. What the
+//!   subject itself had opened (to a database) ends with it too, and harms nobody who called it.
+//! - A connection on a socket that was handed over (it belongs to another cgroup) is none of these: that the end closed it shows
+//!   that there are such, of which nothing else is seen. The traffic is not observed then.
+//! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
+//! - *rejected*: a connect from this node to an address and a port of the subject's that ended with an error and without an RST.
+//! - What the kubelet connected is apart from all of these, where its sockets are known.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::event::{Client, Tcp, TcpOp, TcpState};
+use crate::termination::{Count, RefusedSource, Traffic};
+use crate::time::Boot;
+
+use super::clients::{Clients, Connect};
+use super::connection::{Connection, End, Fact, Pair, Refused, Use, count, earlier, first, in_use};
+use super::listeners::Listeners;
+
+/// Which of the sockets' facts belong to a termination, and what else is known of that time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window<'a> {
+    /// Both included: from the pod's request, else the stop signal, else the end; until clients have had their say.
+    pub since: Boot,
+    pub until: Boot,
+    /// Clients went on being refused after that.
+    pub refusing_on: bool,
+    /// The probes saw all of it.
+    pub observed: bool,
+    pub clients: &'a Clients,
+    pub kubelet_known: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Sockets {
+    listeners: Listeners,
+    connections: HashMap<Pair, Connection>,
+    /// Accepted ones of which nothing else is known, no longer kept apart: a server that reloads and lives on
+    /// accepts any number of them.
+    accepted: Vec<Boot>,
+    accepted_over: Count,
+    /// All such of the kubelet's.
+    kubelet_accepted: Count,
+    /// Addresses at which it was reached, and ports.
+    served: Vec<SocketAddr>,
+    /// First and last end of a connection on a socket that belongs to another cgroup.
+    foreign: Option<(Boot, Boot)>,
+    /// Connections over the cap of which something else was known.
+    over_cap: u64,
+    /// The last time a client was refused.
+    refused: Option<Boot>,
+}
+
+impl Sockets {
+    /// False: over the cap.
+    pub fn add(&mut self, at: Boot, tcp: &Tcp, clients: &Clients, cap: usize) -> bool {
+        if tcp.foreign {
+            let (first, last) = self.foreign.unwrap_or((at, at));
+            self.foreign = Some((first.min(at), last.max(at)));
+            return true;
+        }
+        let set = match (tcp.op, tcp.has_socket) {
+            (
+                TcpOp::State {
+                    old: TcpState::Listen,
+                    new: TcpState::Close,
+                },
+                _,
+            ) => {
+                let is_kept = self.listeners.add(at, tcp);
+                self.over_cap += u64::from(!is_kept);
+                return is_kept;
+            }
+            (
+                TcpOp::State {
+                    old: TcpState::SynRecv | TcpState::NewSynRecv,
+                    new: TcpState::Established,
+                },
+                _,
+            ) => Fact::Accepted,
+            (
+                TcpOp::State {
+                    old: TcpState::Established,
+                    new: TcpState::FinWait1,
+                },
+                _,
+            ) => match in_use(tcp.counts) {
+                Use::Unanswered => Fact::Cut(Use::Unanswered),
+                other if tcp.by_exit => Fact::Cut(other),
+                // It hung up in its own time, having answered.
+                Use::Idle | Use::Other => return true,
+            },
+            // With an error it was the client who gave up waiting.
+            (
+                TcpOp::State {
+                    old: TcpState::Established | TcpState::CloseWait,
+                    new: TcpState::Close,
+                },
+                true,
+            ) if tcp.unheld && tcp.sk_err == 0 => Fact::Queued,
+            (TcpOp::ResetSent { .. }, true) => Fact::Reset,
+            (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
+            (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
+            // With a socket of its own cgroup these are the subject's doing as a client.
+            (TcpOp::ResetReceived | TcpOp::Error { errno: ECONNREFUSED }, false) => Fact::RefusedByClient,
+            (
+                TcpOp::State {
+                    old: TcpState::SynSent,
+                    new: TcpState::Close,
+                },
+                false,
+            ) if tcp.sk_err == ECONNREFUSED => Fact::RefusedByClient,
+            _ => return true,
+        };
+        let pair = Pair {
+            remote: tcp.remote,
+            local: tcp.local,
+        };
+        if self.connections.len() >= cap && !self.connections.contains_key(&pair) {
+            self.make_room(cap);
+            if self.connections.len() >= cap {
+                self.over_cap += 1;
+                return false;
+            }
+        }
+        let connection = self.connections.entry(pair).or_default();
+        connection.last = connection.last.max(at);
+        connection.by_kubelet |= clients.is_kubelets(&pair, at);
+        let is_refusal = matches!(set, Fact::RefusedByServer | Fact::RefusedByClient);
+        if is_refusal && !connection.by_kubelet && self.listeners.could_take(pair.local) {
+            self.refused = self.refused.max(Some(at));
+        }
+        match set {
+            Fact::Accepted => {
+                first(&mut connection.accepted, at);
+                if self.served.len() < SERVED && !self.served.contains(&tcp.local) {
+                    self.served.push(tcp.local);
+                }
+            }
+            Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
+            Fact::RefusedByClient => first(&mut connection.refused_by_client, at),
+            Fact::Reset => first(&mut connection.reset, at),
+            Fact::Queued => first(&mut connection.queued, at),
+            Fact::Late => first(&mut connection.late, at),
+            Fact::Cut(used) => {
+                if connection.cut.is_none_or(|(known, _)| known > at) {
+                    connection.cut = Some((at, used));
+                }
+            }
+        }
+        true
+    }
+
+    /// The last time a client was refused.
+    pub fn last_refused(&self) -> Option<Boot> {
+        self.refused
+    }
+
+    /// What belongs to a termination.
+    pub fn within(&self, window: &Window<'_>) -> Traffic {
+        let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);
+        let foreign = self
+            .foreign
+            .is_some_and(|(first, last)| first <= window.until && window.since <= last);
+        let mut traffic = nothing(window, window.observed && !foreign);
+        traffic.kubelet.known = window.kubelet_known;
+        traffic.listeners = self.listeners.closed(|at| within(Some(at)).is_some());
+        for &at in &self.accepted {
+            count(&mut traffic.accepted, within(Some(at)));
+        }
+        window.add(&mut traffic.accepted, self.accepted_over);
+        window.add(&mut traffic.kubelet.accepted, self.kubelet_accepted);
+        for (pair, connection) in &self.connections {
+            let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
+            // Its connect, seen by another node or namespace than the kernel could tie to the closed port.
+            traffic.kubelet.known |= by_kubelet;
+            let to = if by_kubelet {
+                &mut traffic.kubelet.accepted
+            } else {
+                &mut traffic.accepted
+            };
+            count(to, within(connection.accepted));
+            let refused = connection
+                .refused_by_server
+                .filter(|refused| within(Some(refused.first)).is_some() && self.listeners.could_take(pair.local));
+            let refused = refused.into_iter().flat_map(|refused| {
+                let again = std::iter::repeat_n(refused.last, refused.times as usize - 1);
+                let all = std::iter::once(refused.first).chain(again);
+                all.map(|at| (End::Refused(RefusedSource::ServerReset), at))
+            });
+            let end = self.end(pair, connection, within);
+            for (end, at) in refused.chain(end) {
+                match (end, by_kubelet) {
+                    (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
+                    (End::Reset { .. } | End::Cut(_), true) => count(&mut traffic.kubelet.broken, Some(at)),
+                    (end, false) => end.count(&mut traffic, pair.local.port(), at),
+                    (End::Idle, true) => {}
+                }
+            }
+        }
+        for (pair, connect) in window.clients.failed(window.since) {
+            self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic);
+        }
+        traffic
+    }
+
+    /// What became of a connection within the time that counts.
+    fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
+        let existed = connection.accepted.is_some() || connection.is_end_of_one();
+        let is_clients = connection.accepted.is_some() || self.listeners.had_port(pair.local.port());
+        if !is_clients && connection.is_end_of_one() {
+            return None;
+        }
+        let queued = within(connection.queued);
+        if let Some(at) = earlier(earlier(within(connection.reset), queued), within(connection.late)) {
+            return Some((
+                End::Reset {
+                    queued: queued.is_some(),
+                },
+                at,
+            ));
+        }
+        if let Some((at, used)) = connection.cut.filter(|&(at, _)| within(Some(at)).is_some()) {
+            return Some(match used {
+                Use::Idle => (End::Idle, at),
+                used => (End::Cut(used), at),
+            });
+        }
+        // The kernel knows a closed port by its number and network namespace: a client there may have meant another machine's.
+        let (to, from) = (pair.local.ip(), pair.remote.ip());
+        let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
+        let is_known = existed || connection.refused_by_server.is_some();
+        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_known)?;
+        Some((End::Refused(RefusedSource::ClientError), by_client))
+    }
+
+    /// A connect of this node's that failed: to this subject, where it went to an address at which that was reached.
+    fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) {
+        let to = pair.local.ip();
+        let is_port = self.listeners.took(pair.local) || self.served.contains(&pair.local);
+        // The server's side showed it already.
+        if at.is_none() || self.connections.contains_key(pair) || !is_port || to.is_loopback() || !self.serves_at(to) {
+            return;
+        }
+        match (connect.by, connect.reset) {
+            (Client::Kubelet, _) => count(&mut traffic.kubelet.refused, at),
+            (Client::Other, true) => {
+                End::Refused(RefusedSource::ClientError).count(traffic, pair.local.port(), connect.at);
+            }
+            (Client::Other, false) if connect.errno != ETIMEDOUT => count(&mut traffic.rejected, at),
+            (Client::Other, false) => {}
+        }
+    }
+
+    fn serves_at(&self, address: IpAddr) -> bool {
+        self.served.iter().any(|served| served.ip() == address)
+    }
+
+    /// Keeps only what happened after `before`.
+    pub fn expire(&mut self, before: Boot) {
+        self.listeners.expire(before);
+        self.connections.retain(|_, connection| connection.last > before);
+        self.accepted.retain(|at| *at > before);
+        self.accepted_over = Count::default();
+        self.kubelet_accepted = Count::default();
+        self.foreign = self.foreign.filter(|&(_, last)| last > before);
+        if let Some((first, _)) = &mut self.foreign {
+            *first = (*first).max(before);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.listeners.is_empty() && self.connections.is_empty() && self.accepted.is_empty() && self.foreign.is_none()
+    }
+
+    /// Keeps of the connections that were only accepted no more than when; of too many of those, only how many.
+    fn make_room(&mut self, cap: usize) {
+        let Sockets {
+            accepted,
+            accepted_over,
+            kubelet_accepted,
+            connections,
+            ..
+        } = self;
+        connections.retain(|_, connection| {
+            let only = connection.is_only_accepted();
+            let at = connection.accepted.filter(|_| only);
+            if connection.by_kubelet {
+                count(kubelet_accepted, at);
+            } else {
+                accepted.extend(at);
+            }
+            !only
+        });
+        if accepted.len() > cap {
+            accepted.drain(..).for_each(|at| count(accepted_over, Some(at)));
+        }
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.listeners.len() + self.connections.len() + self.accepted.len() + usize::from(self.foreign.is_some())
+    }
+
+    /// Connections that were not kept.
+    pub fn over_cap(&self) -> u64 {
+        self.over_cap
+    }
+}
+
+impl Window<'_> {
+    /// Of those that are no longer kept apart some may lie outside: they count, but at no time that does not.
+    fn add(&self, to: &mut Count, more: Count) {
+        if more.count == 0 || more.last < self.since || more.first > self.until {
+            return;
+        }
+        let (first, last) = (more.first.max(self.since), more.last.min(self.until));
+        if to.count == 0 {
+            (to.first, to.last) = (first, last);
+        }
+        to.count += more.count;
+        to.first = to.first.min(first);
+        to.last = to.last.max(last);
+    }
+}
+
+/// Nothing happened.
+fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
+    Traffic {
+        observed,
+        since: window.since,
+        refusing_on: window.refusing_on,
+        ..Traffic::default()
+    }
+}
+
+const ECONNREFUSED: u32 = 111;
+const ETIMEDOUT: u32 = 110;
+/// Addresses with ports.
+const SERVED: usize = 64;

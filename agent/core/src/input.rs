@@ -1,0 +1,195 @@
+//! The core's inputs: all that any source can say, parsed. Made by `decode` (kernel records) and the `source` rooms, nowhere else.
+//!
+//! *Architecture invariant*: no clock, no environment, no files here, and no text that was not bounded and escaped.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Kind};
+use crate::ids::{CgroupId, Pid};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
+use crate::time::{Boot, WallOffset};
+
+/// A cgroup that exists: from the scan at the start, or asked for when an event named an unknown id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupFact {
+    pub cgroup: CgroupId,
+    /// From the hierarchy's root; None where it is gone or was not readable, with the reason.
+    pub path: Result<String, String>,
+}
+
+impl CgroupFact {
+    /// The reason in `path` where the cgroup is gone from the file system; any other text says why it was not readable.
+    pub const GONE: &str = "gone";
+    /// The reason where it was not looked up: asked again, there may be an answer.
+    pub const BUSY: &str = "too many unknown cgroups at once to look for each";
+}
+
+/// A process as `/proc` shows it: the processes of a subject at the start, and those whose cgroup the kernel could not give
+/// (cgroup v1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessFact {
+    pub tgid: Pid,
+    pub ppid: Pid,
+    /// `/proc/PID/stat` starttime on CLOCK_BOOTTIME; resolution one clock tick (10 ms): less exact than a kernel record's.
+    pub start: Boot,
+    pub ns_level: u32,
+    pub ns_pid: u32,
+    pub comm: String,
+    /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
+    /// hierarchy separates containers and units: those of kernel records ([`CgroupMode::hierarchy`], v1 alongside it), `name=systemd`,
+    /// memory, then the others.
+    /// Empty where the process was gone or not readable: then only `tgid` means anything.
+    pub cgroups: Vec<(CgroupId, String)>,
+}
+
+impl ProcessFact {
+    /// The answer for a process that is gone, or that `/proc` does not show.
+    pub fn gone(tgid: Pid) -> ProcessFact {
+        let zero = Pid::default();
+        ProcessFact {
+            tgid,
+            ppid: zero,
+            start: Boot(0),
+            ns_level: 0,
+            ns_pid: 0,
+            comm: String::new(),
+            cgroups: Vec::new(),
+        }
+    }
+    pub fn is_gone(&self) -> bool {
+        self.cgroups.is_empty()
+    }
+}
+
+/// State of one probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeState {
+    Active,
+    /// On this kernel it shows less or nothing, and another probe shows that: its tracepoint, and in brackets what it shows.
+    Substituted {
+        by: String,
+    },
+    /// This kernel cannot have it.
+    Unsupported(String),
+    /// It should have worked.
+    Failed(String),
+}
+
+/// Without these probes no termination is seen at all; without any other one verdicts only know less, and say so.
+pub const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
+
+impl ProbeState {
+    /// Whether what the probe is there for is observed, by itself or by another.
+    pub fn is_told(&self) -> bool {
+        matches!(self, ProbeState::Active | ProbeState::Substituted { .. })
+    }
+}
+
+/// Who is observing, since when, on which machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
+    pub host: String,
+    pub kernel: String,
+    pub wall_offset: WallOffset,
+    /// From here on the probes see everything; what ended or was signalled before is not known.
+    pub since: Boot,
+    #[serde(alias = "hybrid", deserialize_with = "cgroups")]
+    pub cgroups: CgroupMode,
+}
+
+/// Which cgroup hierarchies a machine has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupMode {
+    #[default]
+    V2,
+    /// v1 alongside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
+    Hybrid,
+    /// No v2. Tasks are separated in this hierarchy, the number in `/proc/PID/cgroup`; which socket belongs to which is not known.
+    V1(u32),
+}
+
+/// A hierarchy of cgroup v1 by which the probes can separate tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct V1 {
+    /// There is no v2.
+    pub is_alone: bool,
+    /// As in `/proc/PID/cgroup`; never 0.
+    pub hierarchy: u16,
+    /// One of its controllers, as `/proc/cgroups` names it.
+    pub controller: String,
+}
+
+impl CgroupMode {
+    /// Of the cgroups that a kernel record gives for a task.
+    pub const fn hierarchy(self) -> u32 {
+        match self {
+            CgroupMode::V2 | CgroupMode::Hybrid => 0,
+            CgroupMode::V1(hierarchy) => hierarchy,
+        }
+    }
+
+    /// Whether `/proc/PID/cgroup` may know better than a kernel record.
+    pub const fn has_v1(self) -> bool {
+        !matches!(self, CgroupMode::V2)
+    }
+}
+
+/// Recordings made before there was [`CgroupMode::V1`] say whether it was hybrid.
+fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<CgroupMode, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Hybrid(bool),
+        CgroupMode(CgroupMode),
+    }
+    Ok(match Either::deserialize(from)? {
+        Either::Hybrid(false) => CgroupMode::V2,
+        Either::Hybrid(true) => CgroupMode::Hybrid,
+        Either::CgroupMode(cgroups) => cgroups,
+    })
+}
+
+/// All that any source can say. Closed: the core handles every kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// First input of every run, and again after a gap.
+    Start(Observation),
+    Probe {
+        name: String,
+        state: ProbeState,
+    },
+    /// A kernel record and its own time, which may be earlier than that of an input before it (per-CPU order).
+    Kernel {
+        at: Boot,
+        event: Event,
+    },
+    Cgroup(CgroupFact),
+    Process(ProcessFact),
+    /// How far the Kubernetes API is known; before the first of these no pods are expected.
+    Pods(PodsState),
+    /// A pod of this node is new, or has changed.
+    Pod(Arc<PodFact>),
+    PodGone(PodGone),
+    PodEvent(PodEvent),
+    PodEvents(PodEventsUpdate),
+    ApiClock(ApiClock),
+    /// `count` records of `kind` were lost between the last report and now (user space reads the counters at least each
+    /// second, and after every exit before it is judged).
+    Lost {
+        kind: Kind,
+        since: Boot,
+        count: u64,
+    },
+    /// Wall-clock offset changed (NTP step, suspend).
+    Clock(WallOffset),
+    /// Nothing but time (the caller's `now`): lets the core finish what is due.
+    Tick,
+    /// No more input will come (end of a recording, shutdown): finish what can be finished now.
+    End,
+}

@@ -1,0 +1,101 @@
+//! An input as JSON: what a recording holds of every input but kernel records, which stay bytes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Kind;
+use crate::input::{CgroupFact, Input, Observation, ProbeState, ProcessFact};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
+use crate::time::{Boot, WallOffset};
+
+/// Any input but a kernel record. A field that is added has a default, so that older recordings stay readable.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "snake_case")]
+pub enum StoredInput {
+    Start(Observation),
+    Probe {
+        name: String,
+        state: ProbeState,
+    },
+    Cgroup(CgroupFact),
+    Process(ProcessFact),
+    Pods {
+        state: PodsState,
+    },
+    Pod {
+        pod: PodFact,
+    },
+    PodGone(PodGone),
+    /// The older tag is the one that every reader knows.
+    #[serde(rename = "pod_hint", alias = "pod_event")]
+    PodEvent(PodEvent),
+    /// As above.
+    #[serde(rename = "pod_hints", alias = "pod_events")]
+    PodEvents(PodEventsUpdate),
+    ApiClock(ApiClock),
+    Lost {
+        /// [`Kind::name`].
+        kind: String,
+        since: Boot,
+        count: u64,
+    },
+    Clock {
+        offset: WallOffset,
+    },
+    Tick,
+    End,
+}
+
+impl StoredInput {
+    /// None for a kernel event: it is kept as bytes.
+    pub fn new(input: &Input) -> Option<StoredInput> {
+        Some(match input.clone() {
+            Input::Kernel { .. } => return None,
+            Input::Start(observation) => StoredInput::Start(observation),
+            Input::Probe { name, state } => StoredInput::Probe { name, state },
+            Input::Cgroup(fact) => StoredInput::Cgroup(fact),
+            Input::Process(fact) => StoredInput::Process(fact),
+            Input::Pods(state) => StoredInput::Pods { state },
+            Input::Pod(pod) => StoredInput::Pod {
+                pod: Arc::unwrap_or_clone(pod),
+            },
+            Input::PodGone(gone) => StoredInput::PodGone(gone),
+            Input::PodEvent(event) => StoredInput::PodEvent(event),
+            Input::PodEvents(events) => StoredInput::PodEvents(events),
+            Input::ApiClock(clock) => StoredInput::ApiClock(clock),
+            Input::Lost { kind, since, count } => StoredInput::Lost {
+                kind: kind.name().to_owned(),
+                since,
+                count,
+            },
+            Input::Clock(offset) => StoredInput::Clock { offset },
+            Input::Tick => StoredInput::Tick,
+            Input::End => StoredInput::End,
+        })
+    }
+
+    /// None where it speaks of a kind of evidence that this version does not know.
+    pub fn input(self) -> Option<Input> {
+        Some(match self {
+            StoredInput::Start(observation) => Input::Start(observation),
+            StoredInput::Probe { name, state } => Input::Probe { name, state },
+            StoredInput::Cgroup(fact) => Input::Cgroup(fact),
+            StoredInput::Process(fact) => Input::Process(fact),
+            StoredInput::Pods { state } => Input::Pods(state),
+            StoredInput::Pod { pod } => Input::Pod(Arc::new(pod)),
+            StoredInput::PodGone(gone) => Input::PodGone(gone),
+            StoredInput::PodEvent(event) => Input::PodEvent(event),
+            StoredInput::PodEvents(events) => Input::PodEvents(events),
+            StoredInput::ApiClock(clock) => Input::ApiClock(clock),
+            StoredInput::Lost { kind, since, count } => Input::Lost {
+                kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
+                since,
+                count,
+            },
+            StoredInput::Clock { offset } => Input::Clock(offset),
+            StoredInput::Tick => Input::Tick,
+            StoredInput::End => Input::End,
+        })
+    }
+}

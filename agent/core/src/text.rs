@@ -1,0 +1,56 @@
+//! Text that others chose (processes, pods, servers): made safe to show, and bounded. Pure.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Escapes control and invisible characters; systemd's own `\x2d` stays as it is. Cut after `max` bytes, with `…`.
+pub fn bounded(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len().min(max) + 8);
+    for (at, c) in text.char_indices() {
+        if at + c.len_utf8() > max {
+            out.push('…');
+            break;
+        }
+        if is_plain(c) {
+            out.push(c);
+        } else {
+            let _ = write!(out, "{}", c.escape_unicode());
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The first characters of `text` that fit into `bytes`, as they are.
+pub fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
+}
+
+fn is_plain(c: char) -> bool {
+    // Format characters reorder or hide the text around them (U+202E, zero-width ones, the byte order mark, tags).
+    let formatting = matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    !c.is_control() && !formatting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_is_cut_and_escaped() {
+        assert_eq!(bounded("a\u{1b}[2J\n", 64), "a\\u{1b}[2J\\u{a}");
+        let long = bounded(&"é".repeat(300), 253).into_owned();
+        assert!(long.ends_with('…') && long.chars().count() == 127, "{long}");
+        assert_eq!(bounded("app.service", 11), "app.service");
+    }
+
+    #[test]
+    fn a_head_has_whole_characters() {
+        assert_eq!((head("aéb", 2), head("aéb", 3), head("aéb", 9)), ("a", "aé", "aéb"));
+    }
+}

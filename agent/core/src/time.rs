@@ -1,0 +1,75 @@
+//! Times: on the kernel's own clock and on the wall, as different types. No clock is read here.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// A moment on `CLOCK_BOOTTIME`, nanoseconds since boot: monotonic, counts suspend, the same for kernel and user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Boot(pub u64);
+
+impl Boot {
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Boot(nanos)
+    }
+    /// Time from `earlier` to `self`; zero where `earlier` is later.
+    pub const fn since(self, earlier: Boot) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+    pub fn plus(self, d: Duration) -> Boot {
+        Boot(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+    pub fn minus(self, d: Duration) -> Boot {
+        Boot(self.0.saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Wall-clock time, nanoseconds since the Unix epoch. Never compared with [`Boot`] but through a [`WallOffset`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Wall(pub u64);
+
+impl Wall {
+    pub fn system_time(self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.0)
+    }
+
+    /// RFC 3339, UTC: `2026-11-21T11:44:10.123456789Z`.
+    pub fn rfc3339(self) -> String {
+        humantime::format_rfc3339_nanos(self.system_time()).to_string()
+    }
+
+    /// As [`Wall::rfc3339`] to the millisecond, for people.
+    pub fn rfc3339_millis(self) -> String {
+        humantime::format_rfc3339_millis(self.system_time()).to_string()
+    }
+}
+
+/// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, nanoseconds, as the clock room measured it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WallOffset(pub i64);
+
+impl WallOffset {
+    pub const fn wall(self, at: Boot) -> Wall {
+        Wall(at.0.saturating_add_signed(self.0))
+    }
+
+    pub const fn boot(self, at: Wall) -> Boot {
+        Boot(at.0.saturating_add_signed(self.0.saturating_neg()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc3339_has_nanoseconds() {
+        assert_eq!(Wall(0).rfc3339(), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(Wall(1_795_261_450_123_456_789).rfc3339(), "2026-11-21T11:44:10.123456789Z");
+        assert_eq!(Wall(u64::MAX).rfc3339(), "2554-07-21T23:34:33.709551615Z");
+        assert_eq!(Wall(1_795_261_450_123_456_789).rfc3339_millis(), "2026-11-21T11:44:10.123Z");
+    }
+}

@@ -1,0 +1,212 @@
+//! `epitaph agent`, `watch` and `record`: the start of a live observation, step by step, and its end.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::Path;
+use std::sync::Arc;
+
+use caps::Capability;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cli::SysExit;
+use crate::clock;
+use crate::config::{Config, Env, KubernetesMode};
+use crate::input::{Observation, ProbeState};
+use crate::recording::Writer;
+use crate::sink::http::{Health, Server};
+use crate::sink::kubernetes_events;
+use crate::source::kernel::{self, Kernel};
+use crate::source::pods::{self, Pods};
+use crate::source::procfs::Procfs;
+
+use super::export::Export;
+use super::live::Live;
+use super::pipeline::{Pipeline, Recorder};
+use super::privileges::{self, Need};
+use super::show::{Show, View};
+use super::sinks::Sinks;
+use super::{FLUSH, RuntimeError, core, listen, logging, stop_on_signal};
+
+/// Until a signal, or until nobody reads the output. Without `show` it is an agent's; with `file` it is recorded.
+pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
+    let logging = logging::start(&config)?;
+    logging::warn_of_unknown_variables(env);
+    let export = Export::start(&config)?;
+    let server = listen(&config).await?;
+    let file = file.map(NewRecording::create).transpose()?;
+    let pods = start_pods(&config, &export).await?;
+    let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
+
+    let (stop_sender, stop) = watch::channel(false);
+    tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
+    let health = Arc::new(Health::default());
+    let serving = server.map(|server| serve(server, &export, &health, stop.clone()));
+
+    let mut kernel = load_probes(&config, &procfs)?;
+    let observation = describe(&config, &procfs, pods.is_some())?;
+    let recorder = file.map(|file| file.begin(&observation)).transpose()?;
+    give_up_privileges(&mut kernel, &config.host.proc);
+
+    let is_agent = show.is_none();
+    if is_agent {
+        log_start(&config, &kernel, &export);
+    }
+    // Taken last: an error before it is shown on the terminal as it was.
+    let View { screen, acts, sink } = Show::open(show)?;
+    let mut sinks = Sinks::new(&config, &export, sink, health);
+    // A person who watches must not write to the cluster.
+    let posting = match &pods {
+        Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),
+        _ => None,
+    };
+    let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
+    let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
+        Ok(live) => live.run(stop, acts).await,
+        Err(error) => Err(error),
+    };
+
+    drop(screen);
+    tracing::debug!("ending: what waits is sent");
+    let posted = async {
+        if let Some(posting) = posting {
+            posting.shutdown(FLUSH).await;
+        }
+    };
+    tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
+    if let Some(serving) = serving {
+        serving.abort();
+    }
+    observed
+}
+
+/// None without Kubernetes.
+async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, RuntimeError> {
+    let Some(access) = config.kubernetes.access(Path::new(pods::TOKEN).exists()) else {
+        if config.kubernetes.mode == KubernetesMode::Auto && config.kubernetes.node_name.is_some() {
+            tracing::warn!(
+                remedy = "mount the token of the ServiceAccount (automountServiceAccountToken), or give --kubeconfig FILE, or \
+                          --kubernetes off",
+                "a node name is set, but no access to the Kubernetes API: nothing is known of pods"
+            );
+        }
+        return Ok(None);
+    };
+    let pods = Pods::start(config.kubernetes.node_name.as_deref(), &access).await?;
+    let counters = pods.counters.clone();
+    export.metrics.follow_requests(move || counters.requests().collect());
+    Ok(Some(pods))
+}
+
+/// From before the probes are loaded, which takes a while on a slow machine: a request meanwhile is answered.
+fn serve(server: Server, export: &Export, health: &Arc<Health>, mut stop: watch::Receiver<bool>) -> JoinHandle<io::Result<()>> {
+    tokio::spawn(server.serve(export.metrics.clone(), health.clone(), clock::now, async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    }))
+}
+
+fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError> {
+    let v1 = procfs.v1();
+    let options = kernel::Options {
+        v1: v1.clone(),
+        ..config.kernel.options()
+    };
+    let kernel = Kernel::load(&options)?;
+    if let Some((less, remedy)) = kernel.shrunk() {
+        tracing::warn!(remedy, "{less}");
+    }
+    if let Some(v1) = v1.filter(|v1| v1.is_alone) {
+        tracing::warn!(
+            controller = v1.controller,
+            remedy = "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)",
+            "this machine has cgroup v1 only: the traffic of every termination is unknown, because the kernel knows the cgroup of a \
+             socket in v2 only"
+        );
+    }
+    Ok(kernel)
+}
+
+fn describe(config: &Config, procfs: &Procfs, has_pods: bool) -> Result<Observation, RuntimeError> {
+    let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    if let (true, Some(node)) = (has_pods, &config.kubernetes.node_name) {
+        // A pod's own host name is the pod's.
+        observation.host.clone_from(node);
+    }
+    Ok(observation)
+}
+
+/// Of the main thread: the others have none.
+fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
+    // Mounted with hidepid /proc may show the machine's processes to CAP_SYS_PTRACE only; some exit meanwhile, which is not a
+    // sign of that.
+    let before = privileges::shown(proc);
+    let dropped = privileges::drop_all_but(&mut [
+        Need {
+            any_of: &[Capability::CAP_BPF, Capability::CAP_SYS_ADMIN],
+            works: &mut || kernel.may_write_maps(),
+        },
+        Need {
+            any_of: &[Capability::CAP_SYS_PTRACE],
+            works: &mut || privileges::shown(proc) > before / 2,
+        },
+    ]);
+    match dropped {
+        Ok(kept) => tracing::debug!(?kept, "capabilities given up"),
+        Err(error) => tracing::warn!("{error}; going on with more than is needed"),
+    }
+}
+
+fn log_start(config: &Config, kernel: &Kernel, export: &Export) {
+    let states = kernel.probes().iter().map(|(_, state)| state);
+    let active = states.filter(|state| **state == ProbeState::Active).count();
+    tracing::info!(
+        probes = %format_args!("{active} of {} active", kernel.probes().len()),
+        listen = %config.listen,
+        traces = export.destination(),
+        "observing"
+    );
+}
+
+fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::Worker {
+    let settings = kubernetes_events::Settings::of_node(&pods.node);
+    let (sink, worker) = kubernetes_events::start(pods.client(), settings, clock::now);
+    export.metrics.follow_events(sink.stats().clone());
+    sinks.events = Some(sink);
+    worker
+}
+
+/// A recording that has not begun yet: removed again where nothing can be recorded, so that the name is free for the next attempt.
+struct NewRecording<'a> {
+    path: &'a Path,
+    file: Option<File>,
+}
+
+impl NewRecording<'_> {
+    /// A recording is evidence: it is never overwritten.
+    fn create(path: &Path) -> Result<NewRecording<'_>, RuntimeError> {
+        match File::create_new(path) {
+            Ok(file) => Ok(NewRecording { path, file: Some(file) }),
+            Err(error) => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::AlreadyExists => "give a name that does not exist yet",
+                    _ => "give a name in a directory that exists and that you can write to",
+                };
+                let problem = format!("cannot create recording {}: {error}", path.display());
+                Err(RuntimeError::new(SysExit::CantCreat, problem).with_remedy(remedy))
+            }
+        }
+    }
+
+    fn begin(mut self, observation: &Observation) -> Result<Recorder, RuntimeError> {
+        let file = self.file.take().expect("only `begin` takes the file, and it ends `self`");
+        Ok(Writer::new(BufWriter::new(file), observation)?)
+    }
+}
+
+impl Drop for NewRecording<'_> {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How a person sees terminations: the form, the filter, and the terminal.
+
+use std::io::IsTerminal as _;
+
+use tokio::sync::mpsc;
+
+use crate::cli;
+use crate::config::Env;
+use crate::render::text::Style;
+use crate::sink::terminal::screen::{Act, Screen};
+use crate::sink::terminal::{self, Background, Form};
+
+use super::{FLUSH, RuntimeError, privileges};
+
+pub struct Show {
+    output: cli::OutputFormat,
+    style: Style,
+    filter: cli::Filter,
+}
+
+/// An open terminal, or none.
+pub struct View {
+    /// Gives the terminal back when it is dropped.
+    pub screen: Option<Screen>,
+    /// What the person does at a live view.
+    pub acts: mpsc::Receiver<Act>,
+    pub sink: Option<terminal::Sink<Background>>,
+}
+
+impl Show {
+    pub fn new(args: &cli::ShowArgs, env: &dyn Env) -> Show {
+        Show {
+            output: args.output,
+            style: args.color.style(std::io::stdout().is_terminal(), env),
+            filter: args.filter.clone(),
+        }
+    }
+
+    /// For a live observation; of nothing for an agent.
+    pub fn open(show: Option<Show>) -> Result<View, RuntimeError> {
+        let Some(show) = show else {
+            return Ok(View {
+                screen: None,
+                acts: mpsc::channel(1).1,
+                sink: None,
+            });
+        };
+        let (screen, acts, form) = if show.is_live() {
+            let (screen, acts) = privileges::without(Screen::enter)
+                .map_err(|error| RuntimeError::os("take the terminal")(error).with_remedy("use --output text"))?;
+            (Some(screen), acts, show.live_form())
+        } else {
+            (None, mpsc::channel(1).1, show.stream_form())
+        };
+        let output = privileges::without(|| Background::live(std::io::stdout(), FLUSH)).map_err(no_output)?;
+        Ok(View {
+            screen,
+            acts,
+            sink: Some(terminal::Sink::new(output, form, show.filter)),
+        })
+    }
+
+    /// For a replay: every termination, as one stream.
+    pub fn stream(self) -> Result<terminal::Sink<Background>, RuntimeError> {
+        let output = privileges::without(|| Background::whole(std::io::stdout())).map_err(no_output)?;
+        Ok(terminal::Sink::new(output, self.stream_form(), self.filter))
+    }
+
+    fn is_live(&self) -> bool {
+        self.output == cli::OutputFormat::Auto && Screen::available()
+    }
+
+    fn live_form(&self) -> Form {
+        Form::Live {
+            style: self.style,
+            columns: Screen::columns(),
+        }
+    }
+
+    fn stream_form(&self) -> Form {
+        match self.output {
+            cli::OutputFormat::Json => Form::Json,
+            cli::OutputFormat::Auto | cli::OutputFormat::Text => Form::Text(self.style),
+        }
+    }
+}
+
+fn no_output(error: std::io::Error) -> RuntimeError {
+    RuntimeError::os("start the thread of the output")(error)
+}

@@ -1,0 +1,265 @@
+//! What the core says → whom to tell, and in which words.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::input::Observation;
+use crate::kubernetes::PodContext;
+use crate::pod::{PodIdentity, Workload};
+use crate::report::{PodTermination, Report, StopSignalIgnored};
+use crate::termination::{TerminationFacts, TerminationKey};
+use crate::text::head;
+use crate::time::{Boot, Wall};
+use crate::verdict::Verdict;
+
+/// Kubernetes' own limit of an Event's note, bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// What one Event is about; the same again is counted on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub object: Object,
+    pub reason: Reason,
+    /// The verdict's headline; empty where there is none yet.
+    pub headline: &'static str,
+    /// Where the container ended and its pod goes on.
+    pub container: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Object {
+    pub kind: String,
+    pub api_version: Option<String>,
+    /// None of a node.
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Reason {
+    UncleanTermination,
+    StopSignalIgnored,
+    TerminationStuck,
+}
+
+impl Reason {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::UncleanTermination => "UncleanTermination",
+            Reason::StopSignalIgnored => "StopSignalIgnored",
+            Reason::TerminationStuck => "TerminationStuck",
+        }
+    }
+
+    /// What was being done to the object.
+    pub const fn action(self) -> &'static str {
+        match self {
+            Reason::UncleanTermination | Reason::TerminationStuck => "Terminate",
+            Reason::StopSignalIgnored => "Stop",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub key: Key,
+    pub at: Wall,
+    pub note: String,
+    /// Names the death, the same after a restart of ours.
+    pub death: String,
+}
+
+/// The workload's first: of hundreds at once it is the one that is looked for.
+pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
+    match report {
+        Report::PodTerminated(pod) => of_pod(pod, observation),
+        Report::Terminated(termination) => of_container(
+            &termination.facts,
+            (termination.kubernetes.as_deref(), &termination.verdict),
+            Reason::UncleanTermination,
+            observation,
+        ),
+        Report::Stuck(stuck) => of_container(
+            &stuck.facts,
+            (Some(&stuck.kubernetes), &stuck.verdict),
+            Reason::TerminationStuck,
+            observation,
+        ),
+        Report::StopSignalIgnored(early) => of_early(early, observation),
+        Report::ChildOomKilled { .. }
+        | Report::Workload(_)
+        | Report::WorkloadGone(_)
+        | Report::OptedOut { .. }
+        | Report::Dropped { .. } => Vec::new(),
+    }
+}
+
+fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice> {
+    let ignored = termination
+        .containers
+        .iter()
+        .any(|of| of.kubernetes.as_deref().is_some_and(ignores));
+    if ignored || !termination.verdict.unclean {
+        return Vec::new();
+    }
+    let about = About {
+        pod: &termination.pod,
+        reason: Reason::UncleanTermination,
+        headline: termination.verdict.headline,
+        container: None,
+        sentence: &termination.verdict.sentence,
+        death: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
+    };
+    about.notices(termination.end, observation)
+}
+
+fn of_container(
+    facts: &TerminationFacts,
+    (context, verdict): (Option<&PodContext>, &Verdict),
+    reason: Reason,
+    observation: &Observation,
+) -> Vec<Notice> {
+    let Some(context) = context else {
+        return Vec::new();
+    };
+    if ignores(context) || !verdict.unclean {
+        return Vec::new();
+    }
+    let about = About {
+        pod: &context.pod,
+        reason,
+        headline: verdict.headline,
+        container: context.container.clone(),
+        sentence: &verdict.sentence,
+        death: named("container", &facts.key),
+    };
+    about.notices(facts.end, observation)
+}
+
+fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Notice> {
+    let Some(context) = early.kubernetes.as_deref() else {
+        return Vec::new();
+    };
+    if ignores(context) {
+        return Vec::new();
+    }
+    let about = About {
+        pod: &context.pod,
+        reason: Reason::StopSignalIgnored,
+        headline: "",
+        container: context.container.clone(),
+        sentence: &early.sentence,
+        death: named("stop signal", &early.key),
+    };
+    about.notices(early.at, observation)
+}
+
+fn ignores(context: &PodContext) -> bool {
+    context.options.ignore
+}
+
+fn named(what: &str, key: &TerminationKey) -> String {
+    format!("{what} {} {:?} {}", key.boot_id, key.cgroup, key.main_start.0)
+}
+
+struct About<'a> {
+    pod: &'a PodIdentity,
+    reason: Reason,
+    headline: &'static str,
+    container: Option<String>,
+    sentence: &'a str,
+    death: String,
+}
+
+impl About<'_> {
+    fn notices(&self, at: Boot, observation: &Observation) -> Vec<Notice> {
+        let pod = Object {
+            kind: "Pod".to_owned(),
+            api_version: Some("v1".to_owned()),
+            namespace: Some(self.pod.namespace.clone()),
+            name: self.pod.name.clone(),
+            uid: Some(self.pod.uid.0.to_string()),
+        };
+        let owner = owner(&self.pod.workload);
+        let note = format!("pod `{}`: {}", self.pod.name, self.sentence);
+        let of_owner = owner.map(|owner| (owner, note));
+        let of_pod = (pod, self.sentence.to_owned());
+        of_owner
+            .into_iter()
+            .chain([of_pod])
+            .map(|(object, note)| Notice {
+                key: Key {
+                    object,
+                    reason: self.reason,
+                    headline: self.headline,
+                    container: self.container.clone(),
+                },
+                at: observation.wall_offset.wall(at),
+                note: fitting(&note),
+                death: digest(&self.death),
+            })
+            .collect()
+    }
+}
+
+fn owner(workload: &Workload) -> Option<Object> {
+    let is_node = workload.kind == "Node";
+    (workload.kind != "Pod").then(|| Object {
+        kind: workload.kind.clone(),
+        api_version: workload.api_version.clone(),
+        namespace: (!is_node).then(|| workload.namespace.clone()),
+        name: workload.name.clone(),
+        // What the kubelet itself puts there, and `kubectl describe node` looks for.
+        uid: if is_node {
+            Some(workload.name.clone())
+        } else {
+            workload.uid.clone()
+        },
+    })
+}
+
+/// The API server takes no longer one, whatever escaping would add.
+fn fitting(note: &str) -> String {
+    let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let mut note: String = note.chars().map(clean).collect();
+    if note.len() > LONGEST_NOTE {
+        note.truncate(head(&note, LONGEST_NOTE - '…'.len_utf8()).len());
+        note.push('…');
+    }
+    note
+}
+
+/// Short, for many stand in one annotation.
+fn digest(text: &str) -> String {
+    Sha256::digest(text)
+        .iter()
+        .take(5)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+impl Key {
+    /// The Event's own name: of this node's agent, so that no two write the same one.
+    pub fn event_name(&self, node: &str) -> String {
+        let Object {
+            kind,
+            namespace,
+            name,
+            uid,
+            ..
+        } = &self.object;
+        let text = format!(
+            "{node}\n{kind}\n{namespace:?}\n{name}\n{uid:?}\n{}\n{}\n{:?}",
+            self.reason.name(),
+            self.headline,
+            self.container
+        );
+        let hash: String = Sha256::digest(text)
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let short: String = name.chars().take(200).collect();
+        format!("{}.{hash}", short.trim_end_matches(['.', '-']))
+    }
+}

@@ -1,0 +1,36 @@
+//! What the observer's watches could not do, counted for `/metrics`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::observe::Watch;
+use crate::source::api_error::FailureReason;
+use crate::source::watch::WatchCounters;
+
+/// Totals since the start.
+#[derive(Debug, Default)]
+pub struct ClusterCounters {
+    watches: [Arc<WatchCounters>; Watch::ALL.len()],
+    incomplete: AtomicU64,
+}
+
+impl ClusterCounters {
+    /// Lists and watches that failed.
+    pub fn breaks(&self, watch: Watch) -> u64 {
+        self.watches[watch as usize].failures()
+    }
+
+    /// Objects that cannot be decoded, or have no name, namespace or UID.
+    pub fn unreadable(&self) -> u64 {
+        let undecodable = |watch: &Arc<WatchCounters>| watch.failed(FailureReason::Undecodable);
+        self.incomplete.load(Ordering::Relaxed) + self.watches.iter().map(undecodable).sum::<u64>()
+    }
+
+    pub(super) fn watch(&self, watch: Watch) -> Arc<WatchCounters> {
+        self.watches[watch as usize].clone()
+    }
+
+    pub(super) fn incomplete(&self) {
+        self.incomplete.fetch_add(1, Ordering::Relaxed);
+    }
+}

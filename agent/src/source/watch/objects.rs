@@ -1,0 +1,220 @@
+//! The watched kinds. What is large and not needed is discarded while it is read: `managedFields`, of the annotations kubectl's copy
+//! of the whole object, of a slice all but endpoints and ports.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::Watched;
+
+/// As large as the object itself.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "RawPod")]
+pub(in crate::source) struct LeanPod(pub Pod);
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "RawSlice")]
+pub(in crate::source) struct LeanSlice(pub EndpointSlice);
+
+/// Its metadata only.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "RawNamespace")]
+pub(in crate::source) struct LeanNamespace(pub ObjectMeta);
+
+impl Watched for LeanPod {
+    type Kind = Pod;
+
+    fn version(&self) -> Option<&str> {
+        self.0.metadata.resource_version.as_deref()
+    }
+}
+
+impl Watched for LeanSlice {
+    type Kind = EndpointSlice;
+
+    fn version(&self) -> Option<&str> {
+        self.0.metadata.resource_version.as_deref()
+    }
+}
+
+impl Watched for LeanNamespace {
+    type Kind = Namespace;
+    const METADATA_ONLY: bool = true;
+
+    fn version(&self) -> Option<&str> {
+        self.0.resource_version.as_deref()
+    }
+}
+
+#[derive(Deserialize)]
+struct RawPod {
+    #[serde(default)]
+    metadata: Meta,
+    spec: Option<PodSpec>,
+    status: Option<PodStatus>,
+}
+
+impl From<RawPod> for LeanPod {
+    fn from(raw: RawPod) -> LeanPod {
+        LeanPod(Pod {
+            metadata: raw.metadata.into(),
+            spec: raw.spec,
+            status: raw.status,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawSlice {
+    #[serde(default)]
+    metadata: Meta,
+    #[serde(default)]
+    address_type: String,
+    endpoints: Option<Vec<Endpoint>>,
+    ports: Option<Vec<EndpointPort>>,
+}
+
+impl From<RawSlice> for LeanSlice {
+    fn from(raw: RawSlice) -> LeanSlice {
+        LeanSlice(EndpointSlice {
+            metadata: raw.metadata.into(),
+            address_type: raw.address_type,
+            endpoints: raw.endpoints.unwrap_or_default(),
+            ports: raw.ports,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct RawNamespace {
+    #[serde(default)]
+    metadata: Meta,
+}
+
+impl From<RawNamespace> for LeanNamespace {
+    fn from(raw: RawNamespace) -> LeanNamespace {
+        LeanNamespace(raw.metadata.into())
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "annotations")]
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
+}
+
+impl From<Meta> for ObjectMeta {
+    fn from(meta: Meta) -> ObjectMeta {
+        ObjectMeta {
+            name: meta.name,
+            namespace: meta.namespace,
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            creation_timestamp: meta.creation_timestamp,
+            deletion_timestamp: meta.deletion_timestamp,
+            deletion_grace_period_seconds: meta.deletion_grace_period_seconds,
+            labels: meta.labels,
+            annotations: meta.annotations,
+            owner_references: meta.owner_references,
+            finalizers: meta.finalizers,
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+/// All but [`LAST_APPLIED`].
+fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    struct Annotations;
+
+    impl<'de> Visitor<'de> for Annotations {
+        type Value = Option<BTreeMap<String, String>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("annotations")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut annotations = BTreeMap::new();
+            while let Some(name) = map.next_key::<String>()? {
+                if name == LAST_APPLIED {
+                    map.next_value::<IgnoredAny>()?;
+                } else {
+                    annotations.insert(name, map.next_value()?);
+                }
+            }
+            Ok(Some(annotations))
+        }
+    }
+
+    deserializer.deserialize_any(Annotations)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_keeps_what_is_needed_and_nothing_large() {
+        let needed = json!({
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                "creationTimestamp": "2026-11-21T11:44:10Z", "deletionTimestamp": "2026-11-21T11:45:10Z",
+                "deletionGracePeriodSeconds": 30, "labels": {"app": "web"}, "annotations": {"epitaph.dev/ignore": "true"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "o"}],
+                "finalizers": ["example.com/hold"],
+            },
+            "spec": {"nodeName": "n1", "containers": [{"name": "app"}]},
+            "status": {"phase": "Running"},
+        });
+        let mut whole = needed.clone();
+        whole["metadata"]["managedFields"] = json!([{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]);
+        whole["metadata"]["annotations"][LAST_APPLIED] = json!("{}");
+        let lean: LeanPod = serde_json::from_value(whole).unwrap();
+        assert_eq!(lean.version(), Some("7"));
+        let expected: Pod = serde_json::from_value(needed).unwrap();
+        assert_eq!(lean.0, expected);
+    }
+
+    #[test]
+    fn a_slice_and_a_namespace_are_as_the_api_has_them() {
+        let slice = json!({
+            "metadata": {"name": "web-1", "resourceVersion": "8", "annotations": null}, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}],
+        });
+        let expected: EndpointSlice = serde_json::from_value(slice.clone()).unwrap();
+        let lean: LeanSlice = serde_json::from_value(slice).unwrap();
+        assert_eq!((lean.version(), &lean.0), (Some("8"), &expected));
+        // A slice without endpoints.
+        let empty: LeanSlice =
+            serde_json::from_value(json!({"addressType": "IPv4", "endpoints": null, "ports": null})).unwrap();
+        assert!(empty.0.endpoints.is_empty());
+        let namespace: LeanNamespace =
+            serde_json::from_value(json!({"metadata": {"name": "shop", "resourceVersion": "9"}})).unwrap();
+        assert_eq!((namespace.version(), namespace.0.name.as_deref()), (Some("9"), Some("shop")));
+    }
+}
