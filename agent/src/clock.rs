@@ -2,7 +2,7 @@
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::time::{Boot, Wall, WallOffset};
+use epitaph_core::time::{Boot, Wall, WallOffset};
 
 /// Brackets tried; the tightest counts, so a preemption within one does no harm.
 const BRACKETS: usize = 8;

@@ -15,8 +15,3 @@ pub mod render;
 pub mod runtime;
 pub mod sink;
 pub mod source;
-
-pub use epitaph_core::{
-    attribute, axes, correlate, decode, duration, event, ids, input, kubernetes, neighbours, observe, pod, report, stored,
-    termination, text, time, verdict,
-};

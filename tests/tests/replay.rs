@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use epitaph::decode::decode;
-use epitaph::event::Event;
-use epitaph::ids::Pid;
-use epitaph::input::{CgroupMode, Input, Observation};
 use epitaph::recording::{Reader, Writer};
-use epitaph::time::{Boot, WallOffset};
+use epitaph_core::decode::decode;
+use epitaph_core::event::Event;
+use epitaph_core::ids::Pid;
+use epitaph_core::input::{CgroupMode, Input, Observation};
+use epitaph_core::time::{Boot, WallOffset};
 use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
 use epitaph_tests::privileges::too_much;

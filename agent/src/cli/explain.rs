@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use epitaph_core::verdict::Severity;
+use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
+
 use crate::config::settings::nearest_of;
 use crate::error::{HasRemedy, Remedy};
-use crate::verdict::Severity;
-use crate::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 
 /// The name is not a verdict, cause or traffic value. Ends with [`super::SysExit::Usage`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,13 +1,13 @@
 //! Which terminations a person wants to see.
 
 use clap::Args;
+use epitaph_core::attribute::Subject;
+use epitaph_core::pod::{PodIdentity, Workload};
+use epitaph_core::report::PodTermination;
+use epitaph_core::report::{StopSignalIgnored, Termination};
 
 use super::explain;
-use crate::attribute::Subject;
 use crate::error;
-use crate::pod::{PodIdentity, Workload};
-use crate::report::PodTermination;
-use crate::report::{StopSignalIgnored, Termination};
 
 /// Values of one flag are alternatives, and so are `--container` and `--unit` (nothing is both); everything else narrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -194,8 +194,8 @@ pub enum Color {
 
 impl Color {
     /// `NO_COLOR` (any value that is not empty, see no-color.org) and a stream that is not a terminal turn `Auto` off.
-    pub fn style(self, is_terminal: bool, env: &dyn crate::config::Env) -> crate::render::text::Style {
-        use crate::render::text::Style;
+    pub fn style(self, is_terminal: bool, env: &dyn crate::config::Env) -> epitaph_core::render::text::Style {
+        use epitaph_core::render::text::Style;
         match self {
             Color::Always => Style::Color,
             Color::Auto if is_terminal && env.get("NO_COLOR").is_none_or(|v| v.is_empty()) => Style::Color,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observe;
-use crate::observe::election::Timing;
+use epitaph_core::observe;
+use epitaph_core::observe::election::Timing;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -17,11 +17,11 @@ pub struct ObserverSettings {
     /// Its namespace; without it that of the ServiceAccount, or of the kubeconfig's context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    #[serde(with = "crate::duration")]
+    #[serde(with = "epitaph_core::duration")]
     pub lease_duration: Duration,
-    #[serde(with = "crate::duration")]
+    #[serde(with = "epitaph_core::duration")]
     pub renew_deadline: Duration,
-    #[serde(with = "crate::duration")]
+    #[serde(with = "epitaph_core::duration")]
     pub retry_period: Duration,
     /// Pods of the cluster that are known at once.
     pub pods: usize,

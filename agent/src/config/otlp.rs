@@ -35,10 +35,10 @@ pub struct OtlpSettings {
     pub compression: Compression,
     pub traces: bool,
     pub metrics: bool,
-    #[serde(with = "crate::duration")]
+    #[serde(with = "epitaph_core::duration")]
     pub metrics_interval: Duration,
     /// Of one export request.
-    #[serde(with = "crate::duration")]
+    #[serde(with = "epitaph_core::duration")]
     pub timeout: Duration,
     /// PEM file of the CA that signed the collector's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]

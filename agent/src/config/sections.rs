@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, as_text};
-use crate::correlate;
 use crate::source::{kernel, pods};
 
 /// Where `/metrics`, `/healthz` and `/readyz` are served.

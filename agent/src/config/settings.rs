@@ -6,11 +6,11 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 use std::time::Duration;
 
+use epitaph_core::duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Config, Env, KubernetesMode, Problem, Secret};
-use crate::duration;
 use crate::sink::otlp::{Compression, Protocol};
 
 /// Of the variables that only epitaph reads.

@@ -1,9 +1,10 @@
 //! The checks.
 
+use epitaph_core::input::{CgroupMode, ESSENTIAL, ProbeState};
+use epitaph_core::time::Wall;
+
 use super::{Facts, Finding, Probes, Trouble};
 use crate::cli::SysExit;
-use crate::input::{CgroupMode, ESSENTIAL, ProbeState};
-use crate::time::Wall;
 
 /// 2024-01-01: a clock before that is not set.
 const EARLIEST: Wall = Wall(1_704_067_200_000_000_000);

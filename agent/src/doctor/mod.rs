@@ -7,11 +7,12 @@ mod show;
 
 use std::path::PathBuf;
 
+use epitaph_core::input::{CgroupMode, ProbeState};
+use epitaph_core::time::{Boot, WallOffset};
+
 use crate::cli::SysExit;
 use crate::error::Remedy;
-use crate::input::{CgroupMode, ProbeState};
 use crate::source::kernel::{Fitting, Rights};
-use crate::time::{Boot, WallOffset};
 
 pub use show::{json, text};
 

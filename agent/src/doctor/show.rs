@@ -1,9 +1,9 @@
 //! Findings for a person, and for a script.
 
+use epitaph_core::render::text::escape;
 use serde::Serialize;
 
 use super::{Finding, Status, code};
-use crate::render::text::escape;
 
 /// A line per finding, its remedy below it.
 pub fn text(findings: &[Finding]) -> String {

@@ -13,10 +13,10 @@
 mod reader;
 mod writer;
 
+use epitaph_core::input::Observation;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{HasRemedy, Remedy};
-use crate::input::Observation;
 
 pub use reader::{Reader, Report};
 pub use writer::Writer;

@@ -1,11 +1,12 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 
+use epitaph_core::event::{Event, Kind};
+use epitaph_core::input::Input;
+use epitaph_core::stored::StoredInput;
+use epitaph_core::time::Boot;
+
 use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, ReadError, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
-use crate::event::{Event, Kind};
-use crate::input::Input;
-use crate::stored::StoredInput;
-use crate::time::Boot;
 
 /// What a recording did not give; complete once the iterator has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

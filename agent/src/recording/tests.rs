@@ -1,15 +1,15 @@
+use epitaph_core::event::{CgroupRmdir, Event, Kind};
+use epitaph_core::ids::PodUid;
+use epitaph_core::ids::{CgroupId, Pid};
+use epitaph_core::input::{CgroupFact, CgroupMode, Input, ProbeState, ProcessFact};
+use epitaph_core::pod::{PodEventsState, PodEventsUpdate};
+use epitaph_core::stored::StoredInput;
+use epitaph_core::time::{Boot, WallOffset};
 use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
 use crate::error::lines;
-use crate::event::{CgroupRmdir, Event, Kind};
-use crate::ids::PodUid;
-use crate::ids::{CgroupId, Pid};
-use crate::input::{CgroupFact, CgroupMode, Input, ProbeState, ProcessFact};
-use crate::pod::{PodEventsState, PodEventsUpdate};
-use crate::stored::StoredInput;
-use crate::time::{Boot, WallOffset};
 
 /// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {

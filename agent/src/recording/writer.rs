@@ -1,9 +1,10 @@
 use std::io::Write;
 
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::stored::StoredInput;
+use epitaph_core::time::Boot;
+
 use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
-use crate::input::{Input, Observation};
-use crate::stored::StoredInput;
-use crate::time::Boot;
 
 /// Writes evidence in the order in which the core gets it. Each input is one `write`: give it something buffered.
 pub struct Writer<W: Write> {

@@ -2,5 +2,3 @@
 
 pub mod attributes;
 pub mod span;
-
-pub use epitaph_core::render::{id, json, text};

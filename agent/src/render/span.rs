@@ -18,20 +18,20 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use epitaph_core::attribute::Subject;
+use epitaph_core::ids::ContainerId;
+use epitaph_core::input::Observation;
+use epitaph_core::render::id;
+use epitaph_core::render::text::escape;
+use epitaph_core::report::{PodTermination, Termination};
+use epitaph_core::time::{Boot, WallOffset};
+use epitaph_core::verdict::Verdict;
 use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::attribute::Subject;
-use crate::ids::ContainerId;
-use crate::input::Observation;
 use crate::render::attributes::key;
-use crate::render::id;
-use crate::render::text::escape;
-use crate::report::{PodTermination, Termination};
-use crate::time::{Boot, WallOffset};
-use crate::verdict::Verdict;
 
 use attributes::Attributes;
 pub use observer::{removal, replacement};

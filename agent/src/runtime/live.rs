@@ -4,24 +4,24 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::time::Duration;
 
+use epitaph_core::attribute::Attribution;
+use epitaph_core::decode::decode;
+use epitaph_core::event::{Event, Kind, Task};
+use epitaph_core::ids::CgroupId;
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::neighbours::Peers;
+use epitaph_core::report::Command;
+use epitaph_core::time::{Boot, WallOffset};
 use epitaph_ebpf::watch as bits;
 use nix::libc;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::attribute::Attribution;
 use crate::clock;
-use crate::decode::decode;
-use crate::event::{Event, Kind, Task};
-use crate::ids::CgroupId;
-use crate::input::{Input, Observation};
-use crate::neighbours::Peers;
-use crate::report::Command;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
-use crate::time::{Boot, WallOffset};
 
 use super::RuntimeError;
 use super::pipeline::Pipeline;

@@ -19,11 +19,11 @@ mod sinks;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::correlate::Correlator;
 use tokio::sync::watch;
 
 use crate::cli;
 use crate::config::{Config, Env, Listen};
-use crate::correlate::Correlator;
 use crate::sink::http::Server;
 
 pub use doctor::doctor;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use caps::Capability;
+use epitaph_core::input::{Observation, ProbeState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::SysExit;
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
-use crate::input::{Observation, ProbeState};
 use crate::recording::Writer;
 use crate::sink::http::{Health, Server};
 use crate::sink::kubernetes_events;

@@ -4,21 +4,21 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::observe::election::{Answer, Ask, Election};
+use epitaph_core::observe::{Input, Observer, Output, Watch};
+use epitaph_core::time::Boot;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
 use crate::config::{Config, Env};
-use crate::observe::election::{Answer, Ask, Election};
-use crate::observe::{Input, Observer, Output, Watch};
 use crate::render::span::{self, Options};
 use crate::sink::http::{Duty, Health};
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
 use crate::source::pods::TOKEN;
-use crate::time::Boot;
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, stop_on_signal};
@@ -127,7 +127,7 @@ struct ObserverLoop {
     counted: Counted,
     leadership: Leadership,
     session: Option<Session>,
-    limits: crate::observe::ObserverLimits,
+    limits: epitaph_core::observe::ObserverLimits,
 }
 
 /// From winning the Lease to losing it.

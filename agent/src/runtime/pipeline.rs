@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::BufWriter;
 
-use crate::correlate::Correlator;
-use crate::input::{Input, Observation, ProbeState};
+use epitaph_core::correlate::Correlator;
+use epitaph_core::input::{Input, Observation, ProbeState};
+use epitaph_core::report::{Answers, Command, Report};
+use epitaph_core::time::Boot;
+
 use crate::recording::Writer;
-use crate::report::{Answers, Command, Report};
-use crate::time::Boot;
 
 use super::RuntimeError;
 use super::sinks::Sinks;

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use epitaph_core::correlate::Correlator;
+use epitaph_core::decode::decode;
+use epitaph_core::event::Kind;
+use epitaph_core::input::Input;
+use epitaph_core::time::Boot;
+
 use crate::cli::SysExit;
-use crate::correlate::Correlator;
-use crate::decode::decode;
-use crate::event::Kind;
-use crate::input::Input;
 use crate::recording::{ReadError, Reader};
-use crate::time::Boot;
 
 use super::pipeline::Pipeline;
 use super::sinks::Sinks;

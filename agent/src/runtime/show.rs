@@ -2,11 +2,11 @@
 
 use std::io::IsTerminal as _;
 
+use epitaph_core::render::text::Style;
 use tokio::sync::mpsc;
 
 use crate::cli;
 use crate::config::Env;
-use crate::render::text::Style;
 use crate::sink::terminal::screen::{Act, Screen};
 use crate::sink::terminal::{self, Background, Form};
 

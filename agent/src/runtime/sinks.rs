@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use epitaph_core::event::Kind;
+use epitaph_core::input::{Observation, ProbeState};
+use epitaph_core::pod::{ApiClock, PodsState};
+use epitaph_core::report::Report;
+use epitaph_core::time::Boot;
+
 use crate::cli::SysExit;
 use crate::config::Config;
-use crate::event::Kind;
-use crate::input::{Observation, ProbeState};
-use crate::pod::{ApiClock, PodsState};
 use crate::render::span::{self, Options, Trace};
-use crate::report::Report;
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::metrics::Metrics;
 use crate::sink::otlp;
 use crate::sink::terminal::{self, Background, Flow};
-use crate::time::Boot;
 
 use super::RuntimeError;
 use super::export::Export;
@@ -174,8 +175,8 @@ mod tests {
     use super::*;
     use crate::cli::Filter;
     use crate::sink::terminal::Form;
-    use crate::termination::Open;
     use epitaph_core::fixtures::terminations::{ignored, observation};
+    use epitaph_core::termination::Open;
 
     #[derive(Clone, Default)]
     struct Paper(Arc<Mutex<Vec<u8>>>);

@@ -10,16 +10,16 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::get;
+use epitaph_core::input::{ESSENTIAL, ProbeState};
+use epitaph_core::pod::PodsState;
+use epitaph_core::render::json::{ProbeObject, probes_object};
+use epitaph_core::time::Boot;
 use nix::libc::EAFNOSUPPORT;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::error::{HasRemedy, Remedy};
-use crate::input::{ESSENTIAL, ProbeState};
-use crate::pod::PodsState;
-use crate::render::json::{ProbeObject, probes_object};
 use crate::sink::metrics::Metrics;
-use crate::time::Boot;
 
 /// The loop ticks several times a second: one that was not seen for so long is stuck, and a restart is the remedy.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -258,7 +258,7 @@ fn ready_answer(ready: bool, body: &impl Serialize) -> Answer {
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (status, JSON, crate::render::json::line(body))
+    (status, JSON, epitaph_core::render::json::line(body))
 }
 
 #[cfg(test)]

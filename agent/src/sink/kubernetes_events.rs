@@ -19,9 +19,9 @@ use std::time::Duration;
 use kube::Client;
 use tokio::task::JoinHandle;
 
-use crate::input::Observation;
-use crate::report::Report;
-use crate::time::Boot;
+use epitaph_core::input::Observation;
+use epitaph_core::report::Report;
+use epitaph_core::time::Boot;
 
 pub use bucket::Rate;
 pub use stats::{OUTCOMES, Outcome, Stats};

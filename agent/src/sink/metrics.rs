@@ -11,6 +11,14 @@ mod workloads;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::attribute::{Runtime, Subject};
+use epitaph_core::event::Kind;
+use epitaph_core::input::ProbeState;
+use epitaph_core::pod::{ApiClock, PodsState};
+use epitaph_core::render::json::runtime_name;
+use epitaph_core::report::{DropReason, Report, Termination};
+use epitaph_core::time::Boot;
+use epitaph_core::verdict;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, MeterProvider as _};
 use opentelemetry_sdk::Resource;
@@ -19,15 +27,7 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
 use prometheus::{Encoder as _, TextEncoder};
 
-use crate::attribute::{Runtime, Subject};
-use crate::event::Kind;
-use crate::input::ProbeState;
-use crate::pod::{ApiClock, PodsState};
-use crate::render::json::runtime_name;
-use crate::report::{DropReason, Report, Termination};
 use crate::sink::{kubernetes_events, otlp};
-use crate::time::Boot;
-use crate::verdict;
 
 use table::*;
 pub use table::{Row, Shape, TABLE, markdown};

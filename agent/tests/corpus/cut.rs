@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 
-use epitaph::decode::decode;
-use epitaph::event::{Event, Task, Tcp};
-use epitaph::ids::{CgroupId, Comm, Pid};
-use epitaph::input::{Input, Observation};
 use epitaph::recording::{Reader, Writer};
-use epitaph::time::Boot;
+use epitaph_core::decode::decode;
+use epitaph_core::event::{Event, Task, Tcp};
+use epitaph_core::ids::{CgroupId, Comm, Pid};
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::time::Boot;
 
 /// A recording in memory.
 pub struct Evidence {

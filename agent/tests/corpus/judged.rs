@@ -12,13 +12,13 @@ use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
 use epitaph::config::Config;
-use epitaph::correlate::Correlator;
-use epitaph::decode::decode;
-use epitaph::input::{Input, Observation};
 use epitaph::recording::Reader;
-use epitaph::render::json;
 use epitaph::render::span::{self, Options, Trace};
-use epitaph::report::{Report, Termination};
+use epitaph_core::correlate::Correlator;
+use epitaph_core::decode::decode;
+use epitaph_core::input::{Input, Observation};
+use epitaph_core::render::json;
+use epitaph_core::report::{Report, Termination};
 use serde_json::{Map, Value};
 
 /// Empty where nothing is judged.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use epitaph::input::Input;
-use epitaph::stored::StoredInput;
-use epitaph::time::Boot;
+use epitaph_core::input::Input;
+use epitaph_core::stored::StoredInput;
+use epitaph_core::time::Boot;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ fn of_lines(text: &str) -> Vec<u8> {
         (Some(hex), None) => {
             let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
             let record: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
-            let (at, event) = epitaph::decode::decode(&record).unwrap();
+            let (at, event) = epitaph_core::decode::decode(&record).unwrap();
             (line.now, Input::Kernel { at, event }, Some(record))
         }
         (None, Some(input)) => (line.now, input.input().unwrap(), None),

@@ -9,11 +9,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph::decode::decode;
-use epitaph::event::{Event, Kind};
-use epitaph::ids::Pid;
-use epitaph::input::Input;
 use epitaph::recording::Reader;
+use epitaph_core::decode::decode;
+use epitaph_core::event::{Event, Kind};
+use epitaph_core::ids::Pid;
+use epitaph_core::input::Input;
 use epitaph_tests::agent::Agent;
 use epitaph_tests::sys::kill;
 use nix::libc::SIGTERM;

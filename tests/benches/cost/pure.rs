@@ -6,11 +6,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::ensure;
-use epitaph::correlate::{Correlator, Limits};
-use epitaph::decode::decode;
-use epitaph::input::{CgroupMode, Input, Observation, ProbeState};
-use epitaph::report::{Answers, Report};
-use epitaph::time::{Boot, WallOffset};
+use epitaph_core::correlate::{Correlator, Limits};
+use epitaph_core::decode::decode;
+use epitaph_core::input::{CgroupMode, Input, Observation, ProbeState};
+use epitaph_core::report::{Answers, Report};
+use epitaph_core::time::{Boot, WallOffset};
 
 use crate::stats::{median, median_of_pairs, now};
 use crate::table::Table;

@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph::input::ProbeState;
 use epitaph::source::kernel::{Kernel, Options};
+use epitaph_core::input::ProbeState;
 
 use crate::agents::Watch;
 use crate::stats::{median, median_of_pairs};

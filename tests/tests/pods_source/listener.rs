@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use epitaph::input::Input;
-use epitaph::pod::{PodFact, PodGone, PodsState};
 use epitaph::source::pods::{Pods, PodsCounters};
+use epitaph_core::input::Input;
+use epitaph_core::pod::{PodFact, PodGone, PodsState};
 use tokio::time::{Instant, timeout_at};
 
 /// Longer than any pause between two requests: an input that has not come by then does not come.

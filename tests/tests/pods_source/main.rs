@@ -8,9 +8,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::input::Input;
-use epitaph::pod::{ContainerState, Phase, PodEventsState, PodFact};
 use epitaph::source::pods::{Access, Pods, PodsDropReason};
+use epitaph_core::input::Input;
+use epitaph_core::pod::{ContainerState, Phase, PodEventsState, PodFact};
 use epitaph_tests::agent::program;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;

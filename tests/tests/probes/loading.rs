@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use epitaph::error::lines;
-use epitaph::input::V1;
 use epitaph::source::kernel::{Verified, verify};
+use epitaph_core::input::V1;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 

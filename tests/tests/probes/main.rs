@@ -12,14 +12,14 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use epitaph::decode::decode;
-use epitaph::event::{
+use epitaph::source::kernel::{Kernel, Options, announcement};
+use epitaph_core::decode::decode;
+use epitaph_core::event::{
     Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
 };
-use epitaph::ids::{CgroupId, Pid, Signal};
-use epitaph::input::ProbeState;
-use epitaph::source::kernel::{Kernel, Options, announcement};
-use epitaph::time::Boot;
+use epitaph_core::ids::{CgroupId, Pid, Signal};
+use epitaph_core::input::ProbeState;
+use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
 use nix::sys::signal::{self, kill};

@@ -1,6 +1,6 @@
 //! The probes on a machine whose v1 hierarchy distinguishes tasks: without v2, and alongside it.
 
-use epitaph::input::V1;
+use epitaph_core::input::V1;
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
-use epitaph::verdict;
+use epitaph_core::verdict;
 use epitaph_tests::skip::skip;
 use epitaph_tests::traces::{differs, expected_spans};
 use libtest_mimic::Failed;

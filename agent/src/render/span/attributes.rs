@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use epitaph_core::attribute::{Attribution, Runtime};
+use epitaph_core::event::{Disposition, TargetState};
+use epitaph_core::render::text::escape;
+use epitaph_core::termination::{RefusedSource, Role};
+use epitaph_core::time::Boot;
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
-use crate::attribute::{Attribution, Runtime};
-use crate::event::{Disposition, TargetState};
 use crate::render::attributes::key;
-use crate::render::text::escape;
-use crate::termination::{RefusedSource, Role};
-use crate::time::Boot;
 
 /// Attributes in the order in which they were added.
 #[derive(Default)]

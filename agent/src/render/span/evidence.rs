@@ -2,12 +2,13 @@
 //!
 //! A line is matched by source and time, never by its text. A line of a new kind is therefore kept until its fact has an attribute.
 
+use epitaph_core::event::Kind;
+use epitaph_core::report::Termination;
+use epitaph_core::termination::Traffic;
+use epitaph_core::time::Boot;
+use epitaph_core::verdict::{Evidence, Source};
+
 use super::Frame;
-use crate::event::Kind;
-use crate::report::Termination;
-use crate::termination::Traffic;
-use crate::time::Boot;
-use crate::verdict::{Evidence, Source};
 
 pub(super) fn not_shown<'a>(t: &'a Termination, at: &Frame) -> impl Iterator<Item = &'a Evidence> {
     let has_root = at.pod.is_some();

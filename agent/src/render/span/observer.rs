@@ -1,16 +1,16 @@
 //! The observer's spans, children of the root that the agent of the pod's node exports. Their times are the arrivals of the API
 //! server's updates, on the observer's clock; an attribute has the distance to the API server's clock.
 
+use epitaph_core::observe::{EndpointRemoval, Moment, Replacement};
+use epitaph_core::pod::{ApiClock, PodIdentity};
+use epitaph_core::render::id;
+use epitaph_core::time::WallOffset;
 use opentelemetry::trace::Event;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::Attributes;
 use super::{Frame, Options, Trace, resource};
-use crate::observe::{EndpointRemoval, Moment, Replacement};
-use crate::pod::{ApiClock, PodIdentity};
 use crate::render::attributes::key;
-use crate::render::id;
-use crate::time::WallOffset;
 
 /// `endpoint.removal`: one per pod and Service.
 pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Trace {

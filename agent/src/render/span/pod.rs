@@ -1,18 +1,18 @@
 //! What Kubernetes adds: the span of the pod, the span of the preStop hook, and attributes of the container.
 
+use epitaph_core::event::ExitStatus;
+use epitaph_core::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
+use epitaph_core::pod::{ContainerKind, PreStop};
+use epitaph_core::report::{PodTermination, Termination};
+use epitaph_core::termination::Role;
+use epitaph_core::time::Boot;
+use epitaph_core::verdict::{Verdict, table};
 use opentelemetry::trace::{Event, SpanId, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, data};
 use super::{Frame, POD_TERMINATION, stop, traffic};
-use crate::event::ExitStatus;
-use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
-use crate::pod::{ContainerKind, PreStop};
 use crate::render::attributes::key;
-use crate::report::{PodTermination, Termination};
-use crate::termination::Role;
-use crate::time::Boot;
-use crate::verdict::{Verdict, table};
 
 /// `pod.termination`, without children. The evidence is on the containers' spans.
 pub(super) fn span(p: &PodTermination, at: &Frame) -> SpanData {

@@ -1,17 +1,17 @@
 //! The resource of a trace: the application, or the machine.
 
+use epitaph_core::attribute::Subject;
+use epitaph_core::input::Observation;
+use epitaph_core::pod::PodIdentity;
+use epitaph_core::report::PodTermination;
+use epitaph_core::report::Termination;
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::{ResourceDetector as _, TelemetryResourceDetector};
 
 use super::Options;
 use super::attributes::Attributes;
-use crate::attribute::Subject;
-use crate::input::Observation;
-use crate::pod::PodIdentity;
 use crate::render::attributes::key;
-use crate::report::PodTermination;
-use crate::report::Termination;
 
 /// The semantic conventions that the keys follow.
 pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";

@@ -1,18 +1,18 @@
 //! One subject's termination: its span and the children.
 
+use epitaph_core::attribute::Subject;
+use epitaph_core::event::{ExitStatus, SignalResult};
+use epitaph_core::render::text::escape;
+use epitaph_core::report::Termination;
+use epitaph_core::termination::{Actor, Gaps, Role, Stop};
+use epitaph_core::time::Boot;
+use epitaph_core::verdict::{Advice, Evidence, Verdict, table};
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::attributes::{Attributes, after, disposition, place, role, runtime_name, states};
 use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, pod, traffic};
-use crate::attribute::Subject;
-use crate::event::{ExitStatus, SignalResult};
 use crate::render::attributes::key;
-use crate::render::text::escape;
-use crate::report::Termination;
-use crate::termination::{Actor, Gaps, Role, Stop};
-use crate::time::Boot;
-use crate::verdict::{Advice, Evidence, Verdict, table};
 
 /// The parent first.
 pub(super) fn spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData> {

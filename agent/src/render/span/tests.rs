@@ -8,19 +8,19 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use epitaph_core::event::ExitStatus;
+use epitaph_core::fixtures::pods as fixtures;
+use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
+use epitaph_core::ids::Signal;
+use epitaph_core::pod::PreStop;
+use epitaph_core::termination::Count;
+use epitaph_core::verdict::Cause;
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};
 
 use super::resource::SCHEMA_URL;
 use super::*;
-use crate::event::ExitStatus;
-use crate::ids::Signal;
-use crate::pod::PreStop;
 use crate::render::attributes::{ATTRIBUTES, On, Type, key};
-use crate::termination::Count;
-use crate::verdict::Cause;
-use epitaph_core::fixtures::pods as fixtures;
-use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 /// The whole trace as text: times in ms after the begin.
 fn check(termination: &Termination, expected: Expect) {

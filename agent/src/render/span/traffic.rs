@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use epitaph_core::report::Termination;
+use epitaph_core::termination::{Count, ListenerClosed, Traffic};
+use epitaph_core::time::Boot;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::Frame;
 use super::attributes::{Attributes, refused_source};
 use crate::render::attributes::key;
-use crate::report::Termination;
-use crate::termination::{Count, ListenerClosed, Traffic};
-use crate::time::Boot;
 
 /// Of all of them together: no counts where the sockets of one were not observed.
 pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: &mut Attributes) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use epitaph_core::text::bounded;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -11,7 +12,6 @@ use super::queue::Pending;
 use super::series::{self, Posted, REMEMBERED};
 use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};
-use crate::text::bounded;
 
 /// Longest text of an error that leaves this room, bytes.
 const MAX_TEXT: usize = 512;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Boot;
+use epitaph_core::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {

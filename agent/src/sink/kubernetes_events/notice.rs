@@ -2,14 +2,14 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::input::Observation;
-use crate::kubernetes::PodContext;
-use crate::pod::{PodIdentity, Workload};
-use crate::report::{PodTermination, Report, StopSignalIgnored};
-use crate::termination::{TerminationFacts, TerminationKey};
-use crate::text::head;
-use crate::time::{Boot, Wall};
-use crate::verdict::Verdict;
+use epitaph_core::input::Observation;
+use epitaph_core::kubernetes::PodContext;
+use epitaph_core::pod::{PodIdentity, Workload};
+use epitaph_core::report::{PodTermination, Report, StopSignalIgnored};
+use epitaph_core::termination::{TerminationFacts, TerminationKey};
+use epitaph_core::text::head;
+use epitaph_core::time::{Boot, Wall};
+use epitaph_core::verdict::Verdict;
 
 /// Kubernetes' own limit of an Event's note, bytes.
 const LONGEST_NOTE: usize = 1024;

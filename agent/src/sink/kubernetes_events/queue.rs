@@ -4,12 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use epitaph_core::time::{Boot, Wall};
 use tokio::sync::watch;
 
 use super::notice::{Key, Notice};
 use super::series::{Sent, namespace};
 use super::stats::{Outcome, Stats};
-use crate::time::{Boot, Wall};
 
 /// Deaths that one Event names; of more only the count is kept.
 pub(super) const NAMED: usize = 32;

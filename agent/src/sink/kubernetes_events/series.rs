@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use epitaph_core::text::head;
+use epitaph_core::time::Wall;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -11,8 +13,6 @@ use serde_json::{Value, json};
 use super::CONTROLLER;
 use super::notice::{Key, Object};
 use super::queue::{NAMED, Pending};
-use crate::text::head;
-use crate::time::Wall;
 
 /// The deaths that an Event counts, so that a restart of ours does not count them again.
 const DEATHS: &str = "epitaph.dev/deaths";

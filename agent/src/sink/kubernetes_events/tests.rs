@@ -5,6 +5,16 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::event::Disposition;
+use epitaph_core::fixtures::death::{Death, at, death};
+use epitaph_core::fixtures::{self, sample};
+use epitaph_core::ids::{Pid, Signal};
+use epitaph_core::input::Observation;
+use epitaph_core::kubernetes::PodTerminationFacts;
+use epitaph_core::report::{PodTermination, Report, StopSignalIgnored, Termination};
+use epitaph_core::termination::{Actor, Role};
+use epitaph_core::time::{Boot, Wall};
+use epitaph_core::verdict;
 use expect_test::expect;
 
 use super::api::RULE;
@@ -13,16 +23,6 @@ use super::queue::{Pending, Queue};
 use super::series::{self, Posted};
 use super::stats::{Outcome, Stats};
 use crate::error::line;
-use crate::event::Disposition;
-use crate::ids::{Pid, Signal};
-use crate::input::Observation;
-use crate::kubernetes::PodTerminationFacts;
-use crate::report::{PodTermination, Report, StopSignalIgnored, Termination};
-use crate::termination::{Actor, Role};
-use crate::time::{Boot, Wall};
-use crate::verdict;
-use epitaph_core::fixtures::death::{Death, at, death};
-use epitaph_core::fixtures::{self, sample};
 
 const NODE: &str = "node-1";
 
@@ -36,7 +36,7 @@ fn pod(of: Death, name: &str) -> Report {
     let context = Arc::make_mut(container.kubernetes.as_mut().expect("a context"));
     let mut identity = (*context.pod).clone();
     identity.name = name.to_owned();
-    identity.uid = crate::ids::PodUid(format!("uid-of-{name}").into());
+    identity.uid = epitaph_core::ids::PodUid(format!("uid-of-{name}").into());
     context.pod = Arc::new(identity);
     let context = context.clone();
     let facts = PodTerminationFacts {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::time::Boot;
 use kube::Client;
 
 use super::Settings;
@@ -14,7 +15,6 @@ use super::queue::{Pending, Queue};
 use super::series;
 use super::stats::{Outcome, Stats};
 use crate::error;
-use crate::time::Boot;
 
 pub(super) struct Worker {
     events: Events,

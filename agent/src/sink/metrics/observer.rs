@@ -1,12 +1,12 @@
 //! What an observer counts, beside what every process of ours does.
 
+use epitaph_core::observe::{DropReason, Output, Watch};
+use epitaph_core::pod::ApiClock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge};
 
 use super::table::KUBERNETES_CLOCK;
 use super::{Metrics, Row, Shape, record_clock};
-use crate::observe::{DropReason, Output, Watch};
-use crate::pod::ApiClock;
 
 pub const ACTIVE: Row = Row {
     name: "epitaph.observer.active",

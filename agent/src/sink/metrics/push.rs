@@ -97,9 +97,9 @@ mod tests {
     use super::super::Metrics;
     use super::*;
     use crate::config::OtlpSettings;
-    use crate::event::Kind;
     use crate::sink::otlp::Protocol;
     use crate::sink::otlp::collector::{Collector, Reply};
+    use epitaph_core::event::Kind;
 
     #[tokio::test]
     async fn a_shutdown_sends_what_was_counted_by_both_protocols() {

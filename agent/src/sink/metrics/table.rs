@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
-use crate::verdict::table::{TRAFFIC, name};
+use epitaph_core::verdict::table::{TRAFFIC, name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {

@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 
+use epitaph_core::fixtures::{pods, sample};
+use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::Temporality;
@@ -8,8 +10,6 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 
 use super::*;
 use crate::config::OtlpSettings;
-use crate::verdict::{Advice, AdviceKind};
-use epitaph_core::fixtures::{pods, sample};
 
 /// Tells the names of what it is given.
 struct Collector(mpsc::Sender<Vec<String>>);

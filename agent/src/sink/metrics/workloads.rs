@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use epitaph_core::pod;
+use epitaph_core::termination::Traffic;
+use epitaph_core::time::Boot;
+use epitaph_core::verdict::advice::Need;
+use epitaph_core::verdict::{self, AdviceKind, Verdict};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
 use super::table::{
     Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_VERDICTS,
 };
-use crate::pod;
 use crate::render::attributes::key;
-use crate::termination::Traffic;
-use crate::time::Boot;
-use crate::verdict::advice::Need;
-use crate::verdict::{self, AdviceKind, Verdict};
 
 /// Reason of a death that was counted as `other`.
 pub(super) const OVER_CAP: &str = "workload_cap";

@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 
+use epitaph_core::fixtures::terminations::{clean, ignored, observation};
 use opentelemetry::trace::SpanId;
 use tonic::Code;
 
@@ -8,7 +9,6 @@ use super::*;
 use crate::config::OtlpSettings;
 use crate::error::lines;
 use crate::render::span::{Options, trace};
-use epitaph_core::fixtures::terminations::{clean, ignored, observation};
 
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::HttpProtobuf];
 

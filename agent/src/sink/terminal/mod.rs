@@ -12,15 +12,15 @@ use std::io::{self, Write};
 use crossterm::cursor::{MoveToColumn, MoveUp};
 use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
+use epitaph_core::event::Kind;
+use epitaph_core::input::{Observation, ProbeState};
+use epitaph_core::render::text::Style;
+use epitaph_core::render::{json, text};
+use epitaph_core::report::Report;
 
 pub use background::Background;
 
 use crate::cli::Filter;
-use crate::event::Kind;
-use crate::input::{Observation, ProbeState};
-use crate::render::text::Style;
-use crate::render::{json, text};
-use crate::report::Report;
 
 /// How terminations are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

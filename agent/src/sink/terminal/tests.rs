@@ -1,9 +1,9 @@
+use epitaph_core::event::Kind;
+use epitaph_core::fixtures::{self, sample};
+use epitaph_core::report::{DropReason, Termination};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::event::Kind;
-use crate::report::{DropReason, Termination};
-use epitaph_core::fixtures::{self, sample};
 
 const LIVE: Form = Form::Live {
     style: Style::Plain,

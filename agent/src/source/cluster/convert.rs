@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use epitaph_core::ids::PodUid;
+use epitaph_core::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::ids::PodUid;
-use crate::observe::{Conditions, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
 use crate::source::pods::convert::{bounded, identity};
 use crate::source::pods::options::Annotated;
 use crate::source::pods::owners::{by_labels, controller};

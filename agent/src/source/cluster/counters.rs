@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::observe::Watch;
+use epitaph_core::observe::Watch;
+
 use crate::source::api_error::FailureReason;
 use crate::source::watch::WatchCounters;
 

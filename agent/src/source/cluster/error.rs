@@ -1,6 +1,7 @@
 //! What the observer's requests are for.
 
-use crate::observe::Watch;
+use epitaph_core::observe::Watch;
+
 use crate::source::api_error::Purpose;
 
 /// The rule, as in `deploy/kubernetes/observer.yaml`.

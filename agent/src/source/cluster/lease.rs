@@ -1,7 +1,9 @@
-//! The Lease, read and written for [`crate::observe::election`].
+//! The Lease, read and written for [`epitaph_core::observe::election`].
 
 use std::time::Duration;
 
+use epitaph_core::observe::election::{Answer, Ask, Record, Version};
+use epitaph_core::time::Wall;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -9,10 +11,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::error;
-use crate::observe::election::{Answer, Ask, Record, Version};
 use crate::source::api_error::{ApiError, Purpose};
 use crate::source::pods::convert::bounded;
-use crate::time::Wall;
 
 const MAX_HOLDER: usize = 253;
 

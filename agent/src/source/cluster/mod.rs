@@ -14,20 +14,20 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::ids::PodUid;
+use epitaph_core::observe::{self, BACK_WITHIN, Input, PodSight};
+use epitaph_core::pod::PodIdentity;
+use epitaph_core::time::Boot;
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::ids::PodUid;
-use crate::observe::{self, BACK_WITHIN, Input, PodSight};
-use crate::pod::PodIdentity;
 use crate::source::api_error::ApiError;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
 use crate::source::watch::machine::LONGEST_PAUSE;
 use crate::source::watch::{ANSWER, Change, LeanNamespace, LeanPod, LeanSlice, Watch, WatchEvent, WatchOptions, Watched};
-use crate::time::Boot;
 
 pub use counters::ClusterCounters;
 pub use lease::Lease;

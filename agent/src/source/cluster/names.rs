@@ -3,13 +3,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use epitaph_core::ids::PodUid;
+use epitaph_core::pod::PodIdentity;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
 use super::convert;
 use crate::cache::Cache;
-use crate::ids::PodUid;
-use crate::pod::PodIdentity;
 use crate::source::pods::convert::{identity, uid};
 use crate::source::pods::owners::{self, Owners};
 

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use epitaph_core::ids::CgroupId;
+
 use super::btf::BtfError;
 use super::memlock;
 use super::rights::{self, Rights};
 use crate::error::{HasRemedy, Remedy};
-use crate::ids::CgroupId;
 
 /// Where the probes have less memory than they can use.
 pub(super) const MORE_MEMLOCK: &str = "allow 24 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";

@@ -21,9 +21,9 @@ use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{CgroupRmdir, Kind, Watched, armed_count, nested, watch};
 
-use crate::ids::CgroupId;
-use crate::input::{ProbeState, V1};
 use btf::Layout;
+use epitaph_core::ids::CgroupId;
+use epitaph_core::input::{ProbeState, V1};
 pub use error::{LoadError, MapError};
 use memlock::Sizes;
 use probes::{Choice, PROBES, Probe, StandIn};

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::pod::ApiClock;
+use epitaph_core::time::{Boot, Wall, WallOffset};
 use http::Request;
 use http::header::DATE;
 use http_body_util::{BodyExt as _, Limited};
@@ -16,9 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
 use crate::clock;
-use crate::pod::ApiClock;
 use crate::source::api_error::ApiError;
-use crate::time::{Boot, Wall, WallOffset};
 
 /// How often the difference is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);

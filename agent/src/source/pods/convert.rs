@@ -4,19 +4,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::text;
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::ids::{ContainerId, PodUid};
-use crate::pod::{
+use epitaph_core::ids::{ContainerId, PodUid};
+use epitaph_core::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, KubeletProbe, KubeletProbeKind,
     Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, RestartPolicy, Workload,
 };
-use crate::time::{Boot, Wall};
+use epitaph_core::time::{Boot, Wall};
 
 use super::service;
-use crate::text;
 
 /// Longest of Kubernetes' own names.
 const MAX_NAME: usize = 253;

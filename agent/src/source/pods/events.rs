@@ -10,6 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::ids::PodUid;
+use epitaph_core::input::Input;
+use epitaph_core::pod::{PodEvent, PodEventsState, PodEventsUpdate, PodIdentity};
+use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, ObjectList};
 use kube::{Api, Client};
@@ -22,10 +26,6 @@ use super::error::Action;
 use super::lookup::{Lookup, LookupLimits, NoAnswer};
 use crate::cache::Cache;
 use crate::clock;
-use crate::ids::PodUid;
-use crate::input::Input;
-use crate::pod::{PodEvent, PodEventsState, PodEventsUpdate, PodIdentity};
-use crate::time::{Boot, Wall};
 
 /// Pods whose lookups are open.
 pub(super) const QUEUE: usize = 256;

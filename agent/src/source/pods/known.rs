@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::ids::PodUid;
-use crate::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
-use crate::time::Boot;
+use epitaph_core::ids::PodUid;
+use epitaph_core::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
+use epitaph_core::time::Boot;
 
 /// Ten times what any kubelet runs.
 const CAPACITY: usize = 4096;

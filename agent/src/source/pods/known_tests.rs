@@ -1,9 +1,10 @@
 use std::time::Duration;
 
+use epitaph_core::ids::ContainerId;
+use epitaph_core::pod::{ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload};
+use epitaph_core::time::Wall;
+
 use super::*;
-use crate::ids::ContainerId;
-use crate::pod::{ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload};
-use crate::time::Wall;
 
 fn uid(text: &str) -> PodUid {
     PodUid(text.into())

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::error::chain;
 
-use crate::input::Input;
+use epitaph_core::input::Input;
 
 pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;

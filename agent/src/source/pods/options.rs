@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pod::PodOptions;
+use epitaph_core::pod::PodOptions;
 
 use super::convert::bounded;
 

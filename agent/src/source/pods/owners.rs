@@ -12,7 +12,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::pod::Workload;
+use epitaph_core::pod::Workload;
 
 use super::convert::bounded;
 use super::counters::PodsCounters;

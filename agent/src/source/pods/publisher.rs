@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use epitaph_core::input::Input;
+use epitaph_core::pod::{PodEventsState, PodEventsUpdate, PodFact, PodGone, PodIdentity, PodsState};
+use epitaph_core::time::Boot;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc::{self, Sender};
 
@@ -13,10 +16,7 @@ use super::namespaces::Namespaces;
 use super::options::{Annotated, BadAnnotation};
 use super::owners::Owners;
 use crate::clock;
-use crate::input::Input;
-use crate::pod::{PodEventsState, PodEventsUpdate, PodFact, PodGone, PodIdentity, PodsState};
 use crate::source::watch::{Change, LeanPod, WatchEvent};
-use crate::time::Boot;
 
 /// Bad annotations that are logged once.
 const LOGGED: usize = 1024;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::pod::{Service, Workload};
+use epitaph_core::pod::{Service, Workload};
 
 use super::convert::bounded;
 

@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirEntryExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use epitaph_core::ids::CgroupId;
+
 use super::{MAX_CGROUPS, ProcfsError, inode, read};
-use crate::ids::CgroupId;
 
 /// As `/proc/PID/cgroup` numbers it.
 const V2: u32 = 0;
@@ -281,7 +282,7 @@ impl<'a> Membership<'a> {
         })
     }
 
-    /// See [`crate::input::ProcessFact::cgroups`].
+    /// See [`epitaph_core::input::ProcessFact::cgroups`].
     pub fn preference(&self, is_told: impl Fn(u32) -> bool) -> (u8, u32) {
         let class = match self.controllers {
             _ if self.hierarchy == V2 => 0,

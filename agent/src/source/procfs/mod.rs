@@ -14,13 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::attribute::Question;
-use crate::attribute::path::{self, Place};
+use epitaph_core::attribute::Question;
+use epitaph_core::attribute::path::{self, Place};
+use epitaph_core::ids::{CgroupId, Pid};
+use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
+use epitaph_core::time::{Boot, WallOffset};
+
 use crate::clock;
 use crate::error::{HasRemedy, Remedy};
-use crate::ids::{CgroupId, Pid};
-use crate::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
-use crate::time::{Boot, WallOffset};
 
 use hierarchy::Hierarchies;
 

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use epitaph_core::ids::{CgroupId, Pid};
+use epitaph_core::input::ProcessFact;
+use epitaph_core::time::Boot;
+
 use super::hierarchy::{Hierarchies, Membership};
-use crate::ids::{CgroupId, Pid};
-use crate::input::ProcessFact;
-use crate::time::Boot;
 
 /// USER_HZ is 100 on every architecture that has the probes, whatever the kernel's own HZ.
 const TICK_NS: u64 = 10_000_000;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use epitaph_core::time::Boot;
+
 use super::super::api_error::{ApiError, FailureReason};
 use super::{Change, Gap, WatchEvent};
-use crate::time::Boot;
 
 /// A resumed watch sends the changes since its resourceVersion at once. A pause of this length ends that backlog.
 pub(super) const BACKLOG_PAUSE: Duration = Duration::from_millis(500);

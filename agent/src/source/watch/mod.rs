@@ -22,6 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::time::Boot;
 use futures::{AsyncRead, AsyncReadExt as _};
 use kube::Client;
 use kube::api::{ListParams, VersionMatch, WatchParams};
@@ -31,7 +32,6 @@ use tokio::time::{sleep, timeout};
 
 use super::api_error::{ApiError, FailureReason, Purpose};
 use crate::clock;
-use crate::time::Boot;
 
 pub use counters::WatchCounters;
 pub(in crate::source) use objects::{LeanNamespace, LeanPod, LeanSlice};

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use epitaph::time::Boot;
+use epitaph_core::time::Boot;
 use epitaph_ebpf::{COMM_LEN, Kind, PATH_LEN, VERSION, disposition, tcp_flags, tcp_op};
 
 /// Ten thousand records in a second of the machine's time.

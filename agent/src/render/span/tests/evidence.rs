@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::event::Kind;
-use crate::render::attributes::key;
-use crate::render::span::{Options, Trace, pod_trace, trace};
-use crate::report::Termination;
-use crate::time::Boot;
-use crate::verdict::{Evidence, Source};
+use epitaph_core::event::Kind;
 use epitaph_core::fixtures::pods;
 use epitaph_core::fixtures::terminations::{ignored, ms, observation, oom};
+use epitaph_core::report::Termination;
+use epitaph_core::time::Boot;
+use epitaph_core::verdict::{Evidence, Source};
+
+use crate::render::attributes::key;
+use crate::render::span::{Options, Trace, pod_trace, trace};
 
 /// The signal of a crash: no attribute has its sender.
 pub(super) fn fault(at: Boot) -> Evidence {

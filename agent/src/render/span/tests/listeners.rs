@@ -1,11 +1,12 @@
 //! `listener closed → exit`.
 
+use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation};
+use epitaph_core::report::Termination;
+use epitaph_core::termination::ListenerClosed;
+use epitaph_core::time::Boot;
+
 use crate::render::attributes::key;
 use crate::render::span::{Options, trace};
-use crate::report::Termination;
-use crate::termination::ListenerClosed;
-use crate::time::Boot;
-use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation};
 
 fn closed(millis: u64, local: &str, by_exit: bool) -> ListenerClosed {
     ListenerClosed {

@@ -1,15 +1,15 @@
 use std::time::Duration;
 
+use epitaph_core::fixtures::pods as fixtures;
+use epitaph_core::fixtures::terminations::observation;
+use epitaph_core::observe::{EndpointRemoval, Moment, Replacement, Rule};
+use epitaph_core::pod::ApiClock;
+use epitaph_core::render::id;
+use epitaph_core::time::Boot;
 use expect_test::expect;
 
 use super::text_of;
-use crate::observe::{EndpointRemoval, Moment, Replacement, Rule};
-use crate::pod::ApiClock;
-use crate::render::id;
 use crate::render::span::{Options, Trace, removal, replacement};
-use crate::time::Boot;
-use epitaph_core::fixtures::pods as fixtures;
-use epitaph_core::fixtures::terminations::observation;
 
 const BEGIN: Boot = Boot(3_600_000_000_000);
 const MEASURED: Option<ApiClock> = Some(ApiClock {
@@ -63,7 +63,7 @@ fn left_late() -> EndpointRemoval {
 fn replaced() -> Replacement {
     let mut by = (*fixtures::identity()).clone();
     by.name = "cart-7d9f8b6c5-new".into();
-    by.uid = crate::ids::PodUid("1a2b".into());
+    by.uid = epitaph_core::ids::PodUid("1a2b".into());
     by.node = "node-8".into();
     Replacement {
         pod: fixtures::identity(),

@@ -2,19 +2,19 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use epitaph_core::event::ExitStatus;
+use epitaph_core::fixtures::pods;
+use epitaph_core::fixtures::terminations::{clean, ms, observation};
+use epitaph_core::pod::PreStop;
+use epitaph_core::render::{id, json};
+use epitaph_core::termination::{MainExit, Role};
 use expect_test::expect;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::text_of;
-use crate::event::ExitStatus;
-use crate::pod::PreStop;
 use crate::render::attributes::key;
 use crate::render::span::{Options, pod_trace, trace};
-use crate::render::{id, json};
-use crate::termination::{MainExit, Role};
-use epitaph_core::fixtures::pods;
-use epitaph_core::fixtures::terminations::{clean, ms, observation};
 
 #[test]
 fn a_pod_whose_main_container_ended_badly() {
@@ -221,7 +221,7 @@ fn one_service_for_all_where_it_is_configured() {
 #[test]
 fn images_as_specs_name_them() {
     let rendered = |image: &str| {
-        let mut context = pods::context("app", crate::pod::ContainerKind::Main);
+        let mut context = pods::context("app", epitaph_core::pod::ContainerKind::Main);
         context.image = Some(image.into());
         let trace = trace(&pods::in_pod(clean(1), context), &observation(), &Options::default());
         let image = trace.spans[0]

@@ -2,12 +2,12 @@
 
 use epitaph_core::fixtures::script::play;
 use epitaph_core::fixtures::terminations::observation;
+use epitaph_core::report::Report;
 use opentelemetry::Value;
 use opentelemetry::trace::SpanId;
 
 use crate::render::attributes::key;
 use crate::render::span::{Options, pod_trace, trace};
-use crate::report::Report;
 
 const WEB: &str = "
     -60 api synced

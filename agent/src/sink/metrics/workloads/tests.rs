@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
+use epitaph_core::fixtures::pods;
+use epitaph_core::pod::Workload;
+use epitaph_core::report::{PodTermination, Report};
+use epitaph_core::verdict::Advice;
 use expect_test::expect;
 use opentelemetry_sdk::Resource;
 
 use super::*;
-use crate::pod::Workload;
-use crate::report::{PodTermination, Report};
 use crate::sink::metrics::{Metrics, push};
-use crate::verdict::Advice;
-use epitaph_core::fixtures::pods;
 
 fn metrics(workloads: usize) -> Metrics {
     Metrics::new::<push::Push>(Resource::builder_empty().build(), None, workloads).unwrap()

@@ -1,0 +1,307 @@
+//! ARCHITECTURE.md holds: a room imports what its row allows, every room has a row, and every file that the page names exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+/// Of one room, as the page says it.
+struct Row {
+    /// `epitaph-core`, `epitaph`.
+    krate: String,
+    may_import: BTreeSet<String>,
+}
+
+/// Where the code of each crate with rooms stands.
+const CRATES: [(&str, &str); 2] = [("epitaph-core", "agent/core"), ("epitaph", "agent")];
+
+/// Not rooms: what joins them.
+const NO_ROOMS: [&str; 2] = ["lib", "main"];
+
+#[test]
+fn rooms_import_only_what_their_rows_allow() {
+    let rows = rows(&page());
+    let mut wrong = Vec::new();
+    let mut found = BTreeSet::new();
+    for (krate, dir) in CRATES {
+        let dependencies = dependencies(&root().join(dir).join("Cargo.toml"));
+        let src = root().join(dir).join("src");
+        for file in rust_files(&src) {
+            let module = module_of(&src, &file);
+            if module.first().is_none_or(|first| NO_ROOMS.contains(&first.as_str())) {
+                continue;
+            }
+            let Some((name, row)) = row_of(&rows, krate, &module) else {
+                wrong.push(format!("{krate}: `{}` has no row", module.join("/")));
+                continue;
+            };
+            found.insert((krate.to_owned(), name.clone()));
+            for path in paths(&file, &module) {
+                let Some(import) = import(&path, krate, &rows, &dependencies) else {
+                    continue;
+                };
+                if import != *name && !row.may_import.contains("*") && !row.may_import.contains(&import) {
+                    let file = file.strip_prefix(root()).unwrap_or(&file).display();
+                    wrong.push(format!("{file}: room `{name}` imports `{import}` ({})", path.join("::")));
+                }
+            }
+        }
+    }
+    for (name, row) in &rows {
+        for row in row {
+            if !found.contains(&(row.krate.clone(), name.clone())) {
+                wrong.push(format!("{}: the row `{name}` has no code", row.krate));
+            }
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "ARCHITECTURE.md and the code differ:\n{}", wrong.join("\n"));
+}
+
+/// The rooms of the core are in an order: none imports another that imports it, by whatever way.
+#[test]
+fn the_rooms_of_the_core_are_no_circle() {
+    let rows = rows(&page());
+    let core: BTreeMap<&String, &BTreeSet<String>> = rows
+        .iter()
+        .flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)))
+        .filter(|(_, row)| row.krate == "epitaph-core")
+        .map(|(name, row)| (name, &row.may_import))
+        .collect();
+    let mut done: BTreeSet<&String> = BTreeSet::new();
+    while done.len() < core.len() {
+        let ready: Vec<&String> = core
+            .iter()
+            .filter(|(name, imports)| {
+                let open = |import: &&String| core.contains_key(import) && !done.contains(import) && import != *name;
+                !done.contains(*name) && !imports.iter().any(|import| open(&import))
+            })
+            .map(|(name, _)| *name)
+            .collect();
+        let left: Vec<_> = core.keys().filter(|name| !done.contains(**name)).collect();
+        assert!(!ready.is_empty(), "these rooms import each other in a circle: {left:?}");
+        done.extend(ready);
+    }
+}
+
+#[test]
+fn every_file_that_the_page_names_exists() {
+    let page = page();
+    let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(|text| is_path(text)).collect();
+    let missing: Vec<_> = named.iter().filter(|path| !root().join(path).exists()).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names what does not exist: {missing:?}");
+    assert!(named.len() > 30, "the page names files: {named:?}");
+}
+
+fn is_path(text: &str) -> bool {
+    const TOP: [&str; 7] = ["agent/", "agent-ebpf/", "tests/", "xtask/", "deploy/", "docs/", ".ci/"];
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    is_plain && TOP.iter().any(|top| text.starts_with(top))
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md")
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+}
+
+/// The tables of rooms: below a heading that names the crate in backticks, rows `| room | what | may import |`; `*` allows all.
+fn rows(page: &str) -> BTreeMap<String, Vec<Row>> {
+    let mut rows: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    let mut krate = None;
+    for line in page.lines() {
+        if line.starts_with('#') {
+            krate = CRATES
+                .iter()
+                .find(|(name, _)| line.contains(&format!("`{name}`")))
+                .map(|(name, _)| (*name).to_owned());
+        }
+        let Some(krate) = &krate else { continue };
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        if let ["", rooms, _, imports, ""] = cells[..]
+            && rooms.starts_with('`')
+        {
+            for room in quoted(rooms) {
+                let may_import = quoted(imports).map(str::to_owned).collect();
+                let krate = krate.clone();
+                rows.entry(room.to_owned()).or_default().push(Row { krate, may_import });
+            }
+        }
+    }
+    assert!(rows.len() > 20, "the tables of rooms were not found");
+    rows
+}
+
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// `sink/otlp` where there is such a row, else `sink`.
+fn row_of<'a>(rows: &'a BTreeMap<String, Vec<Row>>, krate: &str, module: &[String]) -> Option<(&'a String, &'a Row)> {
+    (1..=module.len()).rev().find_map(|depth| {
+        let (name, rows) = rows.get_key_value(&module[..depth].join("/"))?;
+        Some((name, rows.iter().find(|row| row.krate == krate)?))
+    })
+}
+
+/// The room or crate that a path leads to; None for the standard library, and for what is declared in the file itself.
+fn import(path: &[String], krate: &str, rows: &BTreeMap<String, Vec<Row>>, dependencies: &BTreeSet<String>) -> Option<String> {
+    let first = path.first()?.as_str();
+    let of = match first {
+        "crate" => krate,
+        "epitaph_core" => "epitaph-core",
+        _ => {
+            return dependencies.contains(first).then(|| first.replace('_', "-"));
+        }
+    };
+    let room = row_of(rows, of, &path[1..]);
+    Some(room.map_or_else(|| path[1..].join("/"), |(name, _)| name.clone()))
+}
+
+/// As the code writes them.
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(manifest).unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
+    let mut names = BTreeSet::new();
+    let mut within = false;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            within = line.trim() == "[dependencies]";
+        } else if within && let Some(name) = line.split(['=', '.']).next().map(str::trim).filter(|name| !name.is_empty()) {
+            names.insert(name.replace('-', "_"));
+        }
+    }
+    names.remove("epitaph_core");
+    names
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display())) {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // Tests may look into any room.
+        let is_test = name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs") || name == "fixtures";
+        match path.is_dir() {
+            _ if is_test => {}
+            true => files.extend(rust_files(&path)),
+            false if name.ends_with(".rs") => files.push(path),
+            false => {}
+        }
+    }
+    files
+}
+
+/// `source/kernel/mod.rs` is `[source, kernel]`, `decode.rs` `[decode]`.
+fn module_of(src: &Path, file: &Path) -> Vec<String> {
+    let below = file.strip_prefix(src).expect("below src").with_extension("");
+    let mut module: Vec<String> = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod") {
+        module.pop();
+    }
+    module
+}
+
+/// All paths in a file's code but its tests', from the crate's root where they begin with `super` or `self`.
+fn paths(file: &Path, module: &[String]) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut found = Paths {
+        module: module.to_vec(),
+        found: Vec::new(),
+    };
+    found.visit_file(&parsed);
+    found.found
+}
+
+struct Paths {
+    module: Vec<String>,
+    found: Vec<Vec<String>>,
+}
+
+impl Paths {
+    fn add(&mut self, path: Vec<String>) {
+        let mut rest = path.as_slice();
+        let mut base = self.module.clone();
+        let mut is_relative = false;
+        while let Some((first, after)) = rest.split_first() {
+            match first.as_str() {
+                "self" => {}
+                "super" => drop(base.pop()),
+                _ => break,
+            }
+            (rest, is_relative) = (after, true);
+        }
+        if is_relative {
+            let whole = ["crate".to_owned()].into_iter().chain(base).chain(rest.iter().cloned());
+            self.found.push(whole.collect());
+        } else {
+            self.found.push(path);
+        }
+    }
+
+    fn tree(&mut self, before: &[String], tree: &syn::UseTree) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.tree(&with(&path.ident), &path.tree),
+            syn::UseTree::Name(name) => self.add(with(&name.ident)),
+            syn::UseTree::Rename(name) => self.add(with(&name.ident)),
+            syn::UseTree::Glob(_) => self.add(before.to_vec()),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !is_test(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_impl_item_fn(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.module.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.module.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.tree(&[], &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.segments.len() > 1 {
+            self.add(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let is_cfg = attribute.path().is_ident("cfg");
+        let list = attribute.meta.require_list().map(|list| list.tokens.to_string());
+        is_cfg && list.is_ok_and(|tokens| tokens.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test"))
+    })
+}
