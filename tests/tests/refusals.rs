@@ -246,7 +246,7 @@ fn an_unknown_command_or_verdict_is_wrong_usage() -> anyhow::Result<()> {
     refuses(
         &stage.run(&["explain", "\u{1b}[31m"])?,
         64,
-        &["`epitaph explain` lists them all"],
+        &["`epitaph explain` lists all of them"],
     );
     refuses(&stage.run(&["wacth"])?, 64, &["wacth", "watch"]);
     Ok(())

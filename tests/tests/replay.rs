@@ -67,10 +67,9 @@ fn exit(version: u16) -> Vec<u8> {
     bytes[2..4].copy_from_slice(&version.to_le_bytes());
     bytes[6] = 4;
     bytes[16] = 42;
-    // Up to version 2 a task had no cgroup of v1 in addition to v2.
-    if version <= 2 {
-        bytes.truncate(bytes.len() - size_of::<u64>());
-    }
+    // Up to version 3 a task had no container, up to version 2 no cgroup of v1 in addition to v2.
+    let absent = usize::from(version <= 3) + usize::from(version <= 2);
+    bytes.truncate(bytes.len() - absent * size_of::<u64>());
     bytes
 }
 
@@ -90,7 +89,10 @@ fn records_of_every_version_are_read_out_of_one_recording() {
         _ => None,
     });
     // The first version knew cgroup v2 alone; what is newer than this program is counted.
-    assert_eq!(ends.collect::<Vec<_>>(), [(Pid(42), 0), (Pid(42), 4), (Pid(42), 4)]);
+    assert_eq!(
+        ends.collect::<Vec<_>>(),
+        [(Pid(42), 0), (Pid(42), 4), (Pid(42), 4), (Pid(42), 4)]
+    );
     assert_eq!(reader.report().undecodable, 1);
 }
 
