@@ -18,11 +18,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() {
         bail!("the measurements load probes and make cgroups: they need root");
     }
-    if shell::which("bpftrace").is_none()
-        && let Err(error) = debian::ensure(&["bpftrace"], "comparing with bpftrace")
-    {
-        shell::say(format_args!("going on without bpftrace: {error:#}"));
-    }
+    debian::ensure_optional("bpftrace", "bpftrace", "comparing with bpftrace");
     bpf::build()?;
     let selection = [
         "--release",
