@@ -18,11 +18,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() {
         bail!("the measurements need root: they load probes and create cgroups");
     }
-    if shell::which("bpftrace").is_none()
-        && let Err(error) = debian::ensure(&["bpftrace"], "comparing with bpftrace")
-    {
-        shell::log(format_args!("continuing without bpftrace: {error:#}"));
-    }
+    debian::ensure_optional("bpftrace", "bpftrace", "comparing with bpftrace");
     bpf::build()?;
     let selection = [
         "--release",

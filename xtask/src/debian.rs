@@ -25,6 +25,15 @@ pub fn ensure(packages: &[&str], why: &str) -> Result<()> {
     shell::run_quietly(apt.args(&missing), &format!("installing {list}, for {why}"))
 }
 
+/// Installs `package` if `program` is missing. Goes on without it where that is impossible: for what only a part of a task needs.
+pub fn ensure_optional(program: &str, package: &str, why: &str) {
+    if shell::which(program).is_none()
+        && let Err(error) = ensure(&[package], why)
+    {
+        shell::say(format_args!("going on without {program}: {error:#}"));
+    }
+}
+
 /// Whether apt offers `package` or has it, after at most one refresh of the lists.
 pub fn offered(package: &str) -> bool {
     let known = || {

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, shell};
+use crate::{agent::Built, bpf, debian, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let otlp: Option<String> = args.opt_value_from_str("--otlp")?;
@@ -23,6 +23,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() {
         bail!("the demo needs root: it creates cgroups and pid namespaces and loads probes");
     }
+    debian::ensure_optional("ip", "iproute2", "the stories that need a network namespace");
     bpf::build()?;
     // Unoptimised: minutes sooner on two cores. The demo looks for the players' binaries in its own directory.
     let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bins"];

@@ -11,7 +11,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, cluster, done, fresh, go::NoGo, jaeger, kernels, shell, skips, skips::Allowed, tally::Tally};
+use crate::{
+    agent::Built, bpf, cluster, debian, done, fresh, go::NoGo, jaeger, kernels, shell, skips, skips::Allowed, tally::Tally,
+};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let unprivileged = args.contains("--unprivileged");
@@ -26,6 +28,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !shell::is_root() && !unprivileged {
         bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
+    debian::ensure_optional("ip", "iproute2", "the tests that need a network namespace");
     let mut holding = skips::of_this_machine();
     if !shell::is_root() {
         holding.insert("unprivileged".into());

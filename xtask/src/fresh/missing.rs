@@ -86,7 +86,11 @@ impl Reader {
                 self.failed(number(thread), attempt);
             }
             ["shell", pid, parent, comm, text] => self.shell_message(number(pid), number(parent), comm, text),
-            ["exit", thread] => {
+            ["exit", thread, signal] => {
+                // Killed during the search: whether the program is installed is unknown.
+                if signal != "0" {
+                    self.pending.remove(&number(thread));
+                }
                 self.conclude(number(thread));
                 self.running.remove(&number(thread));
             }
@@ -109,7 +113,10 @@ impl Reader {
 
     fn failed(&mut self, thread: u32, attempt: Attempt) {
         match self.pending.get_mut(&thread) {
-            Some(known) if known.program == attempt.program => known.is_absent &= attempt.is_absent,
+            // No name: execve found the program, replaced the memory and then failed, for example because of a SIGKILL.
+            Some(known) if known.program == attempt.program || attempt.program.is_empty() => {
+                known.is_absent &= attempt.is_absent;
+            }
             _ => {
                 self.conclude(thread);
                 self.pending.insert(thread, attempt);
@@ -228,7 +235,7 @@ mod tests {
         assert_eq!(
             shown(
                 "failed\t12\t12\t11\t-2\tcpio::tests::un\t/usr/bin/cpio\n\
-                 failed\t12\t12\t11\t-20\tcpio::tests::un\t/bin/cpio\nexit\t12\n"
+                 failed\t12\t12\t11\t-20\tcpio::tests::un\t/bin/cpio\nexit\t12\t0\n"
             ),
             ["cpio, started by tests-0123 < cargo (thread `cpio::tests::un`)"]
         );
@@ -236,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_name_in_a_later_directory_is_found() {
-        let found = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/ls\nexec\t12\t12\t11\t/usr/bin/ls\nexit\t12\n";
+        let found = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/ls\nexec\t12\t12\t11\t/usr/bin/ls\nexit\t12\t0\n";
         assert_eq!(shown(found), [""; 0]);
         // execve in a thread other than the main one: the thread takes over the process's pid.
         let by_a_thread = "failed\t13\t11\t10\t-2\tt\t/usr/local/bin/ls\nexec\t13\t11\t10\t/usr/bin/ls\n";
@@ -252,14 +259,22 @@ mod tests {
 
     #[test]
     fn a_reused_pid_is_another_process() {
-        let events = "failed\t12\t12\t11\t-2\tt\t/bin/ls\nexit\t12\nexec\t12\t12\t11\t/usr/bin/ls\n";
+        let events = "failed\t12\t12\t11\t-2\tt\t/bin/ls\nexit\t12\t0\nexec\t12\t12\t11\t/usr/bin/ls\n";
         assert_eq!(shown(events), ["ls, started by tests-0123 < cargo (thread `t`)"]);
     }
 
     #[test]
     fn a_file_that_cannot_be_executed_is_not_missing() {
-        let events = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/x\nfailed\t12\t12\t11\t-13\tt\t/usr/bin/x\nexit\t12\n";
+        let events = "failed\t12\t12\t11\t-2\tt\t/usr/local/bin/x\nfailed\t12\t12\t11\t-13\tt\t/usr/bin/x\nexit\t12\t0\n";
         assert_eq!(shown(events), [""; 0]);
+    }
+
+    #[test]
+    fn a_program_that_is_killed_while_it_starts_is_not_missing() {
+        let found = "failed\t12\t12\t11\t-2\tt\t/usr/sbin/sleep\nfailed\t12\t12\t11\t-14\tsleep\t\nexit\t12\t0\n";
+        assert_eq!(shown(found), [""; 0]);
+        let unknown = "failed\t12\t12\t11\t-2\tt\t/usr/sbin/sleep\nexit\t12\t9\n";
+        assert_eq!(shown(unknown), [""; 0]);
     }
 
     #[test]
