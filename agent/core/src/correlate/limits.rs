@@ -50,7 +50,7 @@ impl Default for Limits {
             connections: 4_096,
             // The name is asked for at once: what waits is a burst.
             pending: 1_024,
-            // Events of a removed cgroup arrive for two minutes at most (`attribute::cgroups::KEEP_DEAD`).
+            // Events of a removed cgroup arrive for two minutes at most (`attribute::cgroups::KEEP_REMOVED`).
             index_dead: 8_192,
             // The ring buffer is drained by wakeups and at least with each tick of 200 ms.
             reorder: Duration::from_millis(200),

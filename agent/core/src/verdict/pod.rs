@@ -8,7 +8,7 @@ use crate::kubernetes::{PodTerminationFacts, Reported};
 /// Judges a finished pod, once: the container with the highest precedence gives the verdict, and the sentence names
 /// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
 pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verdict {
-    let (asked, unseen) = (facts.asked.as_ref(), &facts.unseen[..]);
+    let (stop_reason, unseen) = (facts.stop_reason.as_ref(), &facts.unseen[..]);
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
     let unobserved = advice::that_ran(unseen).map(|_| TrafficAxis::Unknown);
@@ -30,7 +30,7 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
         .max_by_key(|(place, member)| (member.precedence(), std::cmp::Reverse(*place)));
     let Some((place, member)) = speaker else {
         return Verdict {
-            cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
+            cause: stop_reason.map_or(Cause::Unknown, |stop_reason| stop_reason.cause),
             sentence: "no container of the pod was seen to exit".to_owned(),
             ..unobserved_end(Exit::Unknown)
         };
@@ -56,7 +56,7 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
     evidence.sort_by_key(|line| (line.at, line.source));
     let verdict = &member.verdict;
     Verdict {
-        cause: asked.map_or(verdict.cause, |asked| asked.cause),
+        cause: stop_reason.map_or(verdict.cause, |stop_reason| stop_reason.cause),
         traffic: traffic.unwrap_or(TrafficAxis::Unknown),
         sentence: sentence(member, (clean, unclean, total), &others),
         advice: advice::of_pod(containers, unseen),

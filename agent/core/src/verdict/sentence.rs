@@ -53,7 +53,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
     let killed = killed(case);
     match &finding.why {
-        Why::Completed if case.kubernetes.is_some_and(|context| context.asked.is_some()) => {
+        Why::Completed if case.kubernetes.is_some_and(|context| context.stop_reason.is_some()) => {
             format!("{who} exited with code 0; no stop signal was seen")
         }
         Why::Completed => format!("{who} exited by itself with code 0"),

@@ -24,7 +24,7 @@ pub(super) struct Spent {
     /// From the stop signal to the runtime's kill.
     pub left: Option<Duration>,
     /// The runtime or Kubernetes asked it to stop.
-    pub asked: bool,
+    pub stop_requested: bool,
 }
 
 impl Spent {
@@ -53,7 +53,7 @@ impl Spent {
             hook,
             let_be: waited.or_else(|| Some((begin, hook?))),
             left: stop.zip(kill).map(|(stop, kill)| kill.at.since(stop)),
-            asked: context.asked.is_some() || stop.is_some(),
+            stop_requested: context.stop_reason.is_some() || stop.is_some(),
         })
     }
 }

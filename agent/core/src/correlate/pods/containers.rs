@@ -211,7 +211,7 @@ impl Pods {
             cgroup: own,
             start: early.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: by_runtime.then_some(early.at),
-            asked: by_runtime,
+            stop_requested: by_runtime,
             end: None,
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);

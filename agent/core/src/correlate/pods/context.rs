@@ -11,9 +11,9 @@ use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallOffset};
 use crate::verdict;
 
-use super::asked;
 use super::pod::Pod;
 use super::prestop::Runs;
+use super::stop_reason;
 
 /// A deletion's time is in whole seconds: it came within the one that begins there.
 const RESOLUTION: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(super) struct Life {
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
     /// The runtime asked it to stop, or killed it.
-    pub asked: bool,
+    pub stop_requested: bool,
     /// None while it still runs.
     pub end: Option<Boot>,
 }
@@ -80,7 +80,7 @@ impl Life {
         let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
         let killed = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
         Life {
-            asked: stop.is_some() || killed,
+            stop_requested: stop.is_some() || killed,
             id: id.clone(),
             cgroup: facts.key.cgroup,
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
@@ -115,8 +115,8 @@ impl Pod {
         };
         // What came after the end is the kubelet's own last delete, or nothing that could change it.
         let request = request.map(|request| request.until(life.end));
-        let asked = self.asked_of(name, request.as_ref(), life);
-        let grace = self.grace(name, asked.as_ref(), request.as_ref(), life);
+        let stop_reason = self.stop_reason_of(name, request.as_ref(), life);
+        let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -150,7 +150,7 @@ impl Pod {
             image: spec.map(|spec| spec.image.clone()),
             restarts: named.map_or(0, |named| named.restarts),
             options: fact.spec.options.clone(),
-            asked,
+            stop_reason,
             request,
             grace,
             pre_stop,
@@ -221,8 +221,9 @@ impl Pod {
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why =
-                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && asked::killing(event).is_some();
+            let is_why = |event: &PodEvent| {
+                name.is_some() && event.container.as_deref() == name && stop_reason::killing(event).is_some()
+            };
             self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));

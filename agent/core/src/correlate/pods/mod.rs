@@ -7,7 +7,6 @@
 //! *Architecture invariant*: the kernel says what happened, the API why. The pod of a container, too, is known by the pod's status: a
 //! cgroup's name is not proof.
 
-mod asked;
 mod containers;
 mod context;
 mod learn;
@@ -16,6 +15,7 @@ mod prestop;
 mod sandbox;
 mod senders;
 mod settle;
+mod stop_reason;
 mod store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

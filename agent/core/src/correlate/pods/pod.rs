@@ -15,8 +15,8 @@ use crate::termination::TerminationFacts;
 use crate::time::Boot;
 
 use super::super::Limits;
-use super::asked;
 use super::prestop::Runs;
+use super::stop_reason;
 
 /// Container ids and names remembered of one pod: a restart gives a new one, and the last one or two are asked for.
 const NAMES: usize = 64;
@@ -187,7 +187,7 @@ impl Pod {
 
     /// Keeps what explains an end: probes that fail each second would push it out.
     pub fn event(&mut self, at: Boot, event: PodEvent) {
-        if !asked::explains(&event) {
+        if !stop_reason::explains(&event) {
             return;
         }
         if self.events.len() >= EVENTS {

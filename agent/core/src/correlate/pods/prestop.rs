@@ -94,10 +94,10 @@ impl Pod {
         let spec = self.spec(name)?;
         let hook = spec.pre_stop.clone()?;
         // Not asked to stop: no hook runs for one that ended by itself.
-        let asked = life
+        let requested = life
             .stop
             .or(request.map(|request| request.latest).filter(|at| life.lives_at(*at)));
-        asked?;
+        requested?;
         let until = life.stop.or(life.end).unwrap_or(Boot(u64::MAX));
         let from = request.map_or(life.start, |request| request.earliest.max(life.start));
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
@@ -112,7 +112,7 @@ impl Pod {
         let failed = failed.map(|(_, event)| event.message.clone());
         let events_unknown = self
             .events_unknown(life)
-            .or_else(|| self.unasked(life, missing))
+            .or_else(|| self.events_unrequested(life, missing))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), life.stop);
         Some(match run {
@@ -138,7 +138,7 @@ impl Pod {
     }
 
     /// Why nobody asked for its Events: they are asked for when a status shows the end.
-    fn unasked(&self, life: &Life, missing: Option<&str>) -> Option<String> {
+    fn events_unrequested(&self, life: &Life, missing: Option<&str>) -> Option<String> {
         let was_told = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
         let was_asked = |end: Boot| self.events_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
         if was_told || life.end.is_some_and(was_asked) {

@@ -236,7 +236,7 @@ impl Pod {
             return None;
         }
         let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
-        let asked = self.asked();
+        let stop_reason = self.stop_reason();
         let last = containers.iter().map(|of| of.end).max();
         let request = self.request(api).map(|(request, _)| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
@@ -255,7 +255,7 @@ impl Pod {
         let facts = PodTerminationFacts {
             pod: fact.pod.clone(),
             boot_id: boot_id.to_owned(),
-            asked,
+            stop_reason,
             request,
             begin: first.unwrap_or(end).min(end),
             end,
@@ -345,9 +345,9 @@ fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Optio
         return Some(format!("epitaph started {begun} after the deletion request"));
     }
     // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
-    let asked = request.latest.max(life.start);
-    (asked.plus(HEARD) < since).then(|| {
-        let late = verdict::seconds(since.since(asked));
+    let requested = request.latest.max(life.start);
+    (requested.plus(HEARD) < since).then(|| {
+        let late = verdict::seconds(since.since(requested));
         format!("connections were observed only from {late} after the deletion request")
     })
 }

@@ -85,24 +85,28 @@ impl Coverage {
         TCP_PROBES.iter().all(|name| self.is_observed(name))
     }
 
-    /// What may be missing in a termination from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
+    /// What may be missing in a termination from `begin` to `end` of a process that began at `born`; `stop_requested` where a stop signal
     /// was seen at `begin`: what came before does not matter then.
-    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> MissingEvidence {
-        let from = self.reach(born, begin, asked);
+    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
+        let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
             lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
-            late_start: !asked && self.gaps.iter().any(late),
+            late_start: !stop_requested && self.gaps.iter().any(late),
             over_cap: false,
         }
     }
 
     /// From when on missing evidence could matter.
-    pub fn reach(&self, born: Boot, begin: Boot, asked: bool) -> Boot {
-        if asked { begin } else { begin.minus(LATE_REACH).max(born) }
+    pub fn reach(&self, born: Boot, begin: Boot, stop_requested: bool) -> Boot {
+        if stop_requested {
+            begin
+        } else {
+            begin.minus(LATE_REACH).max(born)
+        }
     }
 
     fn is_observed(&self, name: &str) -> bool {

@@ -35,9 +35,12 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
             );
         }
     }
-    if let Some(asked) = &context.asked {
+    if let Some(stop_reason) = &context.stop_reason {
         let at = context.request.as_ref().map_or(case.begin, |request| request.latest);
-        add(at, format!("reason for the termination: {}", asked.evidence.escape_debug()));
+        add(
+            at,
+            format!("reason for the termination: {}", stop_reason.evidence.escape_debug()),
+        );
     }
     if let Some(hook) = Hook::of(case) {
         let name = hook.name();

@@ -25,7 +25,10 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub(super) fn stopped(case: &Case<'_>) -> Cause {
     match case.kubernetes {
         None => Cause::Stopped,
-        Some(PodContext { asked: Some(asked), .. }) => asked.cause,
+        Some(PodContext {
+            stop_reason: Some(stop_reason),
+            ..
+        }) => stop_reason.cause,
         Some(PodContext { incomplete: Some(_), .. }) => Cause::Unknown,
         Some(_) => Cause::Restart,
     }
@@ -35,7 +38,11 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
 pub(super) fn asked_by(case: &Case<'_>, at: Boot) -> Option<Cause> {
     let context = case.kubernetes?;
     let before = context.request.as_ref().is_none_or(|request| request.earliest <= at);
-    context.asked.as_ref().filter(|_| before).map(|asked| asked.cause)
+    context
+        .stop_reason
+        .as_ref()
+        .filter(|_| before)
+        .map(|stop_reason| stop_reason.cause)
 }
 
 pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
