@@ -76,6 +76,9 @@ pub struct Request {
     pub skew: Option<(i64, i64)>,
 }
 
+/// The API's times, and the kubelet's counts, are whole seconds.
+pub const RESOLUTION: Duration = Duration::from_secs(1);
+
 /// A busy kubelet and runtime may send the SIGKILL this long after the grace period.
 const SLOW_KILL: Duration = Duration::from_secs(10);
 

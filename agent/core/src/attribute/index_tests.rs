@@ -82,7 +82,7 @@ impl Machine {
     }
 }
 
-const TICK: u64 = 10_000_000;
+const TICK: u64 = crate::time::TICK_NS;
 
 fn task(tgid: u32, start: u64, cgroup: u64) -> Task {
     Task {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_tells_deaths_apart() {
+    fn every_field_separates_terminations() {
         let base = key(BOOT, 0, 4711, 1_000_000_000);
         let ids = [
             trace_id(&base, Some(Pid(1))),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_and_their_containers_are_told_apart() {
+    fn pods_and_their_containers_have_different_ids() {
         let other = PodUid("0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6f".into());
         let traces = [
             pod_trace_id(&uid(), None),

@@ -61,7 +61,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let ran = ran_handler(case);
             format!("{stopped}{ran} the process exited with code 0, {took} later")
         }
-        Why::StoppedUnheard => format!("{stopped}; the process exited with code 0, {took} later, for another reason"),
+        Why::StoppedAfterDiscard => format!("{stopped}; the process exited with code 0, {took} later, for another reason"),
         Why::StoppedWithSignalCode(signal) => {
             let ran = ran_handler(case);
             format!(

@@ -77,7 +77,7 @@ impl Coverage {
 
     /// Names of the probes that are not active, and that no other stands in for.
     pub fn inactive_probes(&self) -> Vec<String> {
-        let inactive = self.probes.iter().filter(|(_, state)| !state.is_told());
+        let inactive = self.probes.iter().filter(|(_, state)| !state.is_observed());
         inactive.map(|(name, _)| name.clone()).collect()
     }
 
@@ -110,6 +110,6 @@ impl Coverage {
     }
 
     fn is_observed(&self, name: &str) -> bool {
-        self.probes.get(name).is_some_and(ProbeState::is_told)
+        self.probes.get(name).is_some_and(ProbeState::is_observed)
     }
 }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
+use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
 use crate::verdict::judge::{Case, Judged};
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
 
-/// Kubernetes' default, which is not long and which no owner chose.
-const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// A grace period gets advice if it is this many times too long.
 const FAR_TOO_LONG: u32 = 10;
 
@@ -83,6 +82,7 @@ pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
         ""
     };
     let grace = request.grace;
+    // No owner chose the default, and the default is not long.
     (grace > DEFAULT_GRACE && grace > Duration::from_secs(advised) * FAR_TOO_LONG).then(|| Advice {
         kind: AdviceKind::GraceShorter,
         seconds: Some(advised),
