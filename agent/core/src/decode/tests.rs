@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn an_unreadable_record_gives_the_reason() {
     let good = encode(7, &Event::CgroupRmdir(CgroupRmdir { cgroup: CgroupId::v2(5) }));
     let with = |at: usize, byte: u8| {
         let mut bytes = good.clone();

@@ -162,10 +162,10 @@ impl Pod {
     /// Why Events that would explain this termination may be missing.
     pub fn events_unknown(&self, life: &Life) -> Option<String> {
         let (seen, state) = self.events_state.as_ref()?;
-        let is_its = life.end.is_some_and(|end| *seen >= end);
+        let is_own = life.end.is_some_and(|end| *seen >= end);
         match state {
-            PodEventsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
-            PodEventsState::Unknown { why } if is_its => Some(why.clone()),
+            PodEventsState::Asked if is_own => Some("the API server had not answered yet".to_owned()),
+            PodEventsState::Unknown { why } if is_own => Some(why.clone()),
             _ => None,
         }
     }

@@ -196,9 +196,9 @@ impl Pod {
     fn runs_unseen(&self) -> bool {
         let Some(fact) = &self.fact else { return false };
         fact.containers.iter().any(|status| {
-            let is_its = |id: &ContainerId| status.id.as_ref() == Some(id);
+            let is_own = |id: &ContainerId| status.id.as_ref() == Some(id);
             let is_known =
-                self.containers.iter().any(|of| is_its(&of.id)) || self.reported_ids.iter().any(|(id, _)| is_its(id));
+                self.containers.iter().any(|of| is_own(&of.id)) || self.reported_ids.iter().any(|(id, _)| is_own(id));
             status.state == ContainerState::Running && !is_known
         })
     }

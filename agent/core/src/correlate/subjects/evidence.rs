@@ -192,7 +192,7 @@ impl Subjects {
     fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<SubjectEvent>) {
         let signal = &fact.signal;
         let is_stop = match fact.sender.role {
-            Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
+            Role::Runtime => fact.is_stop() && signal.signal.is_fatal_by_default(),
             Role::Other => signal.signal.is_request(),
             Role::Itself | Role::Inside | Role::Kernel => false,
         };

@@ -227,7 +227,7 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
     })
 }
 
-/// A container that stopped well was stopped because of a failed probe all the same.
+/// A container that stopped cleanly may still have been stopped because of a failed probe.
 pub(super) fn probe_remedy(finding: &Finding) -> Option<String> {
     let probe = match finding.cause {
         Cause::Liveness => "livenessProbe",
@@ -250,7 +250,7 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     let longer = || {
         format!(
             "shorten the {name}, or set terminationGracePeriodSeconds to at least {} (the hook and the shutdown need more than {})",
-            // A hook that was slow to start shows less of its time than it took of the grace.
+            // A hook that was slow to start took more of the grace period than its own time.
             with_reserve(needed).max(grace.map_or(0, |grace| grace.as_secs() + 5)),
             seconds(needed)
         )
