@@ -255,7 +255,7 @@ fn put_task(b: &mut Vec<u8>, task: &Task) {
 
 fn armed_bits(armed: Option<Armed>) -> [bool; 2] {
     match armed {
-        None => panic!("this version says it"),
+        None => panic!("a record of this version has the field"),
         Some(Armed::No) => [false, false],
         Some(Armed::Already) => [true, false],
         Some(Armed::ByThis) => [true, true],

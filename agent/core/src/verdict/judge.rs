@@ -1,4 +1,4 @@
-//! Facts → axes. Pure: the same facts give the same verdict, whenever and in whatever order they came.
+//! Facts → axes. Pure: the same facts give the same verdict, in any order of arrival.
 //!
 //! A finding that rests on the absence of an event names the kinds of evidence that would have shown the event; if one of these
 //! kinds was lost or not active, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.

@@ -170,7 +170,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     })
 }
 
-/// The preStop sleep that clients needed, whatever is configured.
+/// The preStop sleep that clients needed, independent of the configured one.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
     let traffic = case.traffic();
     let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];

@@ -96,7 +96,7 @@ pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
     })
 }
 
-/// The grace period that one container needed, whatever is configured.
+/// The grace period that one container needed, independent of the configured one.
 pub(super) fn need(of: &Judged<'_>) -> Need {
     let case = &of.case;
     let spent = || Spent::of(case).filter(|spent| spent.stop_requested).map(|spent| spent.begin);

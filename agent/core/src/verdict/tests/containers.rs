@@ -208,7 +208,7 @@ fn still_running_long_after_its_grace() {
               remedy: find what holds the process: uninterruptible sleep (a disk or network mount that hangs), or a kubelet or container runtime that is not running
         "#]],
     );
-    // Not long enough to say.
+    // Not long enough to decide.
     check(
         termination().term(0.3).open(15.0),
         expect![[r#"
@@ -276,7 +276,7 @@ fn expected_exit_codes() {
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, and the process was terminated by SIGTERM, less than 1 ms later, which an annotation declares as expected
         "#]],
     );
-    // A SIGKILL is nobody's way to end.
+    // SIGKILL is never a declared exit.
     check(
         termination().with(expected).term(0.3).kill(10.3),
         expect![[r#"
@@ -329,7 +329,7 @@ fn killed_by_another_although_asked() {
               remedy: find out why `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
-    // The request came after: nobody had asked yet.
+    // The deletion request came later.
     let later = |k: &mut PodContext| {
         let request = k.request.as_mut().unwrap();
         (request.earliest, request.latest) = (at(2.0), at(3.0));

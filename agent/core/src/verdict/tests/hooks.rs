@@ -211,7 +211,7 @@ fn of_the_network_hung() {
               grace-longer Some(15): container `app` needed 10.3 s (preStop hook 10.2 s, shutdown 0.1 s) of a grace period of 10 s, and the preStop hook left only the kubelet's minimum of 2 s for the shutdown; set terminationGracePeriodSeconds to at least 15
         "#]],
     );
-    // Whether it was done or cut at about the grace nobody can say, so it is not held against it.
+    // No evidence shows whether the hook finished or was cut near the end of the grace period, so the verdict stays clean.
     check(
         termination().wait(hook(), 9.5, None).term(9.5).exit(9.6, 0),
         expect![[r#"

@@ -147,7 +147,7 @@ fn a_grace_far_too_long() {
               grace-shorter Some(20): container `log`, the last container of the pod to exit, needed at most 13.5 s of a grace period of 600 s: a container that hangs would delay a rollout or a drain for all of that time; terminationGracePeriodSeconds could be 20
         "#]],
     );
-    // What its container says alone is not the pod's.
+    // The container's own sentence is not the pod's.
     assert!(quick("app").verdict.advice.is_empty());
 }
 

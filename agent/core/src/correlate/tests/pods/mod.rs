@@ -41,7 +41,7 @@ fn check(script: &str, expect: Expect) {
     expect.assert_eq(&show(&run(script)));
 }
 
-/// The sentences of the ends.
+/// The sentences of the terminations.
 fn check_sentences(script: &str, expect: Expect) {
     let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
         Report::Terminated(of) => Some(of.verdict),
