@@ -1,4 +1,4 @@
-//! Where the running kernel keeps what the probes read.
+//! Offsets of the fields that the probes read in the running kernel.
 //!
 //! User space finds each [`Field`] in the kernel's BTF and puts the table into the frozen read-only global `OFFSETS` before
 //! the programs are loaded: the verifier then sees constants, and each field is one plain load.

@@ -13,10 +13,10 @@ pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
 
-/// Version of every record below. What earlier versions do not have:
+/// Version of every record below. Fields that earlier versions lack:
 /// - up to 3: every `container`; [`SignalGenerate::pending`]; [`signal_flags::SIGWAIT`], [`signal_flags::PENDING`],
-///   [`signal_flags::ARMED`] and [`signal_flags::ARMS`]; the `flags` of [`SignalDeliver`] (each was a handler's entry then),
-///   [`ProcessExit`] and [`OomVictim`]; what [`tcp_flags::PROGRESS`] stands for.
+///   [`signal_flags::ARMED`] and [`signal_flags::ARMS`]; the `flags` of [`SignalDeliver`] (always a handler's entry then),
+///   [`ProcessExit`] and [`OomVictim`]; the meaning of [`tcp_flags::PROGRESS`].
 /// - up to 2: [`Task::v1_cgroup`], [`ProcessExec::parent_v1_cgroup`].
 /// - 1: [`Header::hierarchy`], the upper half of a 32-bit `cpu` then: all cgroups were of v2.
 pub const VERSION: u16 = 4;
@@ -27,7 +27,7 @@ pub const PATH_LEN: usize = 512;
 /// The kernel's `TASK_COMM_LEN`.
 pub const COMM_LEN: usize = 16;
 
-/// What a record is. Also the index into the per-CPU `LOST` counters.
+/// Kind of a record. Also the index into the per-CPU `LOST` counters.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -92,7 +92,7 @@ pub struct Header {
     pub version: u16,
     /// CPU that wrote the record.
     pub cpu: u16,
-    /// Hierarchy of all [`Task`]s' cgroups, as in `/proc/PID/cgroup`: 0 is cgroup v2, another one that of a machine without it.
+    /// Hierarchy of all [`Task`]s' cgroups, as in `/proc/PID/cgroup`: 0 is cgroup v2, any other number a hierarchy of v1.
     pub hierarchy: u16,
     /// `CLOCK_BOOTTIME`, nanoseconds.
     pub boot_ns: u64,
@@ -106,21 +106,21 @@ pub struct Task {
     pub tgid: u32,
     /// Thread id, initial pid namespace.
     pub tid: u32,
-    /// Process id of `real_parent`; 0 where there is none.
+    /// Process id of `real_parent`; 0 if there is none.
     pub ppid: u32,
     /// Depth of the task's pid namespace; 0 is the initial one.
     pub ns_level: u32,
     /// The process's pid in its own, innermost pid namespace: 1 at `ns_level` > 0 is init of a namespace.
     pub ns_pid: u32,
-    /// Inode number of that namespace; 0 where it was not read (`ns_level` 0).
+    /// Inode number of that namespace; 0 if it was not read (`ns_level` 0).
     pub pidns: u32,
     /// cgroup id (the directory's inode number) in the header's hierarchy.
     pub cgroup: u64,
     /// On a machine with cgroup v1 alongside v2, the [`v1_cgroup`] of its cgroup of v1; else 0.
     pub v1_cgroup: u64,
-    /// The container that the task's cgroup counts for: the cgroup of the outermost container around it, the task's own where
-    /// that is a container's. An id in the header's hierarchy, or the [`v1_cgroup`] of a container that only v1 knows. 0 where
-    /// the kernel side does not know of a container: there is none, or user space has not named it yet (see [`Watched`]).
+    /// The container that the task's cgroup counts for: the cgroup of the outermost container around it, the task's own if
+    /// that is a container's. An id in the header's hierarchy, or the [`v1_cgroup`] of a container that only v1 knows. 0 if
+    /// the kernel side knows no container: there is none, or user space has not named it yet (see [`Watched`]).
     pub container: u64,
     /// Start of the process (its thread group leader), `CLOCK_BOOTTIME` nanoseconds.
     pub start_ns: u64,
@@ -130,7 +130,7 @@ pub struct Task {
 
 /// `signal_generate`: `sender` (current) made signal `sig` for `target`.
 ///
-/// `sender` means nothing where `code` is `SI_KERNEL` and the signal came from an interrupt.
+/// `sender` has no meaning if `code` is `SI_KERNEL` and the signal came from an interrupt.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalGenerate {
@@ -144,7 +144,7 @@ pub struct SignalGenerate {
     pub sig: u32,
     /// `si_code`: 0 user, -6 tkill, -1 sigqueue, 128 kernel, above 0 a fault.
     pub code: i32,
-    /// 1 where the whole process was meant, 0 one thread (and `cgroup.kill`).
+    /// 1 if the signal targets the whole process, 0 one thread (and `cgroup.kill`).
     pub group: u8,
     /// The tracepoint's own result: 0 delivered, 1 ignored, 2 already pending, 3 overflow, 4 lost info.
     pub result: u8,
@@ -154,13 +154,13 @@ pub struct SignalGenerate {
     /// [`signal_flags`].
     pub flags: u32,
     pub pad2: u32,
-    /// Signals that waited to be read once this one was made, this one included where it waits: bit `sig - 1`, of the whole
-    /// process and of the target thread. With [`signal_flags::PENDING`], else 0. A stop signal that is among those of a SIGKILL
+    /// Signals that waited to be read once this signal was made, itself included if it waits: bit `sig - 1`, of the whole
+    /// process and of the target thread. With [`signal_flags::PENDING`], else 0. A stop signal among those of a SIGKILL
     /// was never read: no handler entered, no sigwait(3) or signalfd(2) took it.
     pub pending: u64,
 }
 
-/// What the target's signal table says for that signal.
+/// The target's action for that signal, from its signal table.
 pub mod disposition {
     pub const UNKNOWN: u8 = 0;
     pub const DEFAULT: u8 = 1;
@@ -174,19 +174,19 @@ pub mod signal_flags {
     pub const BLOCKED: u32 = 1 << 0;
     /// The process was stopped (job control or SIGSTOP).
     pub const STOPPED: u32 = 1 << 1;
-    /// The process was frozen (cgroup v2 freezer, or the v1 freezer where the kernel shows it).
+    /// The process was frozen (cgroup v2 freezer, or the v1 freezer if the kernel shows it).
     pub const FROZEN: u32 = 1 << 2;
-    /// The process was already on its way out (`SIGNAL_GROUP_EXIT`), this signal's doing or an earlier one's.
+    /// The process was already exiting (`SIGNAL_GROUP_EXIT`), because of this signal or an earlier one.
     pub const EXITING: u32 = 1 << 3;
     /// The target was traced by a debugger.
     pub const TRACED: u32 = 1 << 4;
-    /// The target thread waited for the signal in sigwait(3) or its kin (`real_blocked` has it), which take it without a handler.
+    /// The target thread waited for the signal in sigwait(3) or a similar call (`real_blocked` has it), which needs no handler.
     pub const SIGWAIT: u32 = 1 << 5;
     /// [`SignalGenerate::pending`](super::SignalGenerate::pending) was read.
     pub const PENDING: u32 = 1 << 6;
-    /// The TCP events of the sockets of the target's cgroup are recorded from here on.
+    /// The TCP events of the sockets of the target's cgroup are recorded from now on.
     pub const ARMED: u32 = 1 << 7;
-    /// This signal is a reason to record them, whether they were recorded already or not.
+    /// This signal is a reason to record them, even if they were recorded already.
     pub const ARMS: u32 = 1 << 8;
 }
 
@@ -204,11 +204,12 @@ pub struct SignalDeliver {
 
 pub mod deliver_flags {
     /// No handler, and the process is the init of a pid namespace: the kernel discarded the signal instead of taking its default
-    /// action. Not SIGKILL and SIGSTOP, which are not discarded here, nor SIGCONT and SIGWINCH, which end nobody.
+    /// action. Not set for SIGKILL and SIGSTOP, which are not discarded here, nor for SIGCONT and SIGWINCH, whose default
+    /// action terminates no process.
     pub const DISCARDED: u32 = 1 << 0;
 }
 
-/// The end of a whole process, once, whichever thread was last.
+/// The exit of a whole process, once, whichever thread was last.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExit {
@@ -222,9 +223,9 @@ pub struct ProcessExit {
 
 /// Flags of [`ProcessExit`] and [`OomVictim`].
 pub mod armed_flags {
-    /// The TCP events of the sockets of the task's cgroup are recorded from here on.
+    /// The TCP events of the sockets of the task's cgroup are recorded from now on.
     pub const ARMED: u32 = 1 << 0;
-    /// This event is a reason to record them, whether they were recorded already or not.
+    /// This event is a reason to record them, even if they were recorded already.
     pub const ARMS: u32 = 1 << 1;
 }
 
@@ -234,7 +235,7 @@ pub mod armed_flags {
 pub struct ProcessExec {
     pub header: Header,
     pub task: Task,
-    /// cgroup of `real_parent`: differs from `task.cgroup` where the process came in from outside.
+    /// cgroup of `real_parent`: differs from `task.cgroup` if the process came in from outside.
     pub parent_cgroup: u64,
     /// As [`Task::v1_cgroup`].
     pub parent_v1_cgroup: u64,
@@ -248,7 +249,7 @@ pub struct ProcessExec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomVictim {
     pub header: Header,
-    /// Where the kernel gives only a pid, all but `tgid` is 0.
+    /// If the kernel gives only a pid, all but `tgid` is 0.
     pub victim: Task,
     pub trigger_tgid: u32,
     /// [`armed_flags`].
@@ -261,7 +262,7 @@ pub struct OomVictim {
 pub struct CgroupMkdir {
     pub header: Header,
     pub id: u64,
-    /// Parent's id; 0 where it was not readable.
+    /// Parent's id; 0 if it was not readable.
     pub parent: u64,
     /// The container that it inherits from its parent, as [`Task::container`].
     pub container: u64,
@@ -282,7 +283,7 @@ pub struct CgroupRmdir {
     pub pad: u32,
 }
 
-/// What a [`Tcp`] record tells.
+/// What a [`Tcp`] record reports.
 pub mod tcp_op {
     /// `inet_sock_set_state`: `old_state` to `new_state`.
     pub const STATE: u8 = 1;
@@ -296,21 +297,21 @@ pub mod tcp_op {
 
 /// See [`Tcp::flags`].
 pub mod tcp_flags {
-    /// A full socket stood behind the event: `cgroup`, `error` and the byte counts were read from it.
+    /// The event has a full socket: `cgroup`, `error` and the byte counts were read from it.
     pub const FULL_SOCKET: u32 = 1 << 0;
     /// No socket: the addresses are the packet's, and `cgroup` is that of the closed listener on this port.
     pub const NO_SOCKET: u32 = 1 << 1;
-    /// Current was exiting: its end closed the socket, not a close(2) of its own.
+    /// Current was exiting: its exit closed the socket, not a close(2) of its own.
     pub const CURRENT_EXITING: u32 = 1 << 2;
     /// The byte counts and the last send and receive times were read.
     pub const COUNTS: u32 = 1 << 3;
-    /// The end of a process of `cgroup` closed a connection whose socket belongs to another cgroup (one handed over).
+    /// The exit of a process of `cgroup` closed a connection whose socket belongs to another cgroup (an inherited listener).
     pub const FOREIGN_SOCKET: u32 = 1 << 4;
     /// No process holds the socket: not accepted yet, or closed before.
     pub const UNHELD: u32 = 1 << 5;
-    /// With `NO_SOCKET`: the packet was no SYN, so the client believed in a connection.
+    /// With `NO_SOCKET`: the packet was not a SYN, so the client believed in a connection.
     pub const NOT_SYN: u32 = 1 << 6;
-    /// The socket of a client, anybody's: its connect was answered by an RST, failed with `error`, or, the kubelet's, succeeded.
+    /// The socket of any client: its connect was answered by an RST, failed with `error`, or, for the kubelet's own, succeeded.
     pub const CLIENT: u32 = 1 << 7;
     /// With `CLIENT`: `cgroup` is one that user space has named as the kubelet's.
     pub const KUBELET: u32 = 1 << 8;
@@ -319,12 +320,12 @@ pub mod tcp_flags {
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with
-/// `tcp_flags::CLIENT`, the end of anybody's connect while any cgroup is being stopped.
+/// `tcp_flags::CLIENT`, the result of any client's connect while any cgroup is being stopped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     pub header: Header,
-    /// The socket's own cgroup, of v2 whatever the header says (the current task's only with `FOREIGN_SOCKET`); 0 unknown.
+    /// The socket's own cgroup, always of v2 (the current task's only with `FOREIGN_SOCKET`); 0 unknown.
     pub cgroup: u64,
     /// Of `cgroup`, as [`Task::container`].
     pub container: u64,
@@ -346,9 +347,9 @@ pub struct Tcp {
     pub flags: u32,
     /// `sk_err`, an errno; 0 none or not read.
     pub error: u32,
-    /// `enum sk_rst_reason` of `tcp_send_reset` where the kernel has it (6.12 and later), else 0.
+    /// `enum sk_rst_reason` of `tcp_send_reset` if the kernel has it (6.12 and later), else 0.
     pub reason: u32,
-    /// Current's process id: meaningful only with `CURRENT_EXITING` or where a process closed the socket.
+    /// Current's process id: meaningful only with `CURRENT_EXITING` or if a process closed the socket.
     pub tgid: u32,
     /// Jiffies (low 32 bits) of the last data sent and the last data received, with `COUNTS`.
     pub last_sent: u32,
@@ -372,7 +373,7 @@ pub const fn v1_cgroup(hierarchy: u16, id: u64) -> u64 {
     (hierarchy as u64) << 48 | (id & V1_ID)
 }
 
-/// Hierarchy and id of a [`v1_cgroup`]; None where there was none.
+/// Hierarchy and id of a [`v1_cgroup`]; None if there was none.
 pub const fn split_v1_cgroup(v1_cgroup: u64) -> Option<(u16, u64)> {
     match (v1_cgroup >> 48) as u16 {
         0 => None,
@@ -418,8 +419,8 @@ const _: () = {
 };
 
 /// Which signals `signal_generate` and `signal_deliver` keep: bit `sig - 1`. Dropped: what runtimes, timers, terminals and
-/// children make all day (SIGALRM, SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGPROF, SIGIO, and glibc's own
-/// 32 and 33). SIGWINCH stays, for it is httpd's stop signal: the probes drop it where the kernel made it.
+/// children generate all day (SIGALRM, SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGVTALRM, SIGPROF, SIGIO, and glibc's own
+/// 32 and 33). SIGWINCH is kept because it is httpd's stop signal: the probes drop it if the kernel made it.
 pub const SIGNAL_MASK: u64 =
     !(bit(14) | bit(17) | bit(20) | bit(21) | bit(22) | bit(23) | bit(26) | bit(27) | bit(29) | bit(32) | bit(33));
 
@@ -431,8 +432,8 @@ const fn bit(sig: u32) -> u64 {
 pub mod nested {
     /// 1 while the program at `inet_sock_set_state` runs.
     pub const RUNNING: u32 = 0;
-    /// Events that came meanwhile, and were told by another program.
-    pub const TOLD: u32 = 1;
+    /// Nested events that another program reported.
+    pub const REPORTED: u32 = 1;
     pub const SLOTS: u32 = 2;
 }
 
@@ -440,7 +441,7 @@ pub mod nested {
 /// (SIGWINCH), with an `si_code` of its own that every agent's `signal_generate` sees.
 pub mod announcement {
     pub const SIGNAL: u32 = 28;
-    /// Bits of the code that say whose it is.
+    /// Bits of the code that identify the announcement.
     pub const NONCE: u32 = 0x00ff_ffff;
     /// Negative, as a process's own codes must be, and far from the kernel's, which end at -60.
     const MARK: u32 = 0xe900_0000;
@@ -449,14 +450,14 @@ pub mod announcement {
         (MARK | nonce & NONCE).cast_signed()
     }
 
-    /// None where the code is no announcement's.
+    /// None if the code does not belong to an announcement.
     pub const fn nonce(code: i32) -> Option<u32> {
         let code = code.cast_unsigned();
         if code & !NONCE == MARK { Some(code & NONCE) } else { None }
     }
 }
 
-/// Most entries of the maps that hold what the node has.
+/// Most entries of the maps that hold a node's processes and cgroups.
 pub mod capacity {
     pub const WATCHED: u32 = 65_536;
     pub const SIGNALLED: u32 = 16_384;

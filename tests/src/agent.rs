@@ -1,5 +1,5 @@
-//! The agent as a process: started, listened to, ended. It is told an output format and, where wanted, a collector and a file
-//! to record to: nothing of what is about to die.
+//! The agent as a process: started, read, stopped. Its arguments are an output format and, if wanted, a collector and a file
+//! to record to. The agent receives nothing about the stories.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -18,12 +18,9 @@ use crate::sys::kill;
 /// Lines of the agent's log that are kept for an error message.
 const LOG_LINES: usize = 60;
 
-/// The `epitaph` that tests use: `EPITAPH_BIN`, else the one beside this package's own binaries, which are in `players`.
+/// The `epitaph` that tests use: `EPITAPH_BIN`, else the binary in `players`, the directory of this package's own binaries.
 pub fn program(players: &Path) -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test's own setting: there is no configuration to read it in"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "a test's own setting: no configuration file holds it")]
     let named = std::env::var_os("EPITAPH_BIN");
     named.map_or_else(|| players.join("epitaph"), PathBuf::from)
 }
@@ -39,7 +36,7 @@ impl Agent {
     /// Starts `program`; every line of its output goes to `lines`, and None at its end.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(
         program: &Path,
         record: Option<&Path>,
@@ -85,7 +82,7 @@ impl Agent {
         Ok(Agent { child, log, readers })
     }
 
-    /// Its last log lines.
+    /// The last lines of its log.
     pub fn log(&self) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.iter().map(|line| format!("    {line}\n")).collect()
@@ -95,11 +92,11 @@ impl Agent {
         self.child.id()
     }
 
-    /// SIGTERM, then SIGKILL where it does not end within `patience`; how it ended.
+    /// SIGTERM, then SIGKILL if the agent does not exit within `timeout`; its exit status.
     ///
     /// # Errors
-    /// It cannot be signalled or waited for.
-    pub fn end(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+    /// The agent cannot be signalled or waited for.
+    pub fn end(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
         const STEP: Duration = Duration::from_millis(20);
         let mut waited = Duration::ZERO;
         if self.child.try_wait()?.is_none() {
@@ -112,7 +109,7 @@ impl Agent {
                 }
                 return Ok(status);
             }
-            if waited >= patience {
+            if waited >= timeout {
                 self.signal(SIGKILL)?;
             }
             sleep(STEP);

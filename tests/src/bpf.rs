@@ -1,6 +1,6 @@
-//! What of BPF the kernel holds, and which of it some process holds: whatever outlives its process was left behind.
+//! The BPF objects in the kernel, and which of them a process holds: an object that outlives its process was left behind.
 //!
-//! Others on the machine load BPF too, and not all of theirs is held by a process that we see: what is judged bears our names.
+//! Other programs on the machine load BPF too, and some of their objects are held by no visible process: only our names count.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ pub enum Kind {
     Btf,
 }
 
-/// An object and its id, which the kernel does not give twice for a long time.
+/// An object and its id, which the kernel does not reuse for a long time.
 pub type Object = (Kind, u32);
 
 /// `BPF_PROG_GET_NEXT_ID` and its like, and the name of the id in `/proc/PID/fdinfo`.
@@ -34,7 +34,7 @@ const MAP_BY_ID: libc::c_long = 14;
 const LINK_BY_ID: libc::c_long = 30;
 const INFO_BY_FD: libc::c_long = 15;
 
-/// Where `struct bpf_prog_info` and `struct bpf_map_info` have the name, and `struct bpf_link_info` the program's id.
+/// Offsets of the name in `struct bpf_prog_info` and `struct bpf_map_info`, and of the program's id in `struct bpf_link_info`.
 const PROGRAM_NAME: usize = 64;
 const MAP_NAME: usize = 24;
 const LINK_PROGRAM: usize = 8;
@@ -72,7 +72,7 @@ const MAPS: [&str; 12] = [
     ".rodata",
 ];
 
-/// Everything in the kernel, whoever loaded it.
+/// Everything in the kernel, of any loader.
 ///
 /// # Errors
 /// Without CAP_SYS_ADMIN, or where bpf(2) is forbidden.
@@ -88,17 +88,17 @@ pub fn loaded() -> Result<BTreeSet<Object>> {
     Ok(all)
 }
 
-/// What a process holds by a file descriptor; nothing where it is gone.
+/// What a process holds by a file descriptor; nothing if the process is gone.
 pub fn held_by(pid: u32) -> BTreeSet<Object> {
     held_in(&Path::new("/proc").join(pid.to_string()))
 }
 
-/// What bears our names in the kernel, was not there `before`, and is held by no process.
+/// Objects with our names in the kernel that did not exist `before` and that no process holds.
 ///
 /// # Errors
 /// As [`loaded`].
 pub fn left_since(before: &BTreeSet<Object>) -> Result<BTreeSet<Object>> {
-    // In this order: what is loaded between the two is not in the first.
+    // In this order: an object that is loaded between the two is not in the first.
     let mut left: BTreeSet<Object> = loaded()?.difference(before).copied().collect();
     for process in fs::read_dir("/proc")?.flatten() {
         if left.is_empty() {
@@ -112,7 +112,7 @@ pub fn left_since(before: &BTreeSet<Object>) -> Result<BTreeSet<Object>> {
     Ok(left)
 }
 
-/// By its name, a link by its program's; a type's object has none. No where it is gone.
+/// By its name, a link by its program's; a type's object has none. False if the object is gone.
 pub fn is_ours((kind, id): Object) -> bool {
     match kind {
         Kind::Program => {
@@ -176,10 +176,10 @@ fn name(by_id: libc::c_long, id: u32, at: usize) -> Option<String> {
     Some(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// What the kernel tells of an object: the bytes of its `struct bpf_*_info`, zero where it knows less.
+/// What the kernel reports of an object: the bytes of its `struct bpf_*_info`, zero in fields that it does not know.
 fn info(by_id: libc::c_long, id: u32) -> Option<[u8; 256]> {
     let fd = bpf(by_id, &mut [id, 0, 0]).ok()?;
-    #[expect(unsafe_code, reason = "a file descriptor that bpf(2) made is owned by nobody yet")]
+    #[expect(unsafe_code, reason = "a file descriptor that bpf(2) made has no owner yet")]
     // SAFETY: the kernel has just made it for us.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut info = [0; 256];
@@ -213,7 +213,7 @@ struct InfoByFd {
 
 fn bpf<A>(command: libc::c_long, attributes: &mut A) -> Result<i32> {
     #[expect(unsafe_code, reason = "there is no safe form of bpf(2) without a loader")]
-    // SAFETY: the kernel reads and writes as many bytes as it is told, of what is ours and outlives the call.
+    // SAFETY: the kernel reads and writes as many bytes as `size` allows, in memory of ours that outlives the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>()) };
     match i32::try_from(result) {
         Ok(result) if result >= 0 => Ok(result),

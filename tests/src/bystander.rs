@@ -1,4 +1,4 @@
-//! Processes beside the container, no relatives of its runtime: clients of a server, and those who kill what is not theirs.
+//! Processes outside the container and unrelated to its runtime: clients of a server, and processes that kill a foreign process.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ pub struct Seen {
     /// `CLOCK_BOOTTIME` nanoseconds: before connect(2), and after the last answer.
     pub from: u64,
     pub to: u64,
-    /// The client's own port; 0 where no connection came about.
+    /// The client's own port; 0 if no connection was made.
     pub port: u16,
     pub what: What,
 }
@@ -25,7 +25,7 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Connected, and asked if it was to: said at once, what follows is the end of the same connection.
+    /// Connected, and the request (if any) sent. Printed at once; the next line is the end of the same connection.
     Connected,
     /// An answer, then the end of the connection by FIN.
     Answered,
@@ -41,16 +41,16 @@ pub enum What {
     Eof,
 }
 
-/// How long a client waits for the server's next word.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client waits for the server's next bytes.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Entry point of the `bystander` binary; its exit code.
 pub fn main(args: &[String]) -> i32 {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
-        ["kill", name, pid, signal] => murder(name, pid, signal),
+        ["kill", name, pid, signal] => send_kill(name, pid, signal),
         ["kill-from", cgroup, name, pid, signal] => {
-            std::fs::write(format!("{cgroup}/cgroup.procs"), "0").and_then(|()| murder(name, pid, signal))
+            std::fs::write(format!("{cgroup}/cgroup.procs"), "0").and_then(|()| send_kill(name, pid, signal))
         }
         ["connect", address, count] => parallel(address, count, Ask::Nothing),
         ["request", address, count] => parallel(address, count, Ask::Once),
@@ -69,7 +69,7 @@ pub fn main(args: &[String]) -> i32 {
     }
 }
 
-fn murder(name: &str, pid: &str, signal: &str) -> Result<()> {
+fn send_kill(name: &str, pid: &str, signal: &str) -> Result<()> {
     prctl::set_name(&std::ffi::CString::new(name).map_err(Error::other)?)?;
     kill(pid.parse().map_err(Error::other)?, signal.parse().map_err(Error::other)?)
 }
@@ -81,7 +81,7 @@ enum Ask {
     AndStay,
 }
 
-/// `count` connections at once, then what becomes of each.
+/// `count` connections at once, then the end of each.
 fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
     let address = parse(address)?;
     let count: usize = count.parse().map_err(Error::other)?;
@@ -93,7 +93,7 @@ fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
                 let port = stream.local_addr()?.port();
                 let answered = ask == Ask::AndStay && read(&stream)?;
                 let what = if answered { What::AnsweredAndKept } else { What::Connected };
-                say(&Seen {
+                emit(&Seen {
                     from,
                     to: boot_now(),
                     port,
@@ -101,7 +101,7 @@ fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
                 })?;
                 open.push((from, port, stream));
             }
-            Err(e) => say(&Seen {
+            Err(e) => emit(&Seen {
                 from,
                 to: boot_now(),
                 port: 0,
@@ -111,7 +111,7 @@ fn parallel(address: &str, count: &str, ask: Ask) -> Result<()> {
     }
     for (from, port, stream) in open {
         let what = end(&stream)?;
-        say(&Seen {
+        emit(&Seen {
             from,
             to: boot_now(),
             port,
@@ -136,7 +136,7 @@ fn every(address: &str, milliseconds: &str) -> Result<()> {
             Ok(stream) => (stream.local_addr()?.port(), end(&stream)?),
             Err(e) => (0, name(&e)?),
         };
-        say(&Seen {
+        emit(&Seen {
             from,
             to: boot_now(),
             port,
@@ -155,7 +155,7 @@ fn parse(address: &str) -> Result<SocketAddr> {
 
 fn connect(address: SocketAddr, ask: Ask) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     if ask != Ask::Nothing {
         stream.write_all(b"please\n")?;
     }
@@ -187,6 +187,6 @@ fn name(e: &Error) -> Result<What> {
     }
 }
 
-fn say(seen: &Seen) -> Result<()> {
+fn emit(seen: &Seen) -> Result<()> {
     writeln!(std::io::stdout(), "{}", serde_json::to_string(seen)?)
 }

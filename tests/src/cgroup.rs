@@ -1,6 +1,6 @@
 //! Control groups as the stand-in runtime makes them: a scope in the v2 hierarchy, wherever it is mounted, and one in the v1
-//! memory hierarchy where memory is limited and v1 holds the controller. Or, as older runtimes and machines without v2 have
-//! it, one in each hierarchy of v1.
+//! memory hierarchy if memory is limited and v1 has the controller. Or, as on machines with older runtimes or without v2, one
+//! in each hierarchy of v1.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -11,46 +11,46 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Parent of all that a demo makes.
+/// Parent of all cgroups of a demo.
 pub const SLICE: &str = "epitaph-demo.slice";
 
 /// Where this machine mounts its hierarchies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounts {
-    /// cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
+    /// Mount point of cgroup v2: `/sys/fs/cgroup`, on hybrid machines below it.
     pub v2: Option<PathBuf>,
-    /// Where containers live, if not in v2: the hierarchy first by which the agent is to know them.
+    /// The hierarchies with the containers, if not v2: first the one by which the agent is to identify them.
     pub v1: Vec<PathBuf>,
     /// Where a memory limit can be set.
     pub memory: Memory,
 }
 
-/// Who lives in v1.
+/// What runs in v1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inhabitants {
-    /// Nobody where v2 is mounted.
+    /// Nothing if v2 is mounted.
     #[default]
     AsFound,
-    /// Containers, as runtimes of before 2021 have them on a hybrid machine: v2 knows nothing of them. Units are in v2, where
+    /// Containers, as with runtimes of before 2021 on a hybrid machine: v2 knows nothing of them. Units are in v2, where
     /// systemd has them.
     ContainersInV1,
     /// All, as if there were no v2.
     AllInV1,
 }
 
-/// Of v1, those in which a runtime makes a cgroup for each container; see the agent's own order of preference.
+/// The v1 controllers in whose hierarchies a runtime makes a cgroup per container; see the agent's own order of preference.
 const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "devices", "freezer"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
     V2,
     V1(PathBuf),
-    /// Nowhere, and why.
+    /// Nowhere, with the reason.
     None(String),
 }
 
 impl Mounts {
-    /// Reads `/proc/self/mountinfo`. Containers live in v2 where it is mounted.
+    /// Reads `/proc/self/mountinfo`. Containers are in v2 if it is mounted.
     ///
     /// # Errors
     /// No cgroup mount of any kind, or `/proc` is not readable.
@@ -81,10 +81,10 @@ impl Mounts {
         Ok(Mounts { v2, v1, memory })
     }
 
-    /// As [`Mounts::find`], but for who lives where.
+    /// As [`Mounts::find`], but with the given inhabitants in v1.
     ///
     /// # Errors
-    /// As [`Mounts::find`]; or there is no v1.
+    /// As [`Mounts::find`]; or v1 is not mounted.
     pub fn inhabited(by: Inhabitants) -> Result<Mounts> {
         let mut mounts = Mounts::find()?;
         if by == Inhabitants::AsFound {
@@ -101,12 +101,12 @@ impl Mounts {
         }
     }
 
-    /// Whether the sockets of what lives in a scope of that name can be known.
-    pub fn tells_sockets(&self, name: &str) -> bool {
+    /// Whether the sockets of a scope of that name can be attributed.
+    pub fn sockets_attributable(&self, name: &str) -> bool {
         self.in_v2(name).is_some()
     }
 
-    /// The v2 hierarchy, where a scope of that name lives in it.
+    /// The v2 hierarchy, if a scope of that name is in it.
     fn in_v2(&self, name: &str) -> Option<&PathBuf> {
         self.v2
             .as_ref()
@@ -137,7 +137,7 @@ fn enable_memory(v2: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mount point of the first mount of type `kind` with super option `option` (all, where it is empty).
+/// Mount point of the first mount of type `kind` with super option `option` (any mount, if empty).
 fn mounts(mountinfo: &str, kind: &str, option: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -152,7 +152,7 @@ fn mounts(mountinfo: &str, kind: &str, option: &str) -> Option<PathBuf> {
 /// The cgroups of one subject.
 #[derive(Debug)]
 pub struct Scope {
-    /// The one by which the agent is to know it.
+    /// The directory by which the agent is to identify the scope.
     home: PathBuf,
     others: Vec<PathBuf>,
 }
@@ -176,10 +176,10 @@ impl Scope {
     /// Makes the scope; with `limit` (bytes) the memory limit too.
     ///
     /// # Errors
-    /// A directory cannot be made or a limit not be written; `limit` without a memory controller.
+    /// A directory cannot be made or a limit cannot be written; `limit` without a memory controller.
     pub fn create(mounts: &Mounts, name: &str, limit: Option<u64>) -> Result<Scope> {
         let mut scope = Scope::at(mounts, name);
-        let is_v2 = mounts.tells_sockets(name);
+        let is_v2 = mounts.sockets_attributable(name);
         if limit.is_none() && is_v2 {
             scope.others.clear();
         }
@@ -188,7 +188,7 @@ impl Scope {
             (None, ..) => {}
             (Some(_), Memory::None(reason), _) => return Err(Error::new(ErrorKind::Unsupported, reason.clone())),
             (Some(bytes), Memory::V2, Some(v2)) => {
-                // Another demo's end may have taken the slice away since the mounts were found.
+                // Another demo may have removed the slice at its end, after the mounts were found.
                 enable_memory(v2)?;
                 fs::write(scope.home.join("memory.max"), bytes.to_string())?;
                 // Absent without swap accounting; there is then no swap to escape to, or the story shows it.
@@ -204,7 +204,7 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Its directory in the hierarchy by which the agent is to know it.
+    /// Its directory in the hierarchy by which the agent is to identify it.
     pub fn home(&self) -> &Path {
         &self.home
     }
@@ -214,7 +214,7 @@ impl Scope {
         std::iter::once(&self.home).chain(&self.others).map(PathBuf::as_path)
     }
 
-    /// The kernel's id of its home: the inode.
+    /// The kernel's id of its home directory: the inode.
     ///
     /// # Errors
     /// The directory is gone.
@@ -238,7 +238,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Freezes or thaws, and waits until the kernel says that it is so.
+    /// Freezes or thaws, and waits until the kernel confirms the state.
     ///
     /// # Errors
     /// No `cgroup.freeze` (cgroup v1, kernels before 5.2), or it did not happen within 2 s.
@@ -260,7 +260,7 @@ impl Scope {
         ))
     }
 
-    /// SIGKILL to every process in it, by `cgroup.kill`.
+    /// SIGKILL to every process of the scope, by `cgroup.kill`.
     ///
     /// # Errors
     /// No such file (cgroup v1, kernels before 5.14), or the directory is gone.
@@ -268,14 +268,14 @@ impl Scope {
         fs::write(self.home.join("cgroup.kill"), "1")
     }
 
-    /// Kills what is left in it and removes it; the slice too, where it was the last. Gone already is good.
+    /// Kills the remaining processes and removes the scope; the slice too, if it was the last. A missing scope is not an error.
     ///
     /// # Errors
     /// Still not empty after 5 s.
     pub fn remove(&self) -> Result<()> {
         for dir in self.directories() {
             remove(dir)?;
-            // Not ours alone: other stories' scopes keep it.
+            // Not ours alone: scopes of other stories keep the slice.
             let _ = dir.parent().map(fs::remove_dir);
         }
         Ok(())

@@ -23,19 +23,19 @@ use crate::sys::random_hex;
 pub struct Options {
     /// The `epitaph` binary.
     pub agent: PathBuf,
-    /// Directory of `stand-in-runtime`, `victim` and `bystander`: where cargo puts this package's binaries.
+    /// Directory of `stand-in-runtime`, `victim` and `bystander`: cargo's directory of this package's binaries.
     pub players: PathBuf,
     /// Handed to the agent as `--otlp URL`.
     pub otlp: Option<String>,
-    /// The agent is `record FILE`, not `watch`; [`demo`] writes beside it, as `.played`, which story is whose in it.
+    /// The agent is `record FILE`, not `watch`; next to it, [`demo`] writes the subject of each story, as `.played`.
     pub record: Option<PathBuf>,
     /// Names of stories; the demo's where it is empty.
     pub only: Vec<String>,
     /// Stories that play at the same time.
     pub at_once: usize,
-    /// Leave the agent's output, as it was, in a file, and say where.
+    /// Keep the agent's unchanged output in a file, and print its path.
     pub keep: bool,
-    /// Who lives in cgroup v1.
+    /// What runs in cgroup v1.
     pub inhabitants: Inhabitants,
     /// How long the agent may take from the end of the last story to its last termination.
     pub to_judge: Duration,
@@ -60,15 +60,15 @@ impl Options {
 
 /// From its start to its first line.
 const TO_OBSERVE: Duration = Duration::from_secs(60);
-/// For a second report of the same death, which must not come.
+/// Time for a second report of the same termination, which must not come.
 const TO_REPEAT: Duration = Duration::from_secs(2);
 /// From SIGTERM to its end.
 const TO_END: Duration = Duration::from_secs(10);
 
-/// Plays, and prints to stdout: each sentence as it comes, then the table. The caller judges by [`Report::passed`].
+/// Plays, and prints to stdout: each sentence on arrival, then the table. The caller judges by [`Report::passed`].
 ///
 /// # Errors
-/// Not root, a program is missing, the agent does not come to observe or ends too early.
+/// Not root, a program is missing, the agent does not start to observe or exits too early.
 pub fn demo(options: &Options) -> anyhow::Result<Report> {
     let report = run(options, &mut |line| println!("{line}"))?;
     println!("\n{report}");
@@ -87,19 +87,19 @@ pub fn demo(options: &Options) -> anyhow::Result<Report> {
 /// A line per story: `passed` or `failed`, its name, its subject, and the container of its bystander where there is one.
 fn played(report: &Report) -> String {
     let line = |case: &Case| {
-        let word = if case.differs().is_empty() { "passed" } else { "failed" };
+        let result = if case.differs().is_empty() { "passed" } else { "failed" };
         let role = &case.role;
         let neighbour = role.neighbour.as_deref().unwrap_or_default();
-        format!("{word} {} {} {neighbour}\n", role.story.name, role.subject)
+        format!("{result} {} {} {neighbour}\n", role.story.name, role.subject)
     };
     report.cases.iter().map(line).collect()
 }
 
-/// As [`demo`], but every line that is to be shown as it happens goes to `tell`.
+/// As [`demo`], but every line that is to be shown on arrival goes to `print`.
 ///
 /// # Errors
 /// As [`demo`].
-pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
+pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     for name in &options.only {
         ensure!(
             all().any(|s| s.name == name),
@@ -119,26 +119,26 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
             Err(reason) => report.unplayable.push((story.name, reason)),
         }
     }
-    let (to, heard) = channel();
+    let (to, messages) = channel();
     let mut agent = Agent::start(
         &options.agent,
         options.record.as_deref(),
         options.otlp.as_deref(),
         lines_to(to.clone()),
     )?;
-    report.observing = observing(&mut agent, &heard)?;
-    tell(&format!(
+    report.observing = observing(&mut agent, &messages)?;
+    print(&format!(
         "the agent observes (pid {}) and knows nothing about the stories; {} stories start",
         agent.pid(),
         report.cases.len()
     ));
     for (story, reason) in &report.unplayable {
-        tell(&format!("not played: {story}: {reason}"));
+        print(&format!("not played: {story}: {reason}"));
     }
     let roles: Vec<Role> = report.cases.iter().map(|c| c.role.clone()).collect();
     let mut table = Table {
         report,
-        heard,
+        messages,
         place: 0,
         agent_ended: false,
         to_judge: options.to_judge,
@@ -154,12 +154,12 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
                         return;
                     };
                     let played = players.play(role).map_err(|e| format!("{e:#}"));
-                    let _ = to.send(Heard::Played(index, played));
+                    let _ = to.send(Message::Played(index, played));
                 }
             });
         }
         drop(to);
-        table.listen(tell);
+        table.listen(print);
         // Without an agent there is nothing to play for.
         if table.agent_ended {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -173,7 +173,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
         );
     }
     let status = agent.end(TO_END).context("end the agent")?;
-    table.rest(tell);
+    table.rest(print);
     let mut report = table.report;
     if !status.success() {
         report.problems.push(format!(
@@ -184,7 +184,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Repo
     Ok(report)
 }
 
-enum Heard {
+enum Message {
     Line(String),
     AgentEnded,
     Played(usize, Result<Played, String>),
@@ -195,19 +195,19 @@ fn names() -> String {
 }
 
 /// The agent's lines into the common channel.
-fn lines_to(to: Sender<Heard>) -> Sender<Option<String>> {
+fn lines_to(to: Sender<Message>) -> Sender<Option<String>> {
     let (lines, from) = channel::<Option<String>>();
     std::thread::spawn(move || {
         for line in from {
-            let _ = to.send(line.map_or(Heard::AgentEnded, Heard::Line));
+            let _ = to.send(line.map_or(Message::AgentEnded, Message::Line));
         }
     });
     lines
 }
 
-fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value> {
-    match heard.recv_timeout(TO_OBSERVE) {
-        Ok(Heard::Line(line)) => {
+fn observing(agent: &mut Agent, messages: &Receiver<Message>) -> anyhow::Result<Value> {
+    match messages.recv_timeout(TO_OBSERVE) {
+        Ok(Message::Line(line)) => {
             let value: Value =
                 serde_json::from_str(&line).with_context(|| format!("the agent's first line is not JSON: {line}"))?;
             ensure!(
@@ -233,7 +233,7 @@ fn observing(agent: &mut Agent, heard: &Receiver<Heard>) -> anyhow::Result<Value
 
 struct Table {
     report: Report,
-    heard: Receiver<Heard>,
+    messages: Receiver<Message>,
     /// Lines of the agent so far.
     place: u64,
     agent_ended: bool,
@@ -242,56 +242,56 @@ struct Table {
 
 impl Table {
     /// Until every story is played and judged, or the agent is given up.
-    fn listen(&mut self, tell: &mut dyn FnMut(&str)) {
+    fn listen(&mut self, print: &mut dyn FnMut(&str)) {
         loop {
             let played = self.report.cases.iter().all(|c| c.played.is_some());
             let judged = self.report.cases.iter().all(|c| !c.terminations.is_empty());
-            let patience = match (played, judged) {
+            let timeout = match (played, judged) {
                 (true, true) => TO_REPEAT,
                 (true, false) => self.to_judge,
                 // The players have timeouts of their own.
                 (false, _) => Duration::from_secs(600),
             };
-            match self.heard.recv_timeout(patience) {
-                Ok(Heard::AgentEnded) => {
+            match self.messages.recv_timeout(timeout) {
+                Ok(Message::AgentEnded) => {
                     self.agent_ended = true;
                     return;
                 }
-                Ok(heard) => self.take(heard, tell),
+                Ok(message) => self.take(message, print),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// What the agent still said at its end.
-    fn rest(&mut self, tell: &mut dyn FnMut(&str)) {
-        while let Ok(heard) = self.heard.recv_timeout(TO_END) {
-            if matches!(heard, Heard::AgentEnded) {
+    /// Reads the agent's remaining output up to its exit.
+    fn rest(&mut self, print: &mut dyn FnMut(&str)) {
+        while let Ok(message) = self.messages.recv_timeout(TO_END) {
+            if matches!(message, Message::AgentEnded) {
                 return;
             }
-            self.take(heard, tell);
+            self.take(message, print);
         }
     }
 
-    fn take(&mut self, heard: Heard, tell: &mut dyn FnMut(&str)) {
-        match heard {
-            Heard::AgentEnded => {}
-            Heard::Played(index, played) => {
+    fn take(&mut self, message: Message, print: &mut dyn FnMut(&str)) {
+        match message {
+            Message::AgentEnded => {}
+            Message::Played(index, played) => {
                 if let Err(e) = &played {
-                    tell(&format!(
+                    print(&format!(
                         "  {}: a player failed: {e}",
                         self.report.cases[index].role.story.name
                     ));
                 }
                 self.report.cases[index].played = Some(played);
             }
-            Heard::Line(line) => {
+            Message::Line(line) => {
                 self.place += 1;
                 self.report.lines.push(line.clone());
                 match serde_json::from_str::<Value>(&line) {
                     Ok(value) => {
-                        if let Some((index, kind)) = self.report.hear(self.place, &value) {
-                            tell_of(&self.report.cases[index], kind, &value, tell);
+                        if let Some((index, kind)) = self.report.take_line(self.place, &value) {
+                            print_case(&self.report.cases[index], kind, &value, print);
                         }
                     }
                     Err(e) => self
@@ -304,19 +304,19 @@ impl Table {
     }
 }
 
-fn tell_of(case: &Case, kind: Kind, line: &Value, tell: &mut dyn FnMut(&str)) {
+fn print_case(case: &Case, kind: Kind, line: &Value, print: &mut dyn FnMut(&str)) {
     let story = case.role.story;
     let sentence = shown(line["sentence"].as_str().unwrap_or("(no sentence)"));
     match kind {
-        Kind::Early => tell(&format!("\n{} (early): {sentence}", story.name)),
+        Kind::Early => print(&format!("\n{} (early): {sentence}", story.name)),
         Kind::Termination => {
-            tell(&format!("\n{}: {}", story.name, story.what));
-            tell(&format!(
+            print(&format!("\n{}: {}", story.name, story.what));
+            print(&format!(
                 "  {}: {sentence}",
                 line["verdict"].as_str().unwrap_or("(no verdict)")
             ));
             if let Some(remedy) = line["remedy"].as_str() {
-                tell(&format!("  remedy: {}", shown(remedy)));
+                print(&format!("  remedy: {}", shown(remedy)));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One call of `epitaph` that ends by itself: its arguments, who calls, and all that it said.
+//! One run of `epitaph` to its exit: its arguments, its user, and all of its output.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-/// The binary in a directory that everybody may read, whatever the one that it was built in allows.
+/// The binary in a directory that every user may read, independent of the build directory's permissions.
 #[derive(Debug)]
 pub struct Epitaph {
     binary: PathBuf,
@@ -20,7 +20,7 @@ impl Epitaph {
     pub fn copied(program: &Path, to: &Path) -> anyhow::Result<Epitaph> {
         std::fs::set_permissions(to, Permissions::from_mode(0o755))?;
         let binary = to.join("epitaph");
-        // By another process: one that a test forks meanwhile would hold our file open for writing, which is then `busy`.
+        // By another process: a child that a test forks then would hold our file open for writing: the file would be `busy`.
         let copied = Command::new("cp").arg(program).arg(&binary).status()?;
         ensure!(
             copied.success(),
@@ -40,12 +40,12 @@ impl Epitaph {
         self.command_of(&self.binary)
     }
 
-    /// Another program, which is to start it.
+    /// Another program, which then starts the binary.
     pub fn command_of(&self, program: impl AsRef<OsStr>) -> Command {
         quiet(Command::new(program))
     }
 
-    /// As nobody, without any capability but those in `keep` (setpriv's words, such as `+bpf`; empty for none).
+    /// As user `nobody`, without capabilities except those in `keep` (setpriv's syntax, such as `+bpf`; empty for none).
     pub fn as_nobody(&self, keep: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
@@ -69,16 +69,16 @@ fn quiet(mut command: Command) -> Command {
     command
 }
 
-/// How it ended, and what it said.
+/// Exit code and output.
 #[derive(Debug)]
-pub struct Said {
-    /// None where a signal ended it.
+pub struct CommandOutput {
+    /// None if a signal ended it.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub fn lines(&self) -> Vec<&str> {
         self.out.lines().collect()
     }
@@ -88,12 +88,12 @@ impl Said {
 ///
 /// # Errors
 /// It cannot be started.
-pub fn run<A: AsRef<OsStr>>(mut command: Command, args: impl IntoIterator<Item = A>) -> anyhow::Result<Said> {
+pub fn run<A: AsRef<OsStr>>(mut command: Command, args: impl IntoIterator<Item = A>) -> anyhow::Result<CommandOutput> {
     let Output { status, stdout, stderr } = command
         .args(args)
         .output()
         .with_context(|| format!("start {}", command.get_program().display()))?;
-    Ok(Said {
+    Ok(CommandOutput {
         code: status.code(),
         out: String::from_utf8_lossy(&stdout).into_owned(),
         err: String::from_utf8_lossy(&stderr).into_owned(),

@@ -1,7 +1,7 @@
-//! Inside a machine with another kernel: the agent's probes, deaths that are dangerous to a probed kernel, and the stories.
+//! Inside a machine with another kernel: the agent's probes, terminations that are dangerous to a probed kernel, and the stories.
 //!
-//! One line per check, for the host to count: `pass NAME`, `fail NAME: WHY`, `skip NAME: WHY`; and [`row`]'s for its table. It is
-//! the machine's only task, unless told that the machine is somebody's own.
+//! One line per check, for the host to count: `pass NAME`, `fail NAME: WHY`, `skip NAME: WHY`; and [`row`]'s for its table.
+//! The guest is the machine's only task, unless `--native` marks the machine as a shared one.
 
 mod danger;
 mod privileges;
@@ -25,15 +25,15 @@ use crate::report::Case;
 const TO_OBSERVE: Duration = Duration::from_secs(180);
 const TO_JUDGE: Duration = Duration::from_secs(60);
 const TO_END: Duration = Duration::from_secs(30);
-/// Times that a story is played again whose evidence was lost.
+/// How often a story is played again if its evidence was lost.
 const AGAIN: u32 = 3;
 
 /// `guest AGENT [--native] [--containers-in-v1] [--tests PROGRAM] [STORY]…`; `guest privileges AGENT` for that part alone;
-/// `guest die HOW` for what dies in it. The exit code.
+/// `guest victim HOW` for the process that exits in it. The exit code.
 pub fn main(args: &[String]) -> i32 {
     let mut args = args.iter().map(String::as_str).collect::<Vec<_>>();
-    if let ["die", how] = args[..] {
-        return danger::die(how);
+    if let ["victim", how] = args[..] {
+        return danger::victim(how);
     }
     if let ["privileges", agent] = args[..] {
         return i32::from(part("privileges", privileges::play(Path::new(agent))) > 0);
@@ -54,13 +54,13 @@ pub fn main(args: &[String]) -> i32 {
         .map(|at| args.remove(at))
         .is_some();
     let Some((agent, stories)) = args.split_first() else {
-        println!("fail the guest is told what to do: usage: guest AGENT [--native] [--tests PROGRAM] [STORY]...");
+        println!("fail the guest has a command: usage: guest AGENT [--native] [--tests PROGRAM] [STORY]...");
         return 64;
     };
     let (mut failed, mut lost) = (0, row::Lost::default());
     let tainted = tainted();
     if native {
-        println!("skip danger: a kernel that does not stand it takes the machine with it, and this one is somebody's own");
+        println!("skip danger: a kernel that panics takes the machine down, and this machine is shared");
     } else {
         failed += part("the agent under danger", under_danger(Path::new(agent), &mut lost));
         failed += part("privileges", privileges::play(Path::new(agent)));
@@ -69,7 +69,7 @@ pub fn main(args: &[String]) -> i32 {
         failed += part("the probes' own tests", probe_tests(Path::new(tests)));
     }
     failed += part("the stories", play(Path::new(agent), stories, inhabitants, &mut lost));
-    // On somebody's own machine another may have done it.
+    // On a shared machine, another program may have tainted the kernel.
     if !native {
         failed += part("the kernel is sound", tainted.and_then(is_still));
     }
@@ -103,7 +103,7 @@ fn is_still(before: String) -> anyhow::Result<u32> {
     Ok(check("the kernel is as sound as before", judged))
 }
 
-/// Plays what panics kernels whose probes are careless, and asks for a sign of life.
+/// Plays what panics kernels whose probes are careless, and checks that the agent still reports.
 fn under_danger(program: &Path, lost: &mut row::Lost) -> anyhow::Result<u32> {
     let (to, lines) = channel();
     let mut agent = Agent::start(program, None, None, to)?;
@@ -117,7 +117,7 @@ fn under_danger(program: &Path, lost: &mut row::Lost) -> anyhow::Result<u32> {
         failed += check(&format!("danger: {}", danger.name), done);
     }
     failed += check(
-        "danger: the agent lives and sees the next death",
+        "danger: the agent still runs and reports the next termination",
         sign_of_life(&agent, &lines, lost),
     );
     let status = agent.end(TO_END)?;
@@ -127,38 +127,38 @@ fn under_danger(program: &Path, lost: &mut row::Lost) -> anyhow::Result<u32> {
         Err(anyhow::anyhow!("{status}; its log:\n{}", agent.log()))
     };
     for line in lines.try_iter().flatten() {
-        lost.hear(&serde_json::from_str(&line).with_context(|| format!("no JSON: {line}"))?);
+        lost.take_line(&serde_json::from_str(&line).with_context(|| format!("not JSON: {line}"))?);
     }
     Ok(failed + check("the agent ends at SIGTERM", ended))
 }
 
-/// All are what they can be on this kernel. Whether that is what it should be, the table says.
+/// Checks that every probe has a valid state. Whether the state is the expected one for this kernel, the table decides.
 fn probes(observing: &Value) -> anyhow::Result<u32> {
     let states = observing["probes"].as_array().context("its first line names no probes")?;
     let mut failed = 0;
     for probe in states {
-        let word = |key: &str| probe[key].as_str().unwrap_or_default();
-        let judged = match (word("state"), word("by"), word("reason")) {
+        let text = |key: &str| probe[key].as_str().unwrap_or_default();
+        let judged = match (text("state"), text("by"), text("reason")) {
             ("active", "", "") => Ok(()),
             // Without a reason it would be a shrug.
             ("substituted", by, "") if !by.is_empty() => Ok(()),
             ("unsupported", "", reason) if !reason.is_empty() => Ok(()),
             _ => Err(anyhow::anyhow!("{probe}")),
         };
-        failed += check(&format!("probe {} is {}", word("name"), word("state")), judged);
+        failed += check(&format!("probe {} is {}", text("name"), text("state")), judged);
     }
     Ok(failed)
 }
 
-/// The death of one more subject, after all the others.
+/// The termination of one more subject, after all the others.
 fn sign_of_life(agent: &Agent, lines: &Receiver<Option<String>>, lost: &mut row::Lost) -> anyhow::Result<()> {
     let id = crate::sys::random_hex(32)?;
-    danger::one_death(&id)?;
+    danger::one_termination(&id)?;
     loop {
         match lines.recv_timeout(TO_JUDGE) {
             Ok(Some(line)) => {
                 let line: Value = serde_json::from_str(&line).with_context(|| format!("no JSON: {line}"))?;
-                lost.hear(&line);
+                lost.take_line(&line);
                 if line["type"] == "termination" && line["subject"]["id"] == id.as_str() {
                     return Ok(());
                 }
@@ -186,7 +186,7 @@ fn probe_tests(program: &Path) -> anyhow::Result<u32> {
             .find_map(|line| line.split_once(&format!("SKIP {name}: ")).map(|(_, why)| why))
     };
     let (mut failed, mut seen) = (0, 0);
-    // With --nocapture a test's own words stand between its name and its outcome.
+    // With --nocapture a test's own output is between its name and its outcome.
     let mut running = None;
     for line in text.lines() {
         if line.starts_with("verifier ") {
@@ -240,7 +240,7 @@ fn play(agent: &Path, only: &[&str], inhabitants: Inhabitants, lost: &mut row::L
             break;
         }
         println!(
-            "note played again, for the agent says that it lost a record: {}",
+            "note played again, because the agent reported a lost record: {}",
             options.only.join(", ")
         );
         lost.again(options.only.len() as u64);
@@ -255,7 +255,7 @@ fn play(agent: &Path, only: &[&str], inhabitants: Inhabitants, lost: &mut row::L
     }
     row::print(&report);
     for line in report.lines.iter().filter_map(|line| serde_json::from_str(line).ok()) {
-        lost.hear(&line);
+        lost.take_line(&line);
     }
     let mut failed = probes(&report.observing)?;
     for case in &report.cases {
@@ -279,7 +279,7 @@ fn play(agent: &Path, only: &[&str], inhabitants: Inhabitants, lost: &mut row::L
     Ok(failed)
 }
 
-/// Not as it should be, and unknown because a record was lost, as the agent says itself: in an emulated machine an interrupt hits a
+/// Differs because a record was lost, as the agent itself reports: in an emulated machine an interrupt can hit a
 /// probe now and then.
 fn is_for_loss(case: &Case) -> bool {
     let lost = case.judged().is_some_and(|judged| {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 /// Status and body.
 ///
 /// # Errors
-/// Nobody listens there, or what answers speaks no HTTP.
+/// Nothing listens there, or the server does not answer in HTTP.
 pub fn get(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     // HTTP/1.0: the answer ends with the connection, in no chunks.
@@ -23,8 +23,8 @@ pub fn get(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-/// One on which nobody listens. From below those that the kernel gives away by itself (32768 and up): whoever it is for may come
-/// back to it later, and a test beside this one must not have got it meanwhile.
+/// A port on which nothing listens. From below the kernel's ephemeral ports (32768 and up): the caller may use the port later,
+/// and a test that runs at the same time must not have got it meanwhile.
 ///
 /// # Errors
 /// There is none left.

@@ -14,7 +14,7 @@ use crate::http::get;
 /// All-in-one with storage in memory, all of it on the loopback.
 #[derive(Debug)]
 pub struct Jaeger {
-    /// Ends with this value; None where another keeps it.
+    /// Ends with this value; None if another keeps it.
     child: Option<Child>,
     ports: Ports,
 }
@@ -77,7 +77,7 @@ impl Jaeger {
                 .all(|p| connect(*p).is_ok())
     }
 
-    /// The trace as the UI gets it: `data[0]`, or None where there is none.
+    /// The trace as the UI gets it: `data[0]`, or None if there is none.
     pub fn trace(&self, id: &str) -> anyhow::Result<Option<Value>> {
         match self.get(&format!("/api/traces/{id}"))? {
             (200, body) => {

@@ -1,8 +1,8 @@
 //! What crosses rooms: the stories that the demo plays and the tests assert, the small container runtime that plays them,
-//! the processes that die in them, and the bystanders (clients, killers).
+//! the processes that terminate in them, and the bystanders (clients, killers).
 //!
-//! *Architecture invariant*: nothing here depends on crate `epitaph`. The agent is a process of its own that is told nothing:
-//! its words are compared with what the players themselves know.
+//! *Architecture invariant*: nothing here depends on crate `epitaph`. The agent is a separate process that knows nothing of the
+//! stories: its reports are compared with what the players themselves know.
 //!
 //! Entry points: [`demo::demo`] for people, `tests/players.rs` (the players alone) and `tests/stories.rs` (with the agent).
 
@@ -16,12 +16,12 @@ pub mod cgroup;
 pub mod cluster;
 pub mod demo;
 pub mod epitaph;
+pub mod ground_truth;
 pub mod guest;
 pub mod http;
 pub mod jaeger;
 pub mod machine;
 pub mod network;
-pub mod patience;
 pub mod play;
 pub mod privileges;
 pub mod report;
@@ -31,6 +31,6 @@ pub mod skip;
 pub mod stories;
 pub mod story;
 pub mod sys;
+pub mod timeout;
 pub mod traces;
-pub mod truth;
 pub mod victim;

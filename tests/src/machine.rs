@@ -52,7 +52,7 @@ impl Machine {
         })
     }
 
-    /// Err with the reason where the story cannot be played here.
+    /// Err with the reason if the story cannot be played here.
     pub fn can_play(&self, story: &Story) -> Result<(), String> {
         story.needs().into_iter().try_for_each(|need| match need {
             Need::MemoryLimit => match &self.mounts.memory {

@@ -1,4 +1,4 @@
-//! A network namespace of a story's own, with a pair of veth between it and ours. Made by iproute2's `ip`; gone with its value.
+//! A network namespace of a story's own, with a veth pair between it and ours. Made by iproute2's `ip`; removed on drop.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Err with the reason where none can be made here.
+    /// Err with the reason if none can be made here.
     pub fn available() -> Result<(), String> {
         match ip(&["netns", "list"]) {
             Ok(_) => Ok(()),
@@ -30,7 +30,7 @@ impl Network {
     pub fn create(ipv6: bool) -> anyhow::Result<Network> {
         let hex = random_hex(3)?;
         let number = u32::from_str_radix(&hex, 16).unwrap_or(0);
-        // Four addresses, by chance: of what is for tests of networks (RFC 2544), or of nobody's.
+        // Four random addresses: of the range for network tests (RFC 2544), or of a private range (RFC 4193).
         let [outside, inside] = [1, 2].map(|n| match ipv6 {
             false => IpAddr::from(Ipv4Addr::from(0xc612_0000 + (number % (1 << 15)) * 4 + n)),
             true => IpAddr::from(Ipv6Addr::from((0xfd65_7069_7461_u128 << 80) + u128::from(number * 4 + n))),
@@ -58,7 +58,7 @@ impl Network {
         inside.into_iter().chain(command).collect()
     }
 
-    /// Answers whoever calls its address from outside with an ICMP error from now on, as a policy or a proxy does that rejects.
+    /// From now on, answers every packet to its address from outside with an ICMP error, as a rejecting policy or proxy does.
     ///
     /// # Errors
     /// `ip` refuses, or `/proc/sys` is read-only.
@@ -69,7 +69,7 @@ impl Network {
         } else {
             ("ipv4", "icmp_ratelimit")
         };
-        // Only who forwards what is not his own tells of it, and each client is to be told.
+        // Only a forwarding host sends such errors, and the rate limit must not suppress any.
         let settings = format!("set -e; cd /proc/sys/net/{family}; echo 1 > conf/all/forwarding; echo 0 > {limit}");
         ip(&["netns", "exec", name, "sh", "-c", &settings])?;
         ip(&["-netns", name, "route", "add", "prohibit", &inside])?;

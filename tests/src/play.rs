@@ -1,4 +1,4 @@
-//! Plays one story: runtime, victim, bystanders. Knows nothing of the agent; what it returns is the truth to compare with.
+//! Plays one story: runtime, victim, bystanders. Knows nothing of the agent; returns the facts to compare its report with.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::sys::random_hex;
 use crate::victim::Totals;
 
 /// Longest wait for one line of a player.
-const PATIENCE: Duration = Duration::from_secs(70);
+const TIMEOUT: Duration = Duration::from_secs(70);
 /// Between two calls of a client that keeps calling.
 const PERIOD_MS: &str = "50";
 
@@ -41,10 +41,10 @@ pub struct Role {
     /// Container id (64 hex digits), or the unit's name.
     pub subject: String,
     pub scope: String,
-    /// Id of the container that the bystander lives in, where it does.
+    /// Id of the bystander's container, if the bystander runs in one.
     pub neighbour: Option<String>,
-    /// Whose its sockets are can be known: else nothing is to be said of its clients.
-    pub tells_sockets: bool,
+    /// Whether the subject's sockets can be attributed: if not, nothing can be reported of its clients.
+    pub sockets_attributable: bool,
 }
 
 /// What happened, by the players' own account.
@@ -116,17 +116,17 @@ impl Players {
         };
         Ok(Role {
             story,
-            tells_sockets: self.machine.mounts.tells_sockets(&scope),
+            sockets_attributable: self.machine.mounts.sockets_attributable(&scope),
             scope,
             subject,
             neighbour,
         })
     }
 
-    /// Plays it to its end; the subject's cgroups are gone afterwards, whatever happened.
+    /// Plays the story to its end; the subject's cgroups are removed afterwards in any case.
     ///
     /// # Errors
-    /// A player could not start or failed. That the truth differs from the story is not an error: see [`Played::differs`].
+    /// A player could not start or failed. A difference between the facts and the story is not an error: see [`Played::differs`].
     pub fn play(&self, role: &Role) -> anyhow::Result<Played> {
         let result = self.act(role).with_context(|| format!("play {}", role.story.name));
         let swept = Scope::at(&self.machine.mounts, &role.scope).remove();
@@ -178,7 +178,7 @@ impl Players {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
             let address = address.as_deref().context("the server did not print its address")?;
             let network = network.as_ref().context("only a network namespace of its own can reject")?;
-            // It was said just before it was done.
+            // The player reports the signal just before sending it.
             sleep(Duration::from_millis(200));
             seen.extend(self.calls("request", address, 1)?);
             network.reject()?;
@@ -249,7 +249,7 @@ impl Players {
     ) -> anyhow::Result<Option<Player<Seen>>> {
         let address = || address.context("the server did not print its address");
         let (args, first, known): (Vec<String>, usize, What) = match role.story.bystander {
-            Bystander::Nobody
+            Bystander::None
             | Bystander::Load { .. }
             | Bystander::Rejected { .. }
             | Bystander::Signals {
@@ -371,7 +371,7 @@ impl Players {
     }
 }
 
-/// Where clients are to call, of what the server said of itself.
+/// The address that clients call, from the address that the server printed.
 fn called_at(story: &Story, address: String) -> anyhow::Result<String> {
     let Some(ip) = story.called_at else { return Ok(address) };
     let served: SocketAddr = address.parse().with_context(|| address.clone())?;
@@ -400,7 +400,7 @@ impl Load {
     }
 }
 
-/// A process that speaks JSON lines on stdout. Its stdin closes with it: that ends it.
+/// A process that prints JSON lines on stdout. Closing its stdin makes it exit.
 struct Player<T> {
     child: Child,
     lines: Receiver<anyhow::Result<T>>,
@@ -431,7 +431,7 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
         T: std::fmt::Debug,
     {
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) => {
                     let line = line?;
                     kept.push(line.clone());
@@ -444,11 +444,11 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
         }
     }
 
-    /// All that it still says, up to its end.
+    /// The remaining lines, up to its exit.
     fn rest(&mut self) -> anyhow::Result<Vec<T>> {
         let mut rest = Vec::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) => rest.push(line?),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => bail!("a player did not exit"),

@@ -27,7 +27,7 @@ pub fn launcher(directory: &Path, name: &str, before: &str, with: &str, program:
 pub fn executable(path: &Path, script: &str) -> anyhow::Result<PathBuf> {
     let draft = path.with_extension("draft");
     fs::write(&draft, script).with_context(|| format!("write {}", draft.display()))?;
-    // By another process: one that a test forks meanwhile would hold our file open for writing, which is then `busy`.
+    // By another process: a child that a test forks then would hold our file open for writing: the file would be `busy`.
     let copied = Command::new("sh")
         .args(["-c", "cat \"$0\" >\"$1\""])
         .arg(&draft)
@@ -43,7 +43,7 @@ pub fn root_with(capabilities: &str) -> String {
     format!("--bounding-set -all{} --no-new-privs", comma(capabilities))
 }
 
-/// The same for nobody: ambient, as systemd's `AmbientCapabilities=` makes them.
+/// The same for user `nobody`: ambient, as systemd's `AmbientCapabilities=` sets them.
 pub fn nobody_with(capabilities: &str) -> String {
     let none = format!(
         "--reuid 65534 --regid 65534 --clear-groups --bounding-set -all{} --no-new-privs",
@@ -93,7 +93,7 @@ pub fn threads(pid: u32) -> anyhow::Result<Vec<Thread>> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
     tids.sort_by_key(|tid| (*tid != pid, *tid));
-    // One that ended meanwhile has nothing any more.
+    // A thread that exited meanwhile has no capabilities any more.
     let statuses = tids
         .iter()
         .filter_map(|tid| fs::read_to_string(format!("{directory}/{tid}/status")).ok());
@@ -121,7 +121,7 @@ fn thread(status: &str) -> Thread {
 /// bpf(2) from ordinary users, CAP_BPF (or a backport of 5.19's rule, and nothing).
 ///
 /// # Errors
-/// The kernel does not tell its release.
+/// The kernel's release is not readable.
 pub fn may_keep() -> anyhow::Result<u64> {
     let text = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).with_context(|| format!("read {name}"));
     let release = text("osrelease")?;
@@ -133,7 +133,7 @@ pub fn may_keep() -> anyhow::Result<u64> {
     Ok(if version < (5, 19) && kept_from_users { BPF } else { 0 })
 }
 
-/// What is wrong with what a running agent may still do, thread by thread; empty where it is as little as can be. `keeps` is what
+/// What is wrong with what a running agent may still do, thread by thread; empty if it is as little as can be. `keeps` is what
 /// its first thread alone may have.
 ///
 /// # Errors
@@ -160,7 +160,7 @@ mod tests {
         let thread = thread(status);
         assert_eq!((thread.has(), thread.no_new_privileges), (BPF, true));
         assert_eq!(thread.sets["CapBnd"], 0x1ff_ffff_ffff);
-        // What is not told is not trusted.
+        // A value that was not read is not trusted.
         assert_eq!(Thread::default().has(), !0);
     }
 }

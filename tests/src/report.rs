@@ -18,7 +18,7 @@ const WITHOUT_SOCKETS: &str = "clean-exit";
 pub struct Report {
     /// The agent's first line, as it was.
     pub observing: Value,
-    /// All that it said after that, as it was.
+    /// All later output, unchanged.
     pub lines: Vec<String>,
     pub cases: Vec<Case>,
     /// Stories that this machine cannot play: name and reason.
@@ -33,7 +33,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub role: Role,
-    /// None until it is over; Err where a player failed.
+    /// None until the story was played; Err if a player failed.
     pub played: Option<Result<Played, String>>,
     /// Early warnings, with their place in the agent's output.
     pub early: Vec<(u64, Value)>,
@@ -65,7 +65,7 @@ impl Case {
         self.terminations.first().map(|(_, value)| value)
     }
 
-    /// Each thing that is not as it should be, in a line; empty where all is.
+    /// Each thing that is not as it should be, in a line; empty if all is.
     pub fn differs(&self) -> Vec<String> {
         let mut differs = Vec::new();
         match &self.played {
@@ -99,8 +99,8 @@ impl Case {
     fn check_verdict(&self, judged: &Value, differs: &mut Vec<String>) {
         let expected = &self.story().expected;
         let (verdict, traffic) = match (self.load(), expected.traffic) {
-            _ if !self.role.tells_sockets => (self.verdict_without_sockets(), "unknown"),
-            // Of many clients one may stand in the queue when the listener closes, or ask at that moment.
+            _ if !self.role.sockets_attributable => (self.verdict_without_sockets(), "unknown"),
+            // Of many clients one may be in the queue when the listener closes, or send a request at that moment.
             (Some(load), "refused") if load.reset > 0 => ("reset-connections", "reset"),
             (_, traffic) => (expected.verdict, traffic),
         };
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// A clean end is told from one that clients suffered from by its sockets alone.
+    /// Only the sockets distinguish a clean termination from one that clients suffered from.
     fn verdict_without_sockets(&self) -> &'static str {
         match self.story().expected {
             Expected { exit: "clean", .. } => WITHOUT_SOCKETS,
@@ -137,7 +137,7 @@ impl Case {
 
     fn check_words(&self, judged: &Value, differs: &mut Vec<String>) {
         let expected = &self.story().expected;
-        let (sentence, remedy): (&[&str], &[&str]) = match (self.role.tells_sockets, expected.exit, self.story().stop) {
+        let (sentence, remedy): (&[&str], &[&str]) = match (self.role.sockets_attributable, expected.exit, self.story().stop) {
             (false, "clean", Stop::Signal { .. }) => (
                 &["the sockets of the container were not observed: socket tracking needs a cgroup v2 of its own"],
                 &[],
@@ -184,10 +184,12 @@ impl Case {
 
     /// What both know exactly: ids, senders, the status.
     fn check_facts(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
-        let mut same = |what: &str, pointer: &str, truth: Value| {
-            let said = judged.pointer(pointer).unwrap_or(&Value::Null);
-            if *said != truth {
-                differs.push(format!("{what}: {truth} in truth, {said} from the agent"));
+        let mut same = |what: &str, pointer: &str, known: Value| {
+            let reported = judged.pointer(pointer).unwrap_or(&Value::Null);
+            if *reported != known {
+                differs.push(format!(
+                    "{what}: {known} according to the players, {reported} according to the agent"
+                ));
             }
         };
         for did in &played.did {
@@ -243,7 +245,7 @@ impl Case {
     }
 
     fn check_connections(&self, judged: &Value, played: &Played, differs: &mut Vec<String>) {
-        if !self.role.tells_sockets {
+        if !self.role.sockets_attributable {
             if judged["connections"]["observed"] != false {
                 differs.push(format!(
                     "connections: the agent cannot attribute them here, but reported {}",
@@ -317,7 +319,7 @@ impl Case {
 
 impl Report {
     /// A line of the agent's output, the `place`th. The case and kind that it was about, where it was about one.
-    pub fn hear(&mut self, place: u64, line: &Value) -> Option<(usize, Kind)> {
+    pub fn take_line(&mut self, place: u64, line: &Value) -> Option<(usize, Kind)> {
         let kind = match line["type"].as_str() {
             Some("termination") => Kind::Termination,
             Some("stop-signal-ignored") => Kind::Early,
@@ -403,7 +405,7 @@ impl fmt::Display for Report {
 fn row(case: &Case) -> [String; 5] {
     let mark = if case.differs().is_empty() { "ok" } else { "DIFFERS" };
     let expected = &case.story().expected;
-    let (verdict, traffic) = match case.role.tells_sockets {
+    let (verdict, traffic) = match case.role.sockets_attributable {
         true => (expected.verdict, expected.traffic),
         false => (case.verdict_without_sockets(), "unknown"),
     };

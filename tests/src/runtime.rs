@@ -1,10 +1,10 @@
 //! The stand-in for a container runtime: one small process per container, as a containerd shim is.
 //!
-//! `run` starts the shim and ends, so the shim's parent is the machine's init (or a subreaper), as in real life: whoever plays
-//! the stories is no relative of it. The shim makes the cgroup, starts the main process in it (in a pid namespace of its own
-//! where the story wants one) the way runc does: an init that waits until it has been moved into the cgroup, then executes.
-//! It takes orders on stdin (`stop`), says what it did on stdout, one JSON object per line, and ends the container when stdin
-//! closes. It is single-threaded: a process that has unshared its pid namespace can make no threads.
+//! `run` starts the shim and exits, so the shim's parent is the machine's init (or a subreaper), as in production: the process
+//! that plays the stories is not an ancestor of the shim. The shim makes the cgroup, starts the main process in it (in its own
+//! pid namespace if the story wants one) the way runc does: an init that waits until it has been moved into the cgroup, then
+//! executes. The shim reads orders on stdin (`stop`), prints its actions on stdout, one JSON object per line, and ends the
+//! container when stdin closes. The shim is single-threaded: a process that has unshared its pid namespace can make no threads.
 
 use std::fs::File;
 use std::io::{Error, PipeReader, Read, Result, Write};
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::{Mounts, Scope};
 use crate::sys::{boot_now, kill};
 
-/// What to run, and how it is to be stopped.
+/// What to run, and how to stop it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// Name of the cgroup below the slice: `cri-containerd-<64 hex>.scope`, `<name>.service`.
@@ -44,7 +44,7 @@ pub struct Spec {
 /// What `stop` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stop {
-    /// Nothing: it ends by itself, or by somebody else's doing.
+    /// Nothing: the container exits by itself, or another process ends it.
     Wait,
     /// The stop signal, then the kill.
     Signal {
@@ -85,7 +85,7 @@ pub enum Did {
         ns_pid: u32,
         membership: String,
     },
-    /// The main process (or its child) said so; with the address it serves, if it does.
+    /// The main process (or its child) is ready; with the address that it serves, if any.
     Ready {
         at: u64,
         address: Option<String>,
@@ -118,7 +118,7 @@ pub enum Did {
     },
 }
 
-/// Longest life of a container, whatever happens to its player.
+/// Longest runtime of a container, even if its player hangs.
 const LIFETIME_NS: u64 = 60_000_000_000;
 const ROUND: u16 = 5;
 
@@ -131,7 +131,7 @@ pub fn main(args: &[String]) -> i32 {
                 .map_err(Error::from)
                 .and_then(|spec: Spec| Shim::new(spec)?.live());
             if let Err(e) = &result {
-                say(&Did::Failed { what: e.to_string() });
+                emit(&Did::Failed { what: e.to_string() });
             }
             result
         }
@@ -158,11 +158,11 @@ fn run(spec: &str) -> Result<()> {
         .map(drop)
 }
 
-/// Waits for the word that it is in its cgroup, then becomes the container's program.
+/// Waits until the shim has moved this process into its cgroup, then becomes the container's program.
 fn init(directory: &str, command: &[String]) -> Error {
     let mut go = [0];
     if let Err(e) = std::io::stdin().read_exact(&mut go) {
-        return Error::new(e.kind(), format!("start {}: the shim never said go: {e}", command[0]));
+        return Error::new(e.kind(), format!("start {}: the shim never sent `go`: {e}", command[0]));
     }
     Command::new(&command[0])
         .args(&command[1..])
@@ -176,7 +176,7 @@ struct Shim {
     scope: Scope,
     main: Child,
     /// The main process's stdout; None once it is closed.
-    words: Option<Lines>,
+    output: Option<Lines>,
     orders: Option<Lines>,
     /// When to kill, after the stop signal.
     kill_at: Option<(u64, Kill)>,
@@ -188,11 +188,11 @@ impl Shim {
     fn new(spec: Spec) -> Result<Shim> {
         let scope = Scope::create(&spec.mounts, &spec.scope, spec.memory_limit)?;
         match Shim::start(&spec, &scope) {
-            Ok((main, words)) => Ok(Shim {
+            Ok((main, output)) => Ok(Shim {
                 spec,
                 scope,
                 main,
-                words: Some(Lines::new(words.into())),
+                output: Some(Lines::new(output.into())),
                 orders: Some(Lines::new(std::io::stdin().as_fd().try_clone_to_owned()?)),
                 kill_at: None,
                 frozen: false,
@@ -206,7 +206,7 @@ impl Shim {
     }
 
     fn start(spec: &Spec, scope: &Scope) -> Result<(Child, PipeReader)> {
-        say(&Did::Created {
+        emit(&Did::Created {
             at: boot_now(),
             shim: std::process::id(),
             cgroup_id: scope.id()?,
@@ -215,7 +215,7 @@ impl Shim {
         if spec.pid_namespace {
             unshare(CloneFlags::CLONE_NEWPID).map_err(|e| Error::other(format!("unshare the pid namespace: {e}")))?;
         }
-        let (words, stdout) = std::io::pipe()?;
+        let (output, stdout) = std::io::pipe()?;
         let mut main = Command::new(std::env::current_exe()?)
             .arg("init")
             .arg(&spec.directory)
@@ -227,7 +227,7 @@ impl Shim {
         let go = scope.join(pid).and_then(|()| {
             let membership = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
             let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-            say(&Did::Started {
+            emit(&Did::Started {
                 at: boot_now(),
                 pid,
                 ns_pid: ns_pid(&status),
@@ -240,7 +240,7 @@ impl Shim {
             let _ = main.wait();
             return Err(e);
         }
-        Ok((main, words))
+        Ok((main, output))
     }
 
     fn live(mut self) -> Result<()> {
@@ -253,7 +253,7 @@ impl Shim {
             let _ = self.main.wait();
         }
         self.scope.remove()?;
-        say(&Did::Removed { at: boot_now() });
+        emit(&Did::Removed { at: boot_now() });
         result
     }
 
@@ -264,14 +264,14 @@ impl Shim {
             match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => {}
                 Ok(status) => {
-                    // Its last words may still be in the pipe.
-                    self.hear(PollTimeout::ZERO)?;
-                    say(&ended(status));
+                    // Its last output may still be in the pipe.
+                    self.receive(PollTimeout::ZERO)?;
+                    emit(&ended(status));
                     return Ok(());
                 }
                 Err(e) => return Err(Error::other(format!("wait for the main process: {e}"))),
             }
-            self.hear(PollTimeout::from(ROUND))?;
+            self.receive(PollTimeout::from(ROUND))?;
             if let Some((at, by)) = self.kill_at
                 && boot_now() >= at
             {
@@ -279,16 +279,18 @@ impl Shim {
                 self.kill(by)?;
             }
             if boot_now() - start > LIFETIME_NS {
-                return Err(Error::other("the container outlived its story by far: nobody stopped it"));
+                return Err(Error::other(
+                    "the container still runs long after its story: no player stopped it",
+                ));
             }
         }
     }
 
-    /// Takes in orders and the container's words, or lets `timeout` pass.
-    fn hear(&mut self, timeout: PollTimeout) -> Result<()> {
-        let (mut order, mut word) = (false, false);
+    /// Takes in orders and the container's output, or lets `timeout` pass.
+    fn receive(&mut self, timeout: PollTimeout) -> Result<()> {
+        let (mut order, mut printed) = (false, false);
         {
-            let fds = [self.orders.as_ref().map(Lines::fd), self.words.as_ref().map(Lines::fd)];
+            let fds = [self.orders.as_ref().map(Lines::fd), self.output.as_ref().map(Lines::fd)];
             let mut polled: Vec<PollFd> = fds.iter().flatten().map(|&fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
             match poll(&mut polled, timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
@@ -299,15 +301,15 @@ impl Shim {
                 order = any.next().unwrap_or(false);
             }
             if fds[1].is_some() {
-                word = any.next().unwrap_or(false);
+                printed = any.next().unwrap_or(false);
             }
         }
-        if word && let Some(words) = &mut self.words {
-            match words.read()? {
-                None => self.words = None,
+        if printed && let Some(output) = &mut self.output {
+            match output.read()? {
+                None => self.output = None,
                 Some(lines) => {
                     for line in lines {
-                        self.said(&line);
+                        self.take_line(&line);
                     }
                 }
             }
@@ -325,13 +327,13 @@ impl Shim {
         Ok(())
     }
 
-    fn said(&mut self, line: &str) {
+    fn take_line(&mut self, line: &str) {
         if let Some(address) = line.strip_prefix("ready")
             && !self.ready
         {
             self.ready = true;
             let address = address.trim();
-            say(&Did::Ready {
+            emit(&Did::Ready {
                 at: boot_now(),
                 address: (!address.is_empty()).then(|| address.to_owned()),
             });
@@ -351,10 +353,10 @@ impl Shim {
                 if frozen {
                     self.scope.freeze(true)?;
                     self.frozen = true;
-                    say(&Did::Frozen { at: boot_now() });
+                    emit(&Did::Frozen { at: boot_now() });
                 }
                 let at = boot_now();
-                say(&Did::Signalled {
+                emit(&Did::Signalled {
                     at,
                     signal,
                     sender: std::process::id(),
@@ -366,7 +368,7 @@ impl Shim {
     }
 
     fn kill(&mut self, by: Kill) -> Result<()> {
-        say(&Did::Killed {
+        emit(&Did::Killed {
             at: boot_now(),
             by,
             sender: std::process::id(),
@@ -404,7 +406,7 @@ fn ended(status: WaitStatus) -> Did {
     }
 }
 
-/// Last number of `NSpid`: the pid in the process's own namespace; 0 where the kernel does not say.
+/// Last number of `NSpid`: the pid in the process's own namespace; 0 if the kernel does not report it.
 fn ns_pid(status: &str) -> u32 {
     let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"));
     line.and_then(|l| l.split_whitespace().last())
@@ -412,14 +414,14 @@ fn ns_pid(status: &str) -> u32 {
         .unwrap_or(0)
 }
 
-fn say(did: &Did) {
+fn emit(did: &Did) {
     if let Ok(line) = serde_json::to_string(did) {
         // The player may be gone; the container's end is what matters then.
         let _ = writeln!(std::io::stdout().lock(), "{line}");
     }
 }
 
-/// Lines out of a file descriptor that is read only when poll(2) says that there is something.
+/// Lines from a file descriptor that is read only if poll(2) reports data.
 struct Lines {
     from: File,
     rest: String,

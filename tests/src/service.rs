@@ -101,7 +101,7 @@ impl Service {
     /// Waits until the metric is at least `least`.
     ///
     /// # Errors
-    /// It does not come to be.
+    /// The metric stays below `least`.
     pub fn until(&self, name: &str, labels: &[&str], least: f64) -> anyhow::Result<()> {
         let mut value = 0.0;
         for _ in 0..400 {
@@ -127,11 +127,11 @@ impl Service {
         Ok(())
     }
 
-    /// SIGTERM, then SIGKILL where it does not end within `patience`.
+    /// SIGTERM, then SIGKILL if it does not exit within `timeout`.
     ///
     /// # Errors
     /// It cannot be signalled or waited for.
-    pub fn end(&mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
+    pub fn end(&mut self, timeout: Duration) -> anyhow::Result<ExitStatus> {
         let pid = self.child.id().cast_signed();
         kill(pid, SIGTERM)?;
         let mut waited = Duration::ZERO;
@@ -139,7 +139,7 @@ impl Service {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            if waited >= patience {
+            if waited >= timeout {
                 kill(pid, SIGKILL)?;
             }
             sleep(STEP);

@@ -1,11 +1,11 @@
-//! What this machine cannot run says so, and is counted: never passed over in silence, never counted as passed.
+//! A test that this machine cannot run is reported and counted: never omitted in silence, never counted as passed.
 
 use std::{fs::OpenOptions, io::Write as _};
 
-/// Says that `name` is not run here, and why. `name` is the test's own (its last path segment: then the test counts as skipped,
-/// not as passed, and returns right after this) or that of a part of it.
+/// Reports that `name` is not run here, and why. `name` is the test's own (its last path segment: then the test counts as
+/// skipped, not as passed, and returns right after this) or that of a part of it.
 ///
-/// `tests/allowed-skips.txt` says which names may be skipped, and where; `cargo xtask test` fails on any other.
+/// `tests/allowed-skips.txt` lists the names that may be skipped, and where; `cargo xtask test` fails on any other.
 ///
 /// # Panics
 /// If the file that `cargo xtask test` names in `EPITAPH_SKIPS` cannot be appended to: a skip would be lost.

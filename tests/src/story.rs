@@ -1,11 +1,11 @@
-//! What a story is: who dies, how it is brought about, who looks on, and what is to be said of it.
+//! A story: the subject, the cause of its termination, the bystanders, and the expected report.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::runtime::{Kill, Stop};
 
-/// One death.
+/// One termination.
 #[derive(Clone, Copy, Debug)]
 pub struct Story {
     /// Kebab-case, unique.
@@ -28,7 +28,7 @@ pub struct Story {
     pub expected: Expected,
 }
 
-/// What dies: it shows in the name of its cgroup only.
+/// Kind of the subject: visible only in the name of its cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Container,
@@ -43,10 +43,10 @@ pub enum Program {
     Shell(&'static str),
 }
 
-/// Who is there beside the container and its runtime.
+/// Processes other than the container and its runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bystander {
-    Nobody,
+    None,
     /// Sends a signal to the main process: `After` the stop signal, or before it (or without one).
     Signals {
         name: &'static str,
@@ -68,7 +68,7 @@ pub enum Bystander {
     /// Ten clients of `victim http`, as `victim load` plays them, from before the stop on.
     Load {
         keep_alive: bool,
-        /// So long after the stop signal they are sent elsewhere, as a proxy would that heard of it only then.
+        /// Time from the stop signal until clients are sent elsewhere, as by a proxy that is notified late.
         goes_on_ms: u64,
         /// A kubelet probes it all the while, from a cgroup of its own.
         probed: bool,
@@ -82,7 +82,7 @@ pub enum When {
     WithinGrace,
 }
 
-/// Where a bystander lives.
+/// Where a bystander runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
     Host,
@@ -90,10 +90,10 @@ pub enum Whence {
     Container,
 }
 
-/// The truth, as the players know it, and the verdict that follows from it.
+/// The facts, as the players know them, and the verdict that follows from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// What wait(2) says.
+    /// The status that wait(2) returns.
     pub end: End,
     /// `epitaph.verdict`.
     pub verdict: &'static str,
@@ -102,7 +102,7 @@ pub struct Expected {
     pub traffic: &'static str,
     /// Words that the sentence must have.
     pub sentence: &'static [&'static str],
-    /// Words that the remedy must have; there must be one where this is not empty.
+    /// Words that the remedy must have; if not empty, there must be a remedy.
     pub remedy: &'static [&'static str],
     /// An early `stop-signal-ignored` must come before.
     pub early_warning: bool,
@@ -170,7 +170,7 @@ pub(crate) const fn stopped(
         network_namespace: false,
         called_at: None,
         stop: by_signal(nix::libc::SIGTERM),
-        bystander: Bystander::Nobody,
+        bystander: Bystander::None,
         expected,
     }
 }

@@ -189,7 +189,7 @@ pub fn fault() -> ! {
     std::process::abort()
 }
 
-/// Ends the calling thread alone, as exit(2) of the kernel does: the process lives on in its other threads.
+/// Exits the calling thread alone, as exit(2) of the kernel does: the process goes on in its other threads.
 pub fn exit_thread(code: i32) -> ! {
     #[expect(unsafe_code, reason = "std ends the whole process when its first thread returns")]
     // SAFETY: the thread runs no code after this; what is on its stack is never freed, and no other thread borrows from it.
@@ -208,7 +208,7 @@ pub fn refuse_bpf() -> Result<()> {
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    // The first word of what a filter looks at is the number of the call.
+    // The first field of the filter's input is the number of the call.
     let mut filter = [
         step(LOAD, 0, 0, 0),
         step(EQUAL, 0, 1, libc::SYS_bpf as u32),

@@ -150,7 +150,8 @@ struct Differs(Vec<String>);
 impl Differs {
     fn same(&mut self, what: &str, found: &Value, expected: &Value) {
         if found != expected {
-            self.0.push(format!("{what}: Jaeger has {found}, the agent said {expected}"));
+            self.0
+                .push(format!("{what}: Jaeger has {found}, the agent reported {expected}"));
         }
     }
 
@@ -168,7 +169,7 @@ impl Differs {
         let duration = span["duration"].as_u64().context("a span without a duration")?;
         if start != begin / 1000 || duration.abs_diff((end - begin) / 1000) > 1 {
             self.0.push(format!(
-                "times of {name}: Jaeger has {start} µs for {duration} µs, the agent said {begin} to {end} ns"
+                "times of {name}: Jaeger has {start} µs for {duration} µs, the agent reported {begin} to {end} ns"
             ));
         }
         Ok(())

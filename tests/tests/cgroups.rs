@@ -1,5 +1,5 @@
 //! The agent where cgroups are not as on a current host: in a cgroup namespace of its own with nothing at `/sys/fs/cgroup`, on a
-//! machine that shows it no v2, and beside a runtime that knows only v1. The deaths are real, and so is the agent.
+//! machine that shows it no v2, and under a runtime that uses only v1. The terminations are real, and so is the agent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -30,10 +30,10 @@ const STORIES: [&str; 11] = [
     "refuses",
 ];
 
-/// One at a time: each looks at all the machine's deaths.
+/// One test at a time: each looks at all terminations of the machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Whether the caller, a test of that name, is to go on.
+/// Whether the test of that name can go on.
 fn can_play(test: &str) -> bool {
     if !is_root() {
         skip(test, "playing needs root");
@@ -41,7 +41,7 @@ fn can_play(test: &str) -> bool {
     is_root()
 }
 
-/// Whether the caller, a test of that name, has a v1 to live in.
+/// Whether the test of that name has a v1 hierarchy to use.
 fn has_v1(test: &str) -> bool {
     let mounts = Mounts::inhabited(Inhabitants::ContainersInV1);
     let is_controller = |mount: &PathBuf| mount.ends_with("memory") || mount.ends_with("pids");
@@ -52,7 +52,7 @@ fn has_v1(test: &str) -> bool {
     has
 }
 
-/// A container whose main process is the agent, as far as its cgroups and namespaces tell.
+/// A container whose main process is the agent, judged by its cgroups and namespaces.
 struct Pod {
     scopes: Vec<Scope>,
     directory: tempfile::TempDir,
@@ -141,8 +141,8 @@ fn play(agent: PathBuf, inhabitants: Inhabitants) -> anyhow::Result<Report> {
 }
 
 #[test]
-fn in_a_cgroup_namespace_it_finds_the_hosts_hierarchies_wherever_they_are_mounted() -> anyhow::Result<()> {
-    if !can_play("in_a_cgroup_namespace_it_finds_the_hosts_hierarchies_wherever_they_are_mounted") {
+fn in_a_cgroup_namespace_the_agent_finds_the_hosts_hierarchies_at_any_mount_point() -> anyhow::Result<()> {
+    if !can_play("in_a_cgroup_namespace_the_agent_finds_the_hosts_hierarchies_at_any_mount_point") {
         return Ok(());
     }
     let pod = Pod::new()?;
@@ -151,8 +151,8 @@ fn in_a_cgroup_namespace_it_finds_the_hosts_hierarchies_wherever_they_are_mounte
 }
 
 #[test]
-fn in_a_cgroup_namespace_it_takes_those_it_is_told_of() -> anyhow::Result<()> {
-    if !can_play("in_a_cgroup_namespace_it_takes_those_it_is_told_of") {
+fn in_a_cgroup_namespace_the_agent_uses_the_configured_hierarchies() -> anyhow::Result<()> {
+    if !can_play("in_a_cgroup_namespace_the_agent_uses_the_configured_hierarchies") {
         return Ok(());
     }
     let pod = Pod::new()?;
@@ -162,8 +162,8 @@ fn in_a_cgroup_namespace_it_takes_those_it_is_told_of() -> anyhow::Result<()> {
 
 /// The same kernel, seen as one without v2: what is found then is what there is on such a machine.
 #[test]
-fn on_a_machine_with_v1_alone_deaths_are_judged_and_their_clients_are_unknown() -> anyhow::Result<()> {
-    const NAME: &str = "on_a_machine_with_v1_alone_deaths_are_judged_and_their_clients_are_unknown";
+fn with_v1_alone_terminations_are_judged_and_their_clients_are_unknown() -> anyhow::Result<()> {
+    const NAME: &str = "with_v1_alone_terminations_are_judged_and_their_clients_are_unknown";
     if !can_play(NAME) || !has_v1(NAME) {
         return Ok(());
     }
@@ -175,8 +175,8 @@ fn on_a_machine_with_v1_alone_deaths_are_judged_and_their_clients_are_unknown() 
 }
 
 #[test]
-fn beside_a_runtime_that_knows_only_v1_its_containers_deaths_are_judged() -> anyhow::Result<()> {
-    const NAME: &str = "beside_a_runtime_that_knows_only_v1_its_containers_deaths_are_judged";
+fn terminations_under_a_runtime_that_uses_only_v1_are_judged() -> anyhow::Result<()> {
+    const NAME: &str = "terminations_under_a_runtime_that_uses_only_v1_are_judged";
     if !can_play(NAME) || !has_v1(NAME) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! However the agent ends, and however it fails to start: nothing of it is left in the kernel, and nobody else is held up.
+//! After every exit and every failed start of the agent, nothing of it is left in the kernel, and no other process is delayed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,11 +16,11 @@ use epitaph_tests::bpf::{Kind, Object, held_by, is_ours, left_since, loaded, per
 use epitaph_tests::cgroup::{Memory, Mounts, Scope};
 use epitaph_tests::epitaph::{Epitaph, run};
 use epitaph_tests::machine::is_root;
-use epitaph_tests::patience::{ended, line};
 use epitaph_tests::play::Players;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::sys::{kill, set_default};
+use epitaph_tests::timeout::{ended, line};
 use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use nix::sys::resource::{Resource, setrlimit};
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None, said, where the caller (a test of that name) cannot be played.
+    /// None, and a skip, if the test of that name cannot be played.
     fn set(test: &str) -> anyhow::Result<Option<Stage>> {
         if !is_root() {
             skip(test, "observing needs root");
@@ -44,7 +44,7 @@ impl Stage {
         }
         let directory = tempfile::tempdir()?;
         Ok(Some(Stage {
-            epitaph: Epitaph::copied(&program(&beside()), directory.path())?,
+            epitaph: Epitaph::copied(&program(&binaries()), directory.path())?,
             directory,
             loaded: loaded().context("list what is loaded")?,
             pins: pins(),
@@ -53,7 +53,8 @@ impl Stage {
 
     /// One that observes.
     fn agent(&self) -> anyhow::Result<Agent> {
-        Agent::observing(self.epitaph.command())?.map_err(|(status, said)| anyhow::anyhow!("it ended with {status}: {said}"))
+        Agent::observing(self.epitaph.command())?
+            .map_err(|(status, output)| anyhow::anyhow!("it ended with {status}: {output}"))
     }
 
     fn path(&self, name: &str) -> String {
@@ -85,7 +86,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Err with its end and its last words where it ends before it observes.
+    /// Err with its exit status and the end of its log if it exits before it observes.
     fn observing(mut command: Command) -> anyhow::Result<Result<Agent, (ExitStatus, String)>> {
         #[expect(unsafe_code, reason = "a signal's action of the child's own is set between fork and exec")]
         // SAFETY: sigaction(2) is async-signal-safe, and nothing is allocated.
@@ -103,9 +104,9 @@ impl Agent {
         let (first, out) = line(BufReader::new(agent.child.stdout.take().context("no stdout")?))?;
         if !first.contains(r#""type":"observing""#) {
             let status = ended(&mut agent.child)?;
-            let mut said = String::new();
-            agent.child.stderr.take().context("no stderr")?.read_to_string(&mut said)?;
-            return Ok(Err((status, said)));
+            let mut output = String::new();
+            agent.child.stderr.take().context("no stderr")?.read_to_string(&mut output)?;
+            return Ok(Err((status, output)));
         }
         agent.out = Some(out);
         agent.held = held_by(agent.child.id());
@@ -138,7 +139,7 @@ fn limited(command: &Command) -> Command {
     limited
 }
 
-fn beside() -> PathBuf {
+fn binaries() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
     path.pop();
     path
@@ -151,7 +152,7 @@ fn nothing_is_left_after_any_signal() -> anyhow::Result<()> {
     };
     for signal in [SIGTERM, SIGINT, SIGHUP, SIGKILL] {
         let mut agent = stage.agent()?;
-        // What is to be gone is there, or the test would prove nothing.
+        // The objects must exist first, or the test would prove nothing.
         let there = loaded()?;
         for kind in [Kind::Program, Kind::Map, Kind::Link] {
             let of_kind = agent.held.iter().filter(|(of, _)| *of == kind).count();
@@ -181,7 +182,7 @@ fn nothing_is_left_after_its_reader_has_gone() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("nothing_is_left_after_its_reader_has_gone")? else {
         return Ok(());
     };
-    let players = Players::new(&beside())?;
+    let players = Players::new(&binaries())?;
     let role = players.cast(stories().find(|s| s.name == "completed").context("no such story")?)?;
     let mut agent = stage.agent()?;
     agent.out = None;
@@ -197,11 +198,11 @@ fn nothing_is_left_of_a_start_that_failed() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("nothing_is_left_of_a_start_that_failed")? else {
         return Ok(());
     };
-    fs::write(stage.path("garbage"), "this is no BTF")?;
+    fs::write(stage.path("garbage"), "this is not BTF")?;
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let (garbage, proc) = (stage.path("garbage"), stage.path("proc"));
-    // Enough to know the cgroups by, and nothing of what is asked for once the probes are attached.
+    // Enough memory to identify cgroups, but not for the requests after the probes are attached.
     fs::create_dir_all(format!("{proc}/self"))?;
     for name in ["mountinfo", "cgroup"] {
         fs::copy(format!("/proc/self/{name}"), format!("{proc}/self/{name}"))?;
@@ -215,15 +216,15 @@ fn nothing_is_left_of_a_start_that_failed() -> anyhow::Result<()> {
         ),
         ("half a /proc", &["watch", "--proc", &proc], "boot_id"),
     ] {
-        let said = run(limited(&stage.epitaph.command()), args)?;
+        let output = run(limited(&stage.epitaph.command()), args)?;
         assert!(
-            said.code.is_some_and(|code| code != 0) && said.err.contains(words),
-            "{why}: {said:?}"
+            output.code.is_some_and(|code| code != 0) && output.err.contains(words),
+            "{why}: {output:?}"
         );
         stage.nothing_is_left(why, &BTreeSet::new())?;
     }
-    let said = run(limited(&stage.epitaph.as_nobody("+bpf")), ["watch"])?;
-    assert!(said.err.contains("CAP_PERFMON"), "{said:?}");
+    let output = run(limited(&stage.epitaph.as_nobody("+bpf")), ["watch"])?;
+    assert!(output.err.contains("CAP_PERFMON"), "{output:?}");
     stage.nothing_is_left("a missing capability", &BTreeSet::new())
 }
 
@@ -250,14 +251,14 @@ fn nothing_is_left_where_descriptors_run_out() -> anyhow::Result<()> {
                 held.append(&mut agent.held);
                 println!("{limit} descriptors: it observes, and ends with {status}");
             }
-            Err((status, said)) => {
+            Err((status, output)) => {
                 refused += 1;
-                println!("{limit} descriptors: {status}: {said}");
+                println!("{limit} descriptors: {status}: {output}");
                 assert!(
                     status.code().is_some_and(|code| code > 0),
-                    "{limit} descriptors: {status}: {said}"
+                    "{limit} descriptors: {status}: {output}"
                 );
-                assert!(!said.contains("panicked"), "{limit} descriptors: {said}");
+                assert!(!output.contains("panicked"), "{limit} descriptors: {output}");
             }
         }
         stage.nothing_is_left(&format!("{limit} descriptors"), &held)?;
@@ -279,7 +280,7 @@ fn nothing_is_left_after_an_oom_kill() -> anyhow::Result<()> {
     }
     let scope = Scope::create(&mounts, &format!("clean-{}.scope", std::process::id()), Some(64 << 20))?;
     let mut agent = stage.agent()?;
-    // It moves in with what it has; somebody else there uses up the memory, and it is the one to go.
+    // The agent moves in with the memory it has; another process there uses up the rest, and the agent is chosen to be killed.
     scope.join(agent.child.id())?;
     fs::write(format!("/proc/{}/oom_score_adj", agent.child.id()), "1000")?;
     let mut hog = Command::new("sh")
@@ -297,10 +298,10 @@ fn nothing_is_left_after_an_oom_kill() -> anyhow::Result<()> {
     stage.nothing_is_left("an OOM kill", &agent.held)
 }
 
-/// The agent dies in the middle of the deaths of others, which end as they would have.
+/// The agent is killed while other processes exit; these exit as they would have without the agent.
 #[test]
-fn its_death_holds_nobody_up() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("its_death_holds_nobody_up")? else {
+fn a_killed_agent_delays_no_other_process() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_killed_agent_delays_no_other_process")? else {
         return Ok(());
     };
     let mut players = Vec::new();
@@ -328,5 +329,5 @@ fn its_death_holds_nobody_up() -> anyhow::Result<()> {
         assert_eq!(status.signal(), Some(SIGKILL));
         anyhow::Ok(())
     })?;
-    stage.nothing_is_left("a death among deaths", &agent.held)
+    stage.nothing_is_left("an exit among exits", &agent.held)
 }

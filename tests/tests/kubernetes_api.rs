@@ -38,10 +38,10 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
 ";
 
 #[test]
-fn a_real_api_server_keeps_what_it_is_told_over_a_restart_and_ends_with_its_value() -> anyhow::Result<()> {
+fn a_real_api_server_keeps_its_objects_over_a_restart_and_stops_on_drop() -> anyhow::Result<()> {
     let Some(tools) = Tools::named()? else {
         skip(
-            "a_real_api_server_keeps_what_it_is_told_over_a_restart_and_ends_with_its_value",
+            "a_real_api_server_keeps_its_objects_over_a_restart_and_stops_on_drop",
             "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
         );
         return Ok(());
@@ -71,7 +71,7 @@ fn a_real_api_server_keeps_what_it_is_told_over_a_restart_and_ends_with_its_valu
     let old: u64 = cart["metadata"]["resourceVersion"].as_str().context("no version")?.parse()?;
     assert!(compacted > old, "{compacted} {old}");
     plane.stop_api_server()?;
-    pod("cart").expect_err("nobody answers");
+    pod("cart").expect_err("the API server is stopped");
     plane.start_api_server()?;
     assert_eq!(pod("cart")?["metadata"]["uid"], cart["metadata"]["uid"]);
     let watch = format!("/api/v1/namespaces/shop/pods?watch=1&timeoutSeconds=1&resourceVersion={old}");

@@ -49,13 +49,13 @@ metadata: {name: nobody, namespace: shop}
 
 const PODS: u64 = 110;
 /// Far more than any of it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
+async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<()> {
     let Some(tools) = Tools::named()? else {
         skip(
-            "events_stand_on_the_real_api_once_and_counted",
+            "events_are_posted_to_the_real_api_once_and_counted",
             "EPITAPH_CLUSTER_TOOLS names no kube-apiserver; `cargo xtask test` builds one",
         );
         return Ok(());
@@ -72,10 +72,10 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
     let rollout: Vec<Report> = (0..PODS).map(|n| unclean("shop", &format!("cart-{n}"), &uid)).collect();
 
     // A rollout: one Event for each pod, one for all of them on the Deployment.
-    let (sink, worker) = posting(&agent, 512, PATIENCE).await?;
+    let (sink, worker) = posting(&agent, 512, TIMEOUT).await?;
     offer(&sink, &rollout);
-    told(&sink, Outcome::Posted, 2 * PODS).await?;
-    worker.shutdown(PATIENCE).await;
+    reported(&sink, Outcome::Posted, 2 * PODS).await?;
+    worker.shutdown(TIMEOUT).await;
     let (of_pods, of_cart) = events(&kubectl, "shop")?;
     assert_eq!(of_pods.len() as u64, PODS);
     let of_cart = one(&of_cart)?;
@@ -98,21 +98,21 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
     let described = kubectl.run(&["-n", "shop", "describe", "deployment", "cart"])?;
     ensure!(described.contains("UncleanTermination"), "{described}");
 
-    // The agent was started again and tells the last ones once more, and one that is new.
-    let (sink, worker) = posting(&agent, 512, PATIENCE).await?;
+    // The agent was started again and reports the last terminations once more, and a new one.
+    let (sink, worker) = posting(&agent, 512, TIMEOUT).await?;
     offer(&sink, &rollout[100..]);
-    told(&sink, Outcome::Known, 2 * (PODS - 100)).await?;
+    reported(&sink, Outcome::Known, 2 * (PODS - 100)).await?;
     offer(&sink, &[unclean("shop", "cart-new", &uid)]);
-    told(&sink, Outcome::Posted, 2).await?;
+    reported(&sink, Outcome::Posted, 2).await?;
     let (of_pods, of_cart) = events(&kubectl, "shop")?;
     assert_eq!(of_pods.len() as u64, PODS + 1);
     assert_eq!(one(&of_cart)?["series"]["count"], PODS + 1);
 
-    // The Event on the Deployment expired: the next death begins a new one.
+    // The Event on the Deployment expired: the next termination begins a new one.
     let name = one(&of_cart)?["metadata"]["name"].as_str().context("no name")?.to_owned();
     kubectl.run(&["-n", "shop", "delete", "events.events.k8s.io", &name])?;
     offer(&sink, &[unclean("shop", "cart-newer", &uid)]);
-    told(&sink, Outcome::Posted, 4).await?;
+    reported(&sink, Outcome::Posted, 4).await?;
     assert!(one(&events(&kubectl, "shop")?.1)?["series"].is_null());
 
     // The API server is away for a while.
@@ -121,10 +121,10 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(sink.stats().get(Outcome::Posted), 4);
     plane.start_api_server()?;
-    told(&sink, Outcome::Posted, 6).await?;
+    reported(&sink, Outcome::Posted, 6).await?;
     assert_eq!(one(&events(&kubectl, "shop")?.1)?["series"]["count"], 2);
 
-    // A static pod's workload is its node, whose Events live in `default`.
+    // A static pod's workload is its node, whose Events are in `default`.
     let mut output = unclean("shop", "etcd-node-1", "node-1");
     if let Report::PodTerminated(pod) = &mut output {
         let mut identity = (*pod.pod).clone();
@@ -138,33 +138,33 @@ async fn events_stand_on_the_real_api_once_and_counted() -> anyhow::Result<()> {
         pod.facts.pod = Arc::new(identity);
     }
     offer(&sink, &[output]);
-    told(&sink, Outcome::Posted, 8).await?;
+    reported(&sink, Outcome::Posted, 8).await?;
     let in_default = kubectl.json(&["-n", "default", "get", "events.events.k8s.io", "-o", "json"])?;
     let of_node = items(&in_default)?.iter().find(|event| event["regarding"]["kind"] == "Node");
     assert_eq!(of_node.context("no Event on the node")?["regarding"]["name"], "node-1");
 
-    // Its namespace is being removed, which nobody finishes here: there is no controller manager.
+    // Its namespace is being removed, which no controller finishes here: there is no controller manager.
     kubectl.run(&["delete", "namespace", "going", "--wait=false"])?;
     offer(&sink, &[unclean("going", "cart-1", &uid)]);
-    told(&sink, Outcome::NamespaceGone, 2).await?;
+    reported(&sink, Outcome::NamespaceGone, 2).await?;
     offer(&sink, &[unclean("never-was", "cart-1", &uid)]);
-    told(&sink, Outcome::NamespaceGone, 4).await?;
-    worker.shutdown(PATIENCE).await;
-    assert_eq!(untold(&sink), 4, "{:?}", sink.stats());
+    reported(&sink, Outcome::NamespaceGone, 4).await?;
+    worker.shutdown(TIMEOUT).await;
+    assert_eq!(unreported(&sink), 4, "{:?}", sink.stats());
 
-    // RBAC says no: counted, and not tried for ever.
-    let nobody = Access::Kubeconfig(plane.kubeconfig_of_service_account("shop", "nobody")?);
-    let (sink, worker) = posting(&nobody, 512, Duration::ZERO).await?;
+    // RBAC refuses: counted, and not tried for ever.
+    let forbidden = Access::Kubeconfig(plane.kubeconfig_of_service_account("shop", "nobody")?);
+    let (sink, worker) = posting(&forbidden, 512, Duration::ZERO).await?;
     offer(&sink, &rollout[..2]);
-    told(&sink, Outcome::Forbidden, 4).await?;
-    worker.shutdown(PATIENCE).await;
+    reported(&sink, Outcome::Forbidden, 4).await?;
+    worker.shutdown(TIMEOUT).await;
 
-    // Nobody answers at all: what does not fit and what is left at the end is counted.
+    // No server answers: Events that do not fit and those left at the end are counted.
     plane.stop_api_server()?;
-    let (sink, worker) = posting(&agent, 10, PATIENCE).await?;
+    let (sink, worker) = posting(&agent, 10, TIMEOUT).await?;
     offer(&sink, &rollout);
     worker.shutdown(Duration::from_millis(200)).await;
-    assert_eq!(untold(&sink), 2 * PODS, "{:?}", sink.stats());
+    assert_eq!(unreported(&sink), 2 * PODS, "{:?}", sink.stats());
     assert!(sink.stats().get(Outcome::QueueFull) > 0 && sink.stats().get(Outcome::Shutdown) > 0);
     Ok(())
 }
@@ -198,23 +198,23 @@ fn offer(sink: &Sink, outputs: &[Report]) {
     }
 }
 
-async fn told(sink: &Sink, outcome: Outcome, deaths: u64) -> anyhow::Result<()> {
+async fn reported(sink: &Sink, outcome: Outcome, count: u64) -> anyhow::Result<()> {
     let wait = async {
-        while sink.stats().get(outcome) < deaths {
+        while sink.stats().get(outcome) < count {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let in_time = tokio::time::timeout(PATIENCE, wait).await.is_ok();
-    ensure!(in_time, "not {deaths} {}: {:?}", outcome.name(), sink.stats());
-    assert_eq!(sink.stats().get(outcome), deaths, "{:?}", sink.stats());
+    let in_time = tokio::time::timeout(TIMEOUT, wait).await.is_ok();
+    ensure!(in_time, "not {count} {}: {:?}", outcome.name(), sink.stats());
+    assert_eq!(sink.stats().get(outcome), count, "{:?}", sink.stats());
     Ok(())
 }
 
-fn untold(sink: &Sink) -> u64 {
-    let told = [Outcome::Posted, Outcome::Known];
+fn unreported(sink: &Sink) -> u64 {
+    let reported = [Outcome::Posted, Outcome::Known];
     OUTCOMES
         .into_iter()
-        .filter(|outcome| !told.contains(outcome))
+        .filter(|outcome| !reported.contains(outcome))
         .map(|outcome| sink.stats().get(outcome))
         .sum()
 }

@@ -1,6 +1,6 @@
-//! A demo is worth something only if it fails: agents that say nothing, too much, too late, or lies.
+//! A demo is worth something only if it can fail: agents that report nothing, too much, too late, or wrongly.
 //!
-//! The agents are shell scripts; the deaths are real.
+//! The agents are shell scripts; the terminations are real.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,10 +14,10 @@ use epitaph_tests::skip::skip;
 
 const OBSERVING: &str = r#"echo '{"type":"observing","boot_id":"b","kernel":"k","probes":[]}'"#;
 
-/// Ends well at SIGTERM, as the agent is to do.
+/// Exits with 0 at SIGTERM, as the agent must.
 const AND_WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
 
-/// Says a termination of every scope that appears, `times` over, with `fields` in it.
+/// Prints a termination of every scope that appears, `times` over, with `fields` in it.
 fn terminating(times: u32, fields: &str) -> String {
     format!(
         r#"{OBSERVING}
@@ -39,7 +39,7 @@ done"#
 
 const AS_EXPECTED: &str = r#""verdict":"clean","cause":"completed","exit":"clean","traffic":"quiet","sentence":"It exited 0.""#;
 
-/// Whether the caller, a test of that name, is to go on.
+/// Whether the test of that name can go on.
 fn can_play(test: &str) -> bool {
     if !is_root() {
         skip(test, "playing needs root");
@@ -106,8 +106,8 @@ fn a_wrong_verdict_fails_by_axis() -> anyhow::Result<()> {
 }
 
 #[test]
-fn two_reports_of_one_death_fail() -> anyhow::Result<()> {
-    if !can_play("two_reports_of_one_death_fail") {
+fn two_reports_of_one_termination_fail() -> anyhow::Result<()> {
+    if !can_play("two_reports_of_one_termination_fail") {
         return Ok(());
     }
     let differs = differs(&play(&terminating(2, AS_EXPECTED))?);
@@ -119,8 +119,8 @@ fn two_reports_of_one_death_fail() -> anyhow::Result<()> {
 }
 
 #[test]
-fn an_agent_that_ends_is_an_error_with_its_log() {
-    if !can_play("an_agent_that_ends_is_an_error_with_its_log") {
+fn an_agent_that_exits_is_an_error_with_its_log() {
+    if !can_play("an_agent_that_exits_is_an_error_with_its_log") {
         return;
     }
     let error = play(&format!("{OBSERVING}\necho 'no such probe' >&2; exit 3"))

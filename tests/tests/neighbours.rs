@@ -1,4 +1,4 @@
-//! Two agents on one machine: both tell the truth, neither minds the other's end, and each says that it is not alone.
+//! Two agents on one machine: both report correctly, each survives the other's exit, and each reports that another agent runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None, said, where the caller (a test of that name) cannot be played.
+    /// None, and a skip, if the test of that name cannot be played.
     fn set(test: &str) -> anyhow::Result<Option<Stage>> {
         if !is_root() {
             skip(test, "observing needs root");
@@ -45,9 +45,9 @@ impl Stage {
         let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir()?;
         Ok(Some(Stage {
-            epitaph: Epitaph::copied(&program(&beside()), directory.path())?,
+            epitaph: Epitaph::copied(&program(&binaries()), directory.path())?,
             directory,
-            players: Players::new(&beside())?,
+            players: Players::new(&binaries())?,
             _machine: machine,
         }))
     }
@@ -59,13 +59,13 @@ impl Stage {
     /// A `watch` that observes.
     fn watch(&self) -> anyhow::Result<Watch> {
         let (to, lines) = channel();
-        let agent = Agent::start(&program(&beside()), None, None, to)?;
+        let agent = Agent::start(&program(&binaries()), None, None, to)?;
         let mut watch = Watch { agent, lines };
         watch.next(|line| line["type"] == "observing")?;
         Ok(watch)
     }
 
-    /// Plays it as it is told.
+    /// Plays the story of that name.
     fn play(&self, name: &str) -> anyhow::Result<Role> {
         let role = self
             .players
@@ -94,17 +94,17 @@ impl Watch {
         }
     }
 
-    fn death(&mut self, role: &Role) -> anyhow::Result<Value> {
+    fn termination(&mut self, role: &Role) -> anyhow::Result<Value> {
         self.next(|line| line["type"] == "termination" && line["subject"]["id"] == role.subject.as_str())
     }
 }
 
-/// On a loaded machine the ring buffer may overflow, and the termination says so.
+/// On a loaded machine the ring buffer may overflow, and the termination reports the loss.
 fn lost_some(termination: &Value) -> bool {
     termination["gaps"]["lost"].as_object().is_some_and(|lost| !lost.is_empty())
 }
 
-fn beside() -> PathBuf {
+fn binaries() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
     path.pop();
     path
@@ -127,10 +127,10 @@ fn observers() -> anyhow::Result<usize> {
     Ok(processes.filter(|process| observes(process.path())).count())
 }
 
-/// Waits until `agent` counts at least `ours`, and no more than there are beside it.
+/// Waits until `agent` counts at least `ours`, and not more than there are on the machine.
 fn counts(agent: &Service, ours: usize) -> anyhow::Result<()> {
-    let mut said = String::new();
-    // A lost announcement is sent again after a minute, a neighbour whose end was lost forgotten after 200 s.
+    let mut last = String::new();
+    // A lost announcement is sent again after a minute; a neighbour with a lost exit is forgotten after 200 s.
     for _ in 0..4800 {
         // Not there before its own announcement has come back.
         if let Ok(value) = agent.metric(GAUGE, &[]) {
@@ -138,14 +138,14 @@ fn counts(agent: &Service, ours: usize) -> anyhow::Result<()> {
             if (ours as f64..=most as f64).contains(&value) {
                 return Ok(());
             }
-            said = format!("{value}, not {ours} to {most}");
+            last = format!("{value}, not {ours} to {most}");
         }
         sleep(STEP);
     }
-    bail!("{GAUGE} is {said}; its log: {}", agent.log())
+    bail!("{GAUGE} is {last}; its log: {}", agent.log())
 }
 
-/// Its words on that neighbour.
+/// Its warnings about that neighbour.
 fn warnings(agent: &Service, of: &Service) -> usize {
     let pid = format!("pid {} ", of.pid());
     let log = agent.log();
@@ -154,7 +154,7 @@ fn warnings(agent: &Service, of: &Service) -> usize {
         .count()
 }
 
-/// Waits for them: of two that come at once the second is told of a minute later.
+/// Waits for the warning: of two agents that start at once, the second is reported a minute later.
 fn warned(agent: &Service, of: &Service) -> anyhow::Result<()> {
     for _ in 0..2400 {
         match warnings(agent, of) {
@@ -165,12 +165,12 @@ fn warned(agent: &Service, of: &Service) -> anyhow::Result<()> {
             }
         }
     }
-    bail!("nothing is said of pid {}: {}", of.pid(), agent.log())
+    bail!("no warning about pid {}: {}", of.pid(), agent.log())
 }
 
 #[test]
-fn each_says_once_that_it_is_not_alone_until_it_is() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("each_says_once_that_it_is_not_alone_until_it_is")? else {
+fn each_agent_warns_once_of_another_until_that_exits() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("each_agent_warns_once_of_another_until_that_exits")? else {
         return Ok(());
     };
     let mut first = stage.agent()?;
@@ -208,10 +208,10 @@ fn each_says_once_that_it_is_not_alone_until_it_is() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As in a pod: its own pid is 1, and nobody tells it the other one.
+/// As in a pod: its own pid is 1, and it does not know the host's pid.
 #[test]
-fn in_a_pid_namespace_it_knows_its_own_announcement() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("in_a_pid_namespace_it_knows_its_own_announcement")? else {
+fn in_a_pid_namespace_an_agent_recognizes_its_own_announcement() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("in_a_pid_namespace_an_agent_recognizes_its_own_announcement")? else {
         return Ok(());
     };
     let inside = Service::inside(
@@ -236,12 +236,12 @@ fn in_a_pid_namespace_it_knows_its_own_announcement() -> anyhow::Result<()> {
         }
         sleep(STEP);
     }
-    bail!("nothing is said of {pid}: {}", outside.log())
+    bail!("no warning about {pid}: {}", outside.log())
 }
 
 #[test]
-fn two_judge_the_same_deaths_alike_and_neither_minds_the_others_end() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("two_judge_the_same_deaths_alike_and_neither_minds_the_others_end")? else {
+fn two_agents_judge_the_same_terminations_alike_and_survive_each_other() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("two_agents_judge_the_same_terminations_alike_and_survive_each_other")? else {
         return Ok(());
     };
     let mut one = stage.watch()?;
@@ -253,7 +253,7 @@ fn two_judge_the_same_deaths_alike_and_neither_minds_the_others_end() -> anyhow:
         "resets-its-backlog",
     ] {
         let role = stage.play(story)?;
-        let (one, other) = (one.death(&role)?, other.death(&role)?);
+        let (one, other) = (one.termination(&role)?, other.termination(&role)?);
         println!("{story}: {} {}", one["verdict"], one["trace_id"]);
         if lost_some(&one) || lost_some(&other) {
             println!("not compared, for records were lost: {one}\n{other}");
@@ -278,14 +278,17 @@ fn two_judge_the_same_deaths_alike_and_neither_minds_the_others_end() -> anyhow:
 
     assert!(one.agent.end(TO_END)?.success(), "{}", one.agent.log());
     let role = stage.play("default-action")?;
-    let death = other.death(&role)?;
-    assert!(death["verdict"] == "default-action" || lost_some(&death), "{death}");
+    let termination = other.termination(&role)?;
+    assert!(
+        termination["verdict"] == "default-action" || lost_some(&termination),
+        "{termination}"
+    );
     let mut third = stage.watch()?;
     kill(other.agent.pid().cast_signed(), SIGKILL)?;
     other.agent.end(Duration::ZERO)?;
     let role = stage.play("handler-exits-0")?;
-    let death = third.death(&role)?;
-    assert!(death["verdict"] == "clean" || lost_some(&death), "{death}");
+    let termination = third.termination(&role)?;
+    assert!(termination["verdict"] == "clean" || lost_some(&termination), "{termination}");
     assert!(third.agent.end(TO_END)?.success(), "{}", third.agent.log());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A container runtime in a container (Docker in Docker): whose death is whose.
+//! A container runtime in a container (Docker in Docker): each termination is attributed to its own container.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use epitaph_tests::sys::random_hex;
 use nix::libc::SIGTERM;
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const UID: &str = "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b";
 
-/// Whether the caller, a test of that name, is to go on.
+/// Whether the test of that name can go on.
 fn can_play(test: &str) -> bool {
     if !is_root() {
         skip(test, "playing needs root");
@@ -34,19 +34,22 @@ fn can_play(test: &str) -> bool {
 }
 
 #[test]
-fn a_container_in_a_container_has_its_own_death() -> anyhow::Result<()> {
-    if !can_play("a_container_in_a_container_has_its_own_death") {
+fn a_container_in_a_container_has_its_own_termination() -> anyhow::Result<()> {
+    if !can_play("a_container_in_a_container_has_its_own_termination") {
         return Ok(());
     }
     for namespace in [&[][..], &["--cgroup"]] {
         let played = play("docker", namespace)?;
-        let [inner, outer] = &played.told[..] else {
-            bail!("two deaths, of the inner and then of the outer container: {:#?}", played.told);
+        let [inner, outer] = &played.terminations[..] else {
+            bail!(
+                "two terminations, of the inner and then of the outer container: {:#?}",
+                played.terminations
+            );
         };
-        for (told, id, exit) in [(inner, &played.inner, "clean"), (outer, &played.outer, "force-killed")] {
-            assert_eq!(told["subject"]["id"], id.as_str(), "{told:#}");
-            assert_eq!(told["exit"], exit, "{told:#}");
-            assert_eq!(told["cause"], "stopped", "{told:#}");
+        for (termination, id, exit) in [(inner, &played.inner, "clean"), (outer, &played.outer, "force-killed")] {
+            assert_eq!(termination["subject"]["id"], id.as_str(), "{termination:#}");
+            assert_eq!(termination["exit"], exit, "{termination:#}");
+            assert_eq!(termination["cause"], "stopped", "{termination:#}");
         }
         // Its runtime is in the container around it.
         assert_eq!(inner["stop"]["sender"]["role"], "runtime", "{inner:#}");
@@ -63,8 +66,8 @@ fn a_container_in_a_pods_container_is_a_part_of_it() -> anyhow::Result<()> {
     }
     for namespace in [&[][..], &["--cgroup"]] {
         let played = play(&format!("kubepods/burstable/pod{UID}"), namespace)?;
-        let [outer] = &played.told[..] else {
-            bail!("one death, of the pod's container: {:#?}", played.told);
+        let [outer] = &played.terminations[..] else {
+            bail!("one termination, of the pod's container: {:#?}", played.terminations);
         };
         assert_eq!(outer["subject"]["id"], played.outer.as_str(), "{outer:#}");
         assert_eq!(outer["subject"]["pod_uid"], UID, "{outer:#}");
@@ -76,12 +79,12 @@ fn a_container_in_a_pods_container_is_a_part_of_it() -> anyhow::Result<()> {
 struct Played {
     outer: String,
     inner: String,
-    /// Terminations of what lives below the slice, in order.
-    told: Vec<Value>,
+    /// Terminations of the cgroups below the slice, in order.
+    terminations: Vec<Value>,
 }
 
-/// A container below `parent` whose main process runs a runtime, whose container is stopped; then it is killed itself.
-/// `namespace`: the outer container's own, for unshare(1), beside those of processes and mounts.
+/// A container below `parent` whose main process runs a runtime. The runtime's container is stopped; then the outer is killed.
+/// `namespace`: the outer container's own, for unshare(1), in addition to those of processes and mounts.
 fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
     let players = players()?;
     let directory = tempfile::tempdir()?;
@@ -110,9 +113,9 @@ fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
     );
     let runtime = players.join("stand-in-runtime");
     // Stops the inner container once it is ready, and is ready itself, for its own runtime, once that is gone.
-    let script = r#"mkfifo orders said
-"$0" shim "$1" <orders >said &
-exec 3>orders 4<said
+    let script = r#"mkfifo orders output
+"$0" shim "$1" <orders >output &
+exec 3>orders 4<output
 while read -r did <&4; do
     case $did in
     '{"event":"ready"'*) echo stop >&3 ;;
@@ -136,9 +139,9 @@ done"#;
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut orders = container.stdin.take().context("its input is no pipe")?;
-    let out = BufReader::new(container.stdout.take().context("its output is no pipe")?);
-    let mut told = Vec::new();
+    let mut orders = container.stdin.take().context("its input is not a pipe")?;
+    let out = BufReader::new(container.stdout.take().context("its output is not a pipe")?);
+    let mut terminations = Vec::new();
     for done in out.lines() {
         match serde_json::from_str(&done?)? {
             Did::Ready { .. } => orders.write_all(b"stop\n")?,
@@ -147,18 +150,21 @@ done"#;
         }
     }
     container.wait()?;
-    while told.last().is_none_or(|last: &Value| last["subject"]["id"] != outer.as_str()) {
+    while terminations
+        .last()
+        .is_none_or(|last: &Value| last["subject"]["id"] != outer.as_str())
+    {
         let line = next(&lines, &agent)?;
         let is_ours = line["cgroup"]
             .as_str()
             .is_some_and(|path| path.starts_with(&format!("/{SLICE}/{scope}")));
         if line["type"] == "termination" && is_ours {
-            told.push(line);
+            terminations.push(line);
         }
     }
     // One that came twice, or late.
     sleep(Duration::from_secs(1));
-    agent.end(PATIENCE)?;
+    agent.end(TIMEOUT)?;
     for line in lines.iter().flatten() {
         let line: Value = serde_json::from_str(&line)?;
         let ids = [&outer, &inner].map(|id| line["subject"]["id"] == id.as_str());
@@ -170,11 +176,15 @@ done"#;
         // Kept where another test is in it.
         let _ = std::fs::remove_dir(slice.join(parent));
     }
-    Ok(Played { outer, inner, told })
+    Ok(Played {
+        outer,
+        inner,
+        terminations,
+    })
 }
 
 fn next(lines: &Receiver<Option<String>>, agent: &Agent) -> anyhow::Result<Value> {
-    match lines.recv_timeout(PATIENCE) {
+    match lines.recv_timeout(TIMEOUT) {
         Ok(Some(line)) => Ok(serde_json::from_str(&line)?),
         Ok(None) => bail!("the agent ended; its log:\n{}", agent.log()),
         Err(_) => bail!("nothing more from the agent; its log:\n{}", agent.log()),

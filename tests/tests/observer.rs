@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Seconds are enough on an idle machine; the rest is for a loaded one.
-const PATIENCE: u32 = 900;
+const TIMEOUT: u32 = 900;
 /// A span that must not exist would exist by then, on an idle machine.
 const QUIET: u32 = 60;
 const STEP: Duration = Duration::from_millis(100);
@@ -197,7 +197,7 @@ impl Stage {
                 None => Vec::new(),
             };
             let enough = count > 0 && spans.len() >= count;
-            if enough || steps > if count == 0 { QUIET } else { PATIENCE } {
+            if enough || steps > if count == 0 { QUIET } else { TIMEOUT } {
                 return Ok(spans);
             }
             steps += 1;
@@ -217,7 +217,7 @@ fn role(observer: &Service) -> anyhow::Result<String> {
 
 /// Waits until it is active and synced, and the API server's clock is measured.
 fn until_active(observer: &Service) -> anyhow::Result<()> {
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         let clock = observer.metric("epitaph_kubernetes_clock_ahead_seconds", &[]);
         if role(observer)? == "active" && get(observer.port, "/readyz")?.0 == 200 && clock.is_ok() {
             return Ok(());
@@ -228,7 +228,7 @@ fn until_active(observer: &Service) -> anyhow::Result<()> {
 }
 
 fn until_logged(observer: &Service, text: &str) -> anyhow::Result<()> {
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         if observer.log().contains(text) {
             return Ok(());
         }
@@ -276,7 +276,7 @@ fn check(stage: &Stage, (uid, by): &(String, String), service: &str) -> anyhow::
     let trace = id::pod_trace_id(&PodUid(uid.as_str().into()), None);
     for span in [removal, replacement] {
         assert_eq!(span["references"][0]["spanID"], id::pod_root(trace).to_string());
-        // The API server runs on this machine: its clock is ours.
+        // The API server runs on this machine: both use the same clock.
         let ahead = |bound: &str| tag(span, &format!("epitaph.api_clock.ahead.{bound}")).as_f64();
         let (least, most) = ahead("least").zip(ahead("most")).context("no clock")?;
         ensure!(least <= 0.0 && most >= 0.0, "{least}..{most}");
@@ -315,7 +315,7 @@ fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
     // The spans of the first one are not exported again.
     check(&stage, &rolled, "web")?;
 
-    // The API server restarts in the middle: changes meanwhile are reported with their gap.
+    // The API server restarts in between: changes in that time are reported with their gap.
     let uid = stage.pod("shop", "web-e", ("ReplicaSet", "web"))?;
     stage.runs("shop", "web-e")?;
     stage.slice("shop", "web", &[("web-e", &uid, READY)])?;

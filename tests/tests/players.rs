@@ -25,7 +25,9 @@ fn main() {
     let mut trials: Vec<Trial> = all()
         .map(|story| {
             let players = players.clone();
-            Trial::test(format!("players::{}", story.name), move || truth(players.as_deref(), story))
+            Trial::test(format!("players::{}", story.name), move || {
+                ground_truth(players.as_deref(), story)
+            })
         })
         .collect();
     let noticing = players.clone();
@@ -37,7 +39,7 @@ fn main() {
     conclusion.exit();
 }
 
-fn truth(players: Option<&Players>, story: &'static Story) -> Result<(), Failed> {
+fn ground_truth(players: Option<&Players>, story: &'static Story) -> Result<(), Failed> {
     let Some(players) = players else {
         skip(story.name, "playing it needs root");
         return Ok(());

@@ -1,4 +1,4 @@
-//! With how little it works, what it gives up once it runs, and what it says where that is too little.
+//! The least privileges that suffice, the privileges that a running agent drops, and the messages if too few are granted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::{Agent, program};
 use epitaph_tests::demo::{Options, run as demo};
-use epitaph_tests::epitaph::{Epitaph, Said, run};
+use epitaph_tests::epitaph::{CommandOutput, Epitaph, run};
 use epitaph_tests::http::{free_port, get};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::Players;
@@ -39,14 +39,14 @@ struct Stage {
 }
 
 impl Stage {
-    /// None, said, where the caller (a test of that name) cannot be played.
+    /// None, and a skip, if the test of that name cannot be played.
     fn set(test: &str) -> anyhow::Result<Option<Stage>> {
         if !is_root() {
             skip(test, "only root has privileges to give up");
             return Ok(None);
         }
         let directory = tempfile::tempdir()?;
-        let epitaph = Epitaph::copied(&program(&beside()), directory.path())?;
+        let epitaph = Epitaph::copied(&program(&binaries()), directory.path())?;
         Ok(Some(Stage { directory, epitaph }))
     }
 
@@ -54,7 +54,7 @@ impl Stage {
         launcher(self.directory.path(), name, "", with, self.epitaph.binary())
     }
 
-    fn says(&self, name: &str, with: &str, args: &[&str]) -> anyhow::Result<Said> {
+    fn run(&self, name: &str, with: &str, args: &[&str]) -> anyhow::Result<CommandOutput> {
         run(Command::new(self.launcher(name, with)?), args)
     }
 }
@@ -65,18 +65,18 @@ fn succeeds(unshare: &[&str]) -> bool {
     asked.is_ok_and(|done| done.status.success())
 }
 
-fn beside() -> PathBuf {
+fn binaries() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
     path.pop();
     path
 }
 
-/// Stories told and judged as by root with everything.
+/// Stories are judged as with root and all privileges.
 fn judges(test: &str, with: &str) -> anyhow::Result<()> {
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
-    let mut options = Options::new(stage.launcher("epitaph-with-little", with)?, beside());
+    let mut options = Options::new(stage.launcher("epitaph-with-little", with)?, binaries());
     options.only = STORIES.map(str::to_owned).into();
     let report = demo(&options, &mut |_| {})?;
     ensure!(report.passed(), "{report}");
@@ -110,24 +110,32 @@ fn what_is_missing_is_named_by_the_agent_and_by_doctor() -> anyhow::Result<()> {
         ),
     ] {
         for (who, with) in [("root", root_with(keeps)), ("nobody", nobody_with(keeps))] {
-            let said = stage.says("agent", &with, &["agent", "--listen", "off"])?;
-            assert_eq!((said.code, said.out.as_str()), (Some(77), ""), "{who} {keeps}: {said:?}");
-            let words = format!("{missing}\nremedy: run as root, or grant it");
-            assert!(said.err.contains(&words), "{who} {keeps}: {said:?}");
-
-            let said = stage.says("doctor", &with, &["doctor", "--output", "json"])?;
-            assert_eq!((said.code, said.err.as_str()), (Some(77), ""), "{who} {keeps}: {said:?}");
-            let told: Value = serde_json::from_str(&said.out)?;
-            let finding = finding(&told, "capabilities")?;
+            let output = stage.run("agent", &with, &["agent", "--listen", "off"])?;
             assert_eq!(
-                (&told["exit_code"], &finding["status"]),
+                (output.code, output.out.as_str()),
+                (Some(77), ""),
+                "{who} {keeps}: {output:?}"
+            );
+            let words = format!("{missing}\nremedy: run as root, or grant it");
+            assert!(output.err.contains(&words), "{who} {keeps}: {output:?}");
+
+            let output = stage.run("doctor", &with, &["doctor", "--output", "json"])?;
+            assert_eq!(
+                (output.code, output.err.as_str()),
+                (Some(77), ""),
+                "{who} {keeps}: {output:?}"
+            );
+            let report: Value = serde_json::from_str(&output.out)?;
+            let finding = finding(&report, "capabilities")?;
+            assert_eq!(
+                (&report["exit_code"], &finding["status"]),
                 (&77.into(), &"problem".into()),
-                "{told}"
+                "{report}"
             );
             let (message, remedy) = (text(&finding["message"]), text(&finding["remedy"]));
             assert!(message.ends_with(missing) && remedy.contains("grant it"), "{finding}");
             // What could be loaded is known all the same.
-            assert_eq!(probes(&told).len(), 11, "{told}");
+            assert_eq!(probes(&report).len(), 11, "{report}");
         }
     }
     Ok(())
@@ -139,11 +147,11 @@ fn doctor_finds_nothing_wrong_and_leaves_nothing() -> anyhow::Result<()> {
         return Ok(());
     };
     for (name, with) in [("root", root_with("+bpf,+perfmon")), ("nobody", nobody_with("+bpf,+perfmon"))] {
-        let said = stage.says(name, &with, &["doctor", "--output", "json"])?;
-        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{name}: {said:?}");
-        let told: Value = serde_json::from_str(&said.out)?;
-        assert_eq!(told["exit_code"], 0);
-        for probe in probes(&told) {
+        let output = stage.run(name, &with, &["doctor", "--output", "json"])?;
+        assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{name}: {output:?}");
+        let report: Value = serde_json::from_str(&output.out)?;
+        assert_eq!(report["exit_code"], 0);
+        for probe in probes(&report) {
             let message = text(&probe["message"]);
             let known = message == "active"
                 || ["unsupported: ", "substituted by "]
@@ -152,18 +160,18 @@ fn doctor_finds_nothing_wrong_and_leaves_nothing() -> anyhow::Result<()> {
             assert!(known, "{probe}");
         }
         for check in ["kernel", "btf", "capabilities", "proc", "cgroups", "clock"] {
-            assert_eq!(finding(&told, check)?["status"], "ok", "{told}");
+            assert_eq!(finding(&report, check)?["status"], "ok", "{report}");
         }
     }
-    let said = run(stage.epitaph.command(), ["doctor"])?;
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.out.ends_with("\nthis machine can be observed\n"), "{}", said.out);
+    let output = run(stage.epitaph.command(), ["doctor"])?;
+    assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{output:?}");
+    assert!(output.out.ends_with("\nthis machine can be observed\n"), "{}", output.out);
     Ok(())
 }
 
 #[test]
-fn doctor_says_what_else_is_not_there() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("doctor_says_what_else_is_not_there")? else {
+fn doctor_reports_what_else_is_missing() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("doctor_reports_what_else_is_missing")? else {
         return Ok(());
     };
     let none = stage.directory.path().join("none");
@@ -173,12 +181,12 @@ fn doctor_says_what_else_is_not_there() -> anyhow::Result<()> {
         ("--proc", &["kernel", "cgroups"]),
         ("--sys", &["cgroups"]),
     ] {
-        let said = run(stage.epitaph.command(), ["doctor", "--output", "json", flag, none])?;
-        assert_eq!((said.code, said.err.as_str()), (Some(69), ""), "{said:?}");
-        let told: Value = serde_json::from_str(&said.out)?;
+        let output = run(stage.epitaph.command(), ["doctor", "--output", "json", flag, none])?;
+        assert_eq!((output.code, output.err.as_str()), (Some(69), ""), "{output:?}");
+        let report: Value = serde_json::from_str(&output.out)?;
         for check in checks {
-            let finding = finding(&told, check)?;
-            assert_eq!(finding["status"], "problem", "{told}");
+            let finding = finding(&report, check)?;
+            assert_eq!(finding["status"], "problem", "{report}");
             assert!(!finding["remedy"].is_null(), "{finding}");
         }
     }
@@ -201,17 +209,17 @@ fn a_user_namespace_is_named() -> anyhow::Result<()> {
         command.args(["--user", "--map-root-user", "--"]).arg(stage.epitaph.binary());
         run(command, args)
     };
-    let said = inside(&["doctor", "--output", "json"])?;
-    assert_eq!((said.code, said.err.as_str()), (Some(77), ""), "{said:?}");
-    let told: Value = serde_json::from_str(&said.out)?;
-    assert!(!finding(&told, "user namespace")?["remedy"].is_null(), "{told}");
-    let bpf = finding(&told, "bpf")?;
+    let output = inside(&["doctor", "--output", "json"])?;
+    assert_eq!((output.code, output.err.as_str()), (Some(77), ""), "{output:?}");
+    let report: Value = serde_json::from_str(&output.out)?;
+    assert!(!finding(&report, "user namespace")?["remedy"].is_null(), "{report}");
+    let bpf = finding(&report, "bpf")?;
     assert!(text(&bpf["message"]).contains("a user namespace"), "{bpf}");
-    let said = inside(&["watch"])?;
-    assert_eq!(said.code, Some(77), "{said:?}");
+    let output = inside(&["watch"])?;
+    assert_eq!(output.code, Some(77), "{output:?}");
     assert!(
-        said.err.contains("a user namespace") && said.err.contains("allow bpf(2)"),
-        "{said:?}"
+        output.err.contains("a user namespace") && output.err.contains("allow bpf(2)"),
+        "{output:?}"
     );
     Ok(())
 }
@@ -227,25 +235,25 @@ fn a_seccomp_profile_is_named() -> anyhow::Result<()> {
         command.arg(stage.epitaph.binary());
         run(command, args)
     };
-    let said = inside(&["doctor", "--output", "json"])?;
-    assert_eq!((said.code, said.err.as_str()), (Some(77), ""), "{said:?}");
-    let told: Value = serde_json::from_str(&said.out)?;
-    assert_eq!(finding(&told, "capabilities")?["status"], "ok", "{told}");
-    let bpf = finding(&told, "bpf")?;
+    let output = inside(&["doctor", "--output", "json"])?;
+    assert_eq!((output.code, output.err.as_str()), (Some(77), ""), "{output:?}");
+    let report: Value = serde_json::from_str(&output.out)?;
+    assert_eq!(finding(&report, "capabilities")?["status"], "ok", "{report}");
+    let bpf = finding(&report, "bpf")?;
     assert!(text(&bpf["message"]).contains("denied by a seccomp profile"), "{bpf}");
     assert!(text(&bpf["remedy"]).contains("allow bpf(2)"), "{bpf}");
-    let said = inside(&["watch"])?;
-    assert_eq!(said.code, Some(77), "{said:?}");
+    let output = inside(&["watch"])?;
+    assert_eq!(output.code, Some(77), "{output:?}");
     assert!(
-        said.err.contains("a seccomp profile") && said.err.contains("allow bpf(2)"),
-        "{said:?}"
+        output.err.contains("a seccomp profile") && output.err.contains("allow bpf(2)"),
+        "{output:?}"
     );
     Ok(())
 }
 
 #[test]
-fn what_is_no_longer_needed_is_given_up_by_every_thread() -> anyhow::Result<()> {
-    let test = "what_is_no_longer_needed_is_given_up_by_every_thread";
+fn every_thread_drops_privileges_that_are_no_longer_needed() -> anyhow::Result<()> {
+    let test = "every_thread_drops_privileges_that_are_no_longer_needed";
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
@@ -254,16 +262,16 @@ fn what_is_no_longer_needed_is_given_up_by_every_thread() -> anyhow::Result<()> 
     let bounding = first.sets["CapBnd"];
     assert_eq!(bounding, 0, "{first:?}");
 
-    let deaths = || agent.metric("epitaph_terminations_total", &[]);
-    let before = deaths()?;
-    let players = Players::new(&beside())?;
+    let judged = || agent.metric("epitaph_terminations_total", &[]);
+    let before = judged()?;
+    let players = Players::new(&binaries())?;
     for name in STORIES {
         let role = players.cast(stories().find(|story| story.name == name).context("a story of that name")?)?;
         let differs = players.play(&role)?.differs(&role);
         ensure!(differs.is_empty(), "{name}: {}", differs.join("\n"));
     }
     agent.until("epitaph_terminations_total", &[], before + STORIES.len() as f64)?;
-    // The probes' maps are still ours to write.
+    // The probes' maps are still writable for the agent.
     assert_eq!(agent.metric("epitaph_dropped_total", &[r#"reason="probe_map""#])?, 0.0);
     // Now that every thread that it will ever have has been started.
     let wrong = too_much(agent.pid(), may_keep()?)?;
@@ -321,10 +329,10 @@ fn a_proc_that_hides_processes_is_still_read_by_root() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It only speaks to the network.
+/// The observer only needs the network.
 #[test]
-fn an_observer_keeps_nothing() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("an_observer_keeps_nothing")? else {
+fn an_observer_keeps_no_privilege() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("an_observer_keeps_no_privilege")? else {
         return Ok(());
     };
     let kubeconfig = stage.directory.path().join("kubeconfig");
@@ -341,7 +349,7 @@ fn an_observer_keeps_nothing() -> anyhow::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let observer = Killed(command.spawn()?);
-    // It answers once it runs, whatever it answers.
+    // Any answer shows that the observer runs.
     let mut left = 1200;
     while get(port, "/healthz").is_err() {
         ensure!(left > 0, "the observer does not answer");
@@ -362,14 +370,14 @@ impl Drop for Killed {
     }
 }
 
-fn finding<'f>(told: &'f Value, check: &str) -> anyhow::Result<&'f Value> {
-    let findings = told["findings"].as_array().context("no findings")?;
+fn finding<'f>(report: &'f Value, check: &str) -> anyhow::Result<&'f Value> {
+    let findings = report["findings"].as_array().context("no findings")?;
     let found = findings.iter().find(|finding| finding["check"] == check);
-    found.with_context(|| format!("no {check} in {told}"))
+    found.with_context(|| format!("no {check} in {report}"))
 }
 
-fn probes(told: &Value) -> Vec<&Value> {
-    let findings = told["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn probes(report: &Value) -> Vec<&Value> {
+    let findings = report["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
     findings
         .iter()
         .filter(|finding| text(&finding["check"]).starts_with("probe "))

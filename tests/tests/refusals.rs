@@ -1,4 +1,4 @@
-//! Bad days at the start: each ends with its own code and says what to do.
+//! Failing starts: each exits with its own code and names the remedy.
 
 use std::fs;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
-use epitaph_tests::epitaph::{Epitaph, Said, run};
+use epitaph_tests::epitaph::{CommandOutput, Epitaph, run};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::skip::skip;
 use tempfile::TempDir;
@@ -35,41 +35,41 @@ impl Stage {
         self.directory.path().join(name).display().to_string()
     }
 
-    fn says(&self, args: &[&str]) -> anyhow::Result<Said> {
+    fn run(&self, args: &[&str]) -> anyhow::Result<CommandOutput> {
         run(self.epitaph.command(), args)
     }
 }
 
-/// The code, each of the words on standard error in one short message (what failed, then the remedy), and nothing on standard output.
+/// The code, each of the words on standard error in one short message (error, then remedy), and nothing on standard output.
 #[track_caller]
-fn refuses(said: &Said, code: i32, words: &[&str]) {
-    assert_eq!(said.code, Some(code), "{said:?}");
-    assert_eq!(said.out, "", "{said:?}");
+fn refuses(output: &CommandOutput, code: i32, words: &[&str]) {
+    assert_eq!(output.code, Some(code), "{output:?}");
+    assert_eq!(output.out, "", "{output:?}");
     for word in words {
-        assert!(said.err.contains(word), "no `{word}`: {said:?}");
+        assert!(output.err.contains(word), "no `{word}`: {output:?}");
     }
-    assert!(!said.err.contains("panicked"), "{said:?}");
-    let lines = said.err.lines().filter(|line| line.starts_with("error: "));
-    assert_eq!(lines.count(), 1, "{said:?}");
+    assert!(!output.err.contains("panicked"), "{output:?}");
+    let lines = output.err.lines().filter(|line| line.starts_with("error: "));
+    assert_eq!(lines.count(), 1, "{output:?}");
 }
 
-/// Whether the caller, a test of that name, is to go on.
+/// Whether the test of that name can go on.
 fn root(test: &str) -> bool {
     if !is_root() {
-        skip(test, "only root can become somebody else");
+        skip(test, "only root can become another user");
     }
     is_root()
 }
 
 #[test]
-fn who_may_not_observe_is_told_what_is_missing() -> anyhow::Result<()> {
-    if !root("who_may_not_observe_is_told_what_is_missing") {
+fn an_unprivileged_user_sees_what_is_missing() -> anyhow::Result<()> {
+    if !root("an_unprivileged_user_sees_what_is_missing") {
         return Ok(());
     }
     let stage = Stage::new()?;
     let remedy = "run as root, or grant it";
-    let nobody = run(stage.epitaph.as_nobody(""), ["watch"])?;
-    refuses(&nobody, 77, &["CAP_BPF and CAP_PERFMON", remedy]);
+    let unprivileged = run(stage.epitaph.as_nobody(""), ["watch"])?;
+    refuses(&unprivileged, 77, &["CAP_BPF and CAP_PERFMON", remedy]);
     let one = run(stage.epitaph.as_nobody("+bpf"), ["agent", "--listen", "off"])?;
     refuses(&one, 77, &["needs CAP_PERFMON", remedy]);
     let other = run(stage.epitaph.as_nobody("+perfmon"), ["watch"])?;
@@ -78,16 +78,16 @@ fn who_may_not_observe_is_told_what_is_missing() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_recording_that_could_not_begin_is_not_in_the_way_of_the_next() -> anyhow::Result<()> {
-    if !root("a_recording_that_could_not_begin_is_not_in_the_way_of_the_next") {
+fn a_failed_recording_does_not_block_the_next() -> anyhow::Result<()> {
+    if !root("a_failed_recording_does_not_block_the_next") {
         return Ok(());
     }
     let stage = Stage::new()?;
     let own = stage.directory.path().join("own");
     fs::create_dir(&own)?;
     std::os::unix::fs::chown(&own, Some(65534), None)?;
-    let file = own.join("deaths");
-    let said = run(
+    let file = own.join("recording");
+    let output = run(
         stage.epitaph.as_nobody(""),
         [
             std::ffi::OsStr::new("record"),
@@ -96,15 +96,15 @@ fn a_recording_that_could_not_begin_is_not_in_the_way_of_the_next() -> anyhow::R
             "json".as_ref(),
         ],
     )?;
-    refuses(&said, 77, &["CAP_BPF"]);
+    refuses(&output, 77, &["CAP_BPF"]);
     assert!(!file.exists());
     Ok(())
 }
 
 #[test]
-fn who_asks_a_cluster_says_which_node_this_is_and_how_it_is_reached() -> anyhow::Result<()> {
+fn kubernetes_needs_a_node_name_and_an_address() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let says = |args: &[&str]| {
+    let run_without_node_name = |args: &[&str]| {
         let mut command = stage.epitaph.command();
         command.env_remove("NODE_NAME");
         run(command, args)
@@ -112,28 +112,28 @@ fn who_asks_a_cluster_says_which_node_this_is_and_how_it_is_reached() -> anyhow:
     let missing = stage.path("no-such-kubeconfig");
     let agent = ["agent", "--listen", "off", "--kubeconfig", &missing];
     refuses(
-        &says(&agent)?,
+        &run_without_node_name(&agent)?,
         78,
         &["set NODE_NAME", "fieldPath: spec.nodeName", "--node-name"],
     );
     refuses(
-        &says(&[&agent[..], &["--node-name", "a,b"]].concat())?,
+        &run_without_node_name(&[&agent[..], &["--node-name", "a,b"]].concat())?,
         78,
         &["cannot use node name `a,b`"],
     );
     refuses(
-        &says(&[&agent[..], &["--node-name", "a"]].concat())?,
+        &run_without_node_name(&[&agent[..], &["--node-name", "a"]].concat())?,
         78,
         &["cannot read kubeconfig", "no-such-kubeconfig", "--kubeconfig FILE"],
     );
     let odd = stage.file("odd", b"clusters: {")?.display().to_string();
     refuses(
-        &says(&["watch", "--kubeconfig", &odd, "--node-name", "a"])?,
+        &run_without_node_name(&["watch", "--kubeconfig", &odd, "--node-name", "a"])?,
         78,
         &["cannot read kubeconfig"],
     );
     refuses(
-        &says(&["agent", "--kubernetes", "maybe"])?,
+        &run_without_node_name(&["agent", "--kubernetes", "maybe"])?,
         78,
         &["--kubernetes", "not one of auto, on, off"],
     );
@@ -141,25 +141,25 @@ fn who_asks_a_cluster_says_which_node_this_is_and_how_it_is_reached() -> anyhow:
 }
 
 #[test]
-fn a_kernel_without_usable_btf_is_told_how_to_bring_it() -> anyhow::Result<()> {
-    if !root("a_kernel_without_usable_btf_is_told_how_to_bring_it") {
+fn without_usable_btf_the_error_names_the_option() -> anyhow::Result<()> {
+    if !root("without_usable_btf_the_error_names_the_option") {
         return Ok(());
     }
     let stage = Stage::new()?;
     let missing = stage.path("no-such-btf");
     refuses(
-        &stage.says(&["watch", "--btf", &missing])?,
+        &stage.run(&["watch", "--btf", &missing])?,
         69,
         &[&missing, "--btf FILE", "/sys/kernel/btf/vmlinux"],
     );
     for (name, content) in [
-        ("garbage", &b"this is no BTF"[..]),
+        ("garbage", &b"this is not BTF"[..]),
         ("empty", b""),
         ("torn", b"\x9f\xeb\x01\x00\x18\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"),
     ] {
         stage.file(name, content)?;
         let path = stage.path(name);
-        refuses(&stage.says(&["watch", "--btf", &path])?, 69, &[&path, "--btf FILE"]);
+        refuses(&stage.run(&["watch", "--btf", &path])?, 69, &[&path, "--btf FILE"]);
     }
     Ok(())
 }
@@ -169,8 +169,8 @@ fn a_port_in_use_is_named() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
-    let said = stage.says(&["agent", "--listen", &address])?;
-    refuses(&said, 69, &[&address, "another process uses this port", "--listen"]);
+    let output = stage.run(&["agent", "--listen", &address])?;
+    refuses(&output, 69, &[&address, "another process uses this port", "--listen"]);
     Ok(())
 }
 
@@ -179,13 +179,13 @@ fn a_wrong_setting_is_named_with_its_place_and_remedy() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.file("typo.toml", b"[otlp]\nendpiont = \"http://collector:4317\"\n")?;
     let typo = stage.path("typo.toml");
-    let said = stage.says(&["agent", "--config", &typo])?;
-    refuses(&said, 78, &["otlp.endpiont", "did you mean `otlp.endpoint`?", &typo]);
+    let output = stage.run(&["agent", "--config", &typo])?;
+    refuses(&output, 78, &["otlp.endpiont", "did you mean `otlp.endpoint`?", &typo]);
     stage.file("torn.toml", b"listen = \"127.0.0.1:1\"\n[otlp\n")?;
     let torn = stage.path("torn.toml");
-    refuses(&stage.says(&["agent", "--config", &torn])?, 78, &[&torn, "line 2"]);
+    refuses(&stage.run(&["agent", "--config", &torn])?, 78, &[&torn, "line 2"]);
     let none = stage.path("none.toml");
-    refuses(&stage.says(&["agent", "--config", &none])?, 78, &[&none, "--config FILE"]);
+    refuses(&stage.run(&["agent", "--config", &none])?, 78, &[&none, "--config FILE"]);
 
     for (name, value, words) in [
         ("EPITAPH_LIMITS_LINGER", "soon", ["limits.linger", "write for example"]),
@@ -198,14 +198,14 @@ fn a_wrong_setting_is_named_with_its_place_and_remedy() -> anyhow::Result<()> {
     ] {
         let mut command = stage.epitaph.command();
         command.env(name, value);
-        let said = run(command, ["agent"])?;
-        refuses(&said, 78, &[name, words[0], words[1]]);
+        let output = run(command, ["agent"])?;
+        refuses(&output, 78, &[name, words[0], words[1]]);
     }
-    let said = stage.says(&["agent", "--otlp", "http://user:passw0rd@collector:4317"])?;
-    refuses(&said, 78, &["otlp.endpoint", "put them into a header"]);
-    assert!(!said.err.contains("passw0rd"), "{said:?}");
-    let said = stage.says(&["agent", "--set", "limits.timeline=1"])?;
-    refuses(&said, 78, &["--set", "did you mean `limits.timelines`?"]);
+    let output = stage.run(&["agent", "--otlp", "http://user:passw0rd@collector:4317"])?;
+    refuses(&output, 78, &["otlp.endpoint", "put them into a header"]);
+    assert!(!output.err.contains("passw0rd"), "{output:?}");
+    let output = stage.run(&["agent", "--set", "limits.timeline=1"])?;
+    refuses(&output, 78, &["--set", "did you mean `limits.timelines`?"]);
     Ok(())
 }
 
@@ -233,34 +233,34 @@ fn the_printed_configuration_has_no_secret_and_is_one() -> anyhow::Result<()> {
         assert!(printed.out.contains(kept), "{}", printed.out);
     }
     stage.file("printed.toml", printed.out.as_bytes())?;
-    let again = stage.says(&["agent", "--print-config", "--config", &stage.path("printed.toml")])?;
+    let again = stage.run(&["agent", "--print-config", "--config", &stage.path("printed.toml")])?;
     assert_eq!(again.out, printed.out, "{}", again.err);
     Ok(())
 }
 
 #[test]
-fn a_word_that_does_not_exist_is_wrong_usage() -> anyhow::Result<()> {
+fn an_unknown_command_or_verdict_is_wrong_usage() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let said = stage.says(&["explain", "ignored-stop-singal"])?;
-    refuses(&said, 64, &["ignored-stop-singal", "did you mean `ignored-stop-signal`?"]);
+    let output = stage.run(&["explain", "ignored-stop-singal"])?;
+    refuses(&output, 64, &["ignored-stop-singal", "did you mean `ignored-stop-signal`?"]);
     refuses(
-        &stage.says(&["explain", "\u{1b}[31m"])?,
+        &stage.run(&["explain", "\u{1b}[31m"])?,
         64,
-        &["`epitaph explain` lists them all"],
+        &["`epitaph explain` lists all of them"],
     );
-    refuses(&stage.says(&["wacth"])?, 64, &["wacth", "watch"]);
+    refuses(&stage.run(&["wacth"])?, 64, &["wacth", "watch"]);
     Ok(())
 }
 
 #[test]
-fn what_is_no_recording_is_not_replayed() -> anyhow::Result<()> {
+fn a_file_that_is_not_a_recording_is_not_replayed() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let newer = [b"EPITAPH\n".as_slice(), &7_u32.to_le_bytes(), b"whatever a later one writes"].concat();
+    let newer = [b"EPITAPH\n".as_slice(), &7_u32.to_le_bytes(), b"records of a later version"].concat();
     stage.file("newer", &newer)?;
     stage.file("text", b"not a recording at all")?;
     stage.file("empty", b"")?;
     stage.file("header", b"EPITAPH\n\x01\x00\x00\x00\x10\x00\x00\x00")?;
-    let replay = |name: &str| stage.says(&["replay", &stage.path(name), "--output", "json"]);
+    let replay = |name: &str| stage.run(&["replay", &stage.path(name), "--output", "json"]);
     refuses(
         &replay("newer")?,
         65,
@@ -271,27 +271,23 @@ fn what_is_no_recording_is_not_replayed() -> anyhow::Result<()> {
     }
     refuses(&replay("header")?, 65, &[&stage.path("header"), "record again"]);
     refuses(&replay("none")?, 66, &[&stage.path("none"), "`epitaph record`"]);
-    refuses(&stage.says(&["replay", &stage.path("")])?, 66, &[]);
+    refuses(&stage.run(&["replay", &stage.path("")])?, 66, &[]);
     Ok(())
 }
 
 #[test]
 fn evidence_is_never_overwritten() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let path = stage.file("deaths", b"evidence")?;
-    let said = stage.says(&["record", &stage.path("deaths")])?;
-    refuses(&said, 73, &[&stage.path("deaths"), "a name that does not exist yet"]);
+    let path = stage.file("recording", b"evidence")?;
+    let output = stage.run(&["record", &stage.path("recording")])?;
+    refuses(&output, 73, &[&stage.path("recording"), "a name that does not exist yet"]);
     assert_eq!(fs::read(path)?, b"evidence");
-    refuses(
-        &stage.says(&["record", &stage.path("no/such/place")])?,
-        73,
-        &["no/such/place"],
-    );
+    refuses(&stage.run(&["record", &stage.path("no/such/place")])?, 73, &["no/such/place"]);
     Ok(())
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_error() -> anyhow::Result<()> {
+fn a_closed_output_pipe_is_not_an_error() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut calls = vec![
         vec!["explain"],
@@ -303,7 +299,7 @@ fn a_reader_that_has_gone_is_no_error() -> anyhow::Result<()> {
         calls.push(vec!["watch", "--output", "json"]);
         calls.push(vec!["watch", "--output", "text"]);
     } else {
-        skip("a_reader_that_has_gone_is_no_error", "observing needs root");
+        skip("a_closed_output_pipe_is_not_an_error", "observing needs root");
     }
     for args in calls {
         let (reader, writer) = std::io::pipe()?;

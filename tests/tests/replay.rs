@@ -1,4 +1,4 @@
-//! A recording that is not whole, given to the agent's binary: judged as far as it goes, and the person is told.
+//! A truncated recording, given to the agent's binary: judged as far as it goes, with a warning.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -15,8 +15,8 @@ use epitaph_core::input::{CgroupMode, Input, Observation};
 use epitaph_core::time::{Boot, WallOffset};
 use epitaph_ebpf::{Kind, VERSION};
 use epitaph_tests::agent::program;
-use epitaph_tests::patience::{PATIENCE, ended};
 use epitaph_tests::privileges::too_much;
+use epitaph_tests::timeout::{TIMEOUT, ended};
 
 fn observation() -> Observation {
     Observation {
@@ -41,36 +41,35 @@ fn recording() -> Vec<u8> {
     writer.into_inner()
 }
 
-/// What it says on standard error; it must succeed.
+/// Its standard error; the replay must succeed.
 fn replayed(bytes: &[u8]) -> String {
-    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
+    let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("evidence.epitaph");
     std::fs::write(&file, bytes).unwrap();
-    let output = Command::new(program(beside)).arg("replay").arg(&file).output().unwrap();
+    let output = Command::new(program(binaries)).arg("replay").arg(&file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
-fn a_truncated_recording_is_replayed_and_said_to_be_truncated() {
+fn a_truncated_recording_is_replayed_with_a_warning() {
     let whole = recording();
     assert_eq!(replayed(&whole), "");
-    let told = replayed(&whole[..whole.len() - 3]);
-    assert!(told.contains("is not whole") && told.contains("tail_bytes="), "{told}");
+    let stderr = replayed(&whole[..whole.len() - 3]);
+    assert!(stderr.contains("is not whole") && stderr.contains("tail_bytes="), "{stderr}");
 }
 
-/// As the probes write a process's end, on the first CPU of a machine whose tasks are told apart by hierarchy 4.
+/// As the probes write a process's exit, on the first CPU of a machine whose tasks are distinguished by hierarchy 4.
 fn exit(version: u16) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<epitaph_ebpf::ProcessExit>()];
     bytes[..2].copy_from_slice(&(Kind::ProcessExit as u16).to_le_bytes());
     bytes[2..4].copy_from_slice(&version.to_le_bytes());
     bytes[6] = 4;
     bytes[16] = 42;
-    // Up to version 2 a task had no cgroup of v1 beside v2.
-    if version <= 2 {
-        bytes.truncate(bytes.len() - size_of::<u64>());
-    }
+    // Up to version 3 a task had no container, up to version 2 no cgroup of v1 in addition to v2.
+    let absent = usize::from(version <= 3) + usize::from(version <= 2);
+    bytes.truncate(bytes.len() - absent * size_of::<u64>());
     bytes
 }
 
@@ -90,21 +89,24 @@ fn records_of_every_version_are_read_out_of_one_recording() {
         _ => None,
     });
     // The first version knew cgroup v2 alone; what is newer than this program is counted.
-    assert_eq!(ends.collect::<Vec<_>>(), [(Pid(42), 0), (Pid(42), 4), (Pid(42), 4)]);
+    assert_eq!(
+        ends.collect::<Vec<_>>(),
+        [(Pid(42), 0), (Pid(42), 4), (Pid(42), 4), (Pid(42), 4)]
+    );
     assert_eq!(reader.report().undecodable, 1);
 }
 
-/// It waits for the recording, of which it has read nothing yet: that may be anybody's.
+/// The replay waits for the recording and has read nothing of it yet: a file of any user is possible.
 #[test]
 fn a_recording_is_read_without_a_capability() {
     const STEP: Duration = Duration::from_millis(50);
-    let beside = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
+    let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("evidence.epitaph");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     // Both ends, so that neither opening waits.
     let mut writer = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-    let mut child = Command::new(program(beside))
+    let mut child = Command::new(program(binaries))
         .arg("replay")
         .arg(&pipe)
         .stdout(Stdio::null())
@@ -113,7 +115,7 @@ fn a_recording_is_read_without_a_capability() {
     let mut waited = Duration::ZERO;
     let wrong = loop {
         let wrong = too_much(child.id(), 0).unwrap();
-        if wrong.is_empty() || waited >= PATIENCE {
+        if wrong.is_empty() || waited >= TIMEOUT {
             break wrong;
         }
         sleep(STEP);

@@ -1,5 +1,5 @@
 //! The agent as it runs for weeks: its endpoints, collectors that are down, silent or refusing, its end, and its restart in the
-//! middle of a death.
+//! middle of a termination.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -33,7 +33,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None, said, where the caller (a test of that name) cannot be played.
+    /// None, and a skip, if the test of that name cannot be played.
     fn set(test: &str) -> anyhow::Result<Option<Stage>> {
         if !is_root() {
             skip(test, "observing needs root");
@@ -41,8 +41,8 @@ impl Stage {
         }
         let directory = tempfile::tempdir()?;
         Ok(Some(Stage {
-            players: Players::new(&beside())?,
-            epitaph: Epitaph::copied(&program(&beside()), directory.path())?,
+            players: Players::new(&binaries())?,
+            epitaph: Epitaph::copied(&program(&binaries()), directory.path())?,
             directory,
         }))
     }
@@ -51,7 +51,7 @@ impl Stage {
         Service::start(&self.epitaph, self.directory.path(), args)
     }
 
-    /// Plays it as it is told.
+    /// Plays the story.
     fn play(&self, story: &'static Story) -> anyhow::Result<()> {
         let role = self.players.cast(story)?;
         let differs = self.players.play(&role)?.differs(&role);
@@ -60,7 +60,7 @@ impl Stage {
     }
 }
 
-fn beside() -> PathBuf {
+fn binaries() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
     path.pop();
     path
@@ -71,8 +71,8 @@ fn story(name: &str) -> &'static Story {
 }
 
 #[test]
-fn the_endpoints_tell_of_probes_and_deaths() -> anyhow::Result<()> {
-    let Some(stage) = Stage::set("the_endpoints_tell_of_probes_and_deaths")? else {
+fn the_endpoints_report_probes_and_terminations() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("the_endpoints_report_probes_and_terminations")? else {
         return Ok(());
     };
     let mut agent = stage.agent(&[])?;
@@ -140,19 +140,19 @@ fn refusing_collector(status: &'static str) -> anyhow::Result<u16> {
     Ok(port)
 }
 
-/// One death waits at most: of five, some must go, counted; and the agent observes all of them, and ends when it is told to.
+/// One termination waits at most: of five, some must be dropped, counted; the agent observes all of them, and exits at SIGTERM.
 fn counts_what_it_cannot_send(test: &str, port: u16) -> anyhow::Result<()> {
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
     let url = format!("http://127.0.0.1:{port}");
     let mut agent = stage.agent(&["--otlp", &url, "--set", "limits.export_queue=1"])?;
-    let deaths = ["epitaph_terminations_total"];
-    let before = agent.metric(deaths[0], &[])?;
+    let judged = ["epitaph_terminations_total"];
+    let before = agent.metric(judged[0], &[])?;
     for _ in 0..5 {
         stage.play(story("completed"))?;
     }
-    agent.until(deaths[0], &[], before + 5.0)?;
+    agent.until(judged[0], &[], before + 5.0)?;
     agent.until("epitaph_export_spans_total", &[r#"outcome="queue_full""#], 1.0)?;
     assert_eq!(agent.metric("epitaph_export_spans_total", &[r#"outcome="exported""#])?, 0.0);
     assert_eq!(get(agent.port, "/healthz")?.0, 200);
@@ -193,14 +193,14 @@ fn what_a_collector_refuses_for_good_is_counted() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whatever the collector does, the verdicts come out.
+/// The verdicts are printed in any state of the collector.
 #[test]
 fn verdicts_do_not_wait_for_a_collector() -> anyhow::Result<()> {
     if !is_root() {
         skip("verdicts_do_not_wait_for_a_collector", "observing needs root");
         return Ok(());
     }
-    let mut options = Options::new(program(&beside()), beside());
+    let mut options = Options::new(program(&binaries()), binaries());
     options.only = ["completed", "default-action", "handler-exits-0", "exits-1-by-itself"]
         .map(str::to_owned)
         .into();
@@ -210,11 +210,11 @@ fn verdicts_do_not_wait_for_a_collector() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first agent hears the stop signal and is killed, the second hears the SIGKILL: it must not make up what it did not see,
+/// The first agent sees the stop signal and is killed, the second sees the SIGKILL: it must not make up what it did not see,
 /// and both must mean the same trace.
 #[test]
-fn a_restart_in_the_middle_of_a_death_claims_nothing_and_keeps_the_trace() -> anyhow::Result<()> {
-    let test = "a_restart_in_the_middle_of_a_death_claims_nothing_and_keeps_the_trace";
+fn a_restart_during_a_termination_claims_nothing_and_keeps_the_trace() -> anyhow::Result<()> {
+    let test = "a_restart_during_a_termination_claims_nothing_and_keeps_the_trace";
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
@@ -225,7 +225,7 @@ fn a_restart_in_the_middle_of_a_death_claims_nothing_and_keeps_the_trace() -> an
     }
     let role = stage.players.cast(Box::leak(Box::new(long)))?;
     let (to, first) = channel();
-    let mut agent = Agent::start(&program(&beside()), None, None, to)?;
+    let mut agent = Agent::start(&program(&binaries()), None, None, to)?;
     next(&first, &agent, |line| line["type"] == "observing")?;
     std::thread::scope(|scope| {
         let played = scope.spawn(|| stage.players.play(&role));
@@ -235,16 +235,16 @@ fn a_restart_in_the_middle_of_a_death_claims_nothing_and_keeps_the_trace() -> an
         agent.end(Duration::ZERO)?;
 
         let (to, second) = channel();
-        let mut agent = Agent::start(&program(&beside()), None, None, to)?;
+        let mut agent = Agent::start(&program(&binaries()), None, None, to)?;
         next(&second, &agent, |line| line["type"] == "observing")?;
         ensure!(!played.is_finished(), "the second agent came too late to prove anything");
-        let death = next(&second, &agent, |line| ours(line) && line["type"] == "termination")?;
-        assert_eq!(death["trace_id"], early["trace_id"], "{death}");
-        assert_eq!(death["gaps"]["late_start"], true, "{death}");
-        assert_eq!(death["stop"], Value::Null, "{death}");
-        assert_eq!(death["kill"]["sender"]["role"], "runtime", "{death}");
-        // It cannot know whether anybody had asked before: a forced kill is not proven, clean is not true.
-        assert_eq!(death["verdict"], "unknown", "{death}");
+        let termination = next(&second, &agent, |line| ours(line) && line["type"] == "termination")?;
+        assert_eq!(termination["trace_id"], early["trace_id"], "{termination}");
+        assert_eq!(termination["gaps"]["late_start"], true, "{termination}");
+        assert_eq!(termination["stop"], Value::Null, "{termination}");
+        assert_eq!(termination["kill"]["sender"]["role"], "runtime", "{termination}");
+        // The agent cannot know whether a stop was requested before: a forced kill is not proven, clean is not true.
+        assert_eq!(termination["verdict"], "unknown", "{termination}");
         assert!(agent.end(TO_END)?.success(), "{}", agent.log());
         let played = played.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
         let differs = played.differs(&role);

@@ -21,7 +21,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if shell::which("bpftrace").is_none()
         && let Err(error) = debian::ensure(&["bpftrace"], "comparing with bpftrace")
     {
-        shell::say(format_args!("continuing without bpftrace: {error:#}"));
+        shell::log(format_args!("continuing without bpftrace: {error:#}"));
     }
     bpf::build()?;
     let selection = [
@@ -37,7 +37,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     ];
     let built = Built::of(&selection, "building the agent and the measurements, optimised")?;
     let (epitaph, cost) = (built.bin("epitaph")?, built.bench("cost")?);
-    shell::say("measuring takes some minutes; an idle machine gives the best numbers");
+    shell::log("measuring takes some minutes; an idle machine gives the best numbers");
     let status = Command::new(&cost)
         .arg(&epitaph)
         .args(only)

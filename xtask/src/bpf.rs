@@ -35,7 +35,7 @@ pub fn build() -> Result<PathBuf> {
     let stamp = object.with_extension("content");
     let content = content(&toolchain)?;
     if object.is_file() && fs::read_to_string(&stamp).is_ok_and(|built| built == content) {
-        shell::say("the probes are up to date");
+        shell::log("the probes are up to date");
         return Ok(object);
     }
     let mut cargo = toolchain.cargo("build");

@@ -23,7 +23,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .into_iter()
         .map(|name| {
             name.into_string()
-                .map_err(|name| anyhow::anyhow!("{} is no story", name.display()))
+                .map_err(|name| anyhow::anyhow!("{} is not a story", name.display()))
         })
         .collect::<Result<_>>()?;
     if let Some(flag) = wanted.iter().find(|name| name.starts_with('-')) {
@@ -76,7 +76,7 @@ fn stories(collected: &Path, wanted: &[String], all: bool) -> Result<BTreeSet<St
         if open.is_empty() {
             break;
         }
-        shell::say(format_args!(
+        shell::log(format_args!(
             "playing {} stories, attempt {attempt} of {ATTEMPTS}",
             open.len()
         ));

@@ -20,7 +20,7 @@ pub fn ensure(packages: &[&str], why: &str) -> Result<()> {
         bail!("{why} needs packages; run: sudo apt-get install --no-install-recommends {list}");
     }
     update();
-    // --no-remove: rather an error than a compiler that somebody installed taken away.
+    // --no-remove: an error is better than the removal of an installed compiler.
     let mut apt = apt(&["install", "--yes", "--no-install-recommends", "--no-remove"]);
     shell::run_quietly(apt.args(&missing), &format!("installing {list}, for {why}"))
 }
@@ -55,12 +55,12 @@ fn available() -> bool {
     shell::which("apt-get").is_some() && shell::which("dpkg-query").is_some()
 }
 
-/// Once per run. A source that does not answer is not the end: what is to be installed may come from another.
+/// Once per run. A source that does not answer is not fatal: the package may come from another.
 fn update() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
         if let Err(error) = shell::run_quietly(&mut apt(&["update"]), "refreshing the package lists") {
-            shell::say(format_args!("continuing with the old package lists: {error}"));
+            shell::log(format_args!("continuing with the old package lists: {error}"));
         }
     });
 }
@@ -68,7 +68,7 @@ fn update() {
 fn apt(args: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.args(["--quiet", "-oDPkg::Lock::Timeout=600"]);
-    // A machine that lives for one run need not outlive a power cut: rust-web-src's many files come three times as fast.
+    // A machine for one run need not survive a power cut: rust-web-src's many files are unpacked three times as fast.
     command.args(shell::env("CI").map(|_| "-oDPkg::Options::=--force-unsafe-io"));
     command
         .env("DEBIAN_FRONTEND", "noninteractive")

@@ -24,11 +24,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         bail!("the demo needs root: it creates cgroups and pid namespaces and loads probes");
     }
     bpf::build()?;
-    // Unoptimised: minutes sooner on two cores. The players' binaries are looked for beside the demo's.
+    // Unoptimised: minutes sooner on two cores. The demo looks for the players' binaries in its own directory.
     let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bins"];
     let built = Built::of(&selection, "building the agent and the players")?;
     let (epitaph, demo) = (built.bin("epitaph")?, built.bin("demo")?);
-    shell::say("playing the stories");
+    shell::log("playing the stories");
     let mut command = Command::new(&demo);
     command
         .arg(&epitaph)

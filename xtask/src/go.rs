@@ -17,7 +17,7 @@ use crate::{
 
 type Version = (u32, u32, u32);
 
-/// There is no Go here, and no way to one.
+/// There is no Go on this machine, and no way to install it.
 #[derive(Debug)]
 pub struct NoGo(Version);
 
@@ -78,7 +78,7 @@ pub fn build_all(module: &Path, packages: &[&str], ldflags: &str, takes: &str) -
     result.map(|()| files)
 }
 
-/// Where a built program lives: a directory named by all that it is made from.
+/// Directory of a built program, named by everything that it is made from.
 fn place(module: &Path, package: &str, ldflags: &str) -> Result<PathBuf> {
     let name = name(package);
     let mut content = Content::default();
@@ -103,7 +103,7 @@ fn name(package: &str) -> &str {
 }
 
 /// A `go` that go.mod's version line is content with: one on the machine, or the toolchain that go.mod names, fetched through
-/// the module proxy by whatever Go there is, Debian's if there is none.
+/// the module proxy by any Go there is, Debian's if there is none.
 fn find(module: &Path) -> Result<Command> {
     let path = module.join("go.mod");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -119,7 +119,7 @@ fn find(module: &Path) -> Result<Command> {
         // Since 1.21 Go fetches what go.mod names by itself.
         Some((version, go)) if *version >= (1, 21, 0) => Ok(command(go, "auto")),
         Some((version, go)) => {
-            shell::say(format_args!(
+            shell::log(format_args!(
                 "{} has version {}, which is too old; fetching a newer one",
                 go.display(),
                 shown(*version)
@@ -160,7 +160,7 @@ fn fetched(go: &Path, toolchain: &str) -> Result<PathBuf> {
         other => bail!("no Go toolchain module for {other}; install Go {toolchain} or later"),
     };
     let module = format!("golang.org/toolchain@v0.0.1-{toolchain}.linux-{arch}");
-    shell::say(format_args!("fetching {module}"));
+    shell::log(format_args!("fetching {module}"));
     let output = shell::read(
         command(go, "local")
             .env_remove("GOFLAGS")

@@ -79,7 +79,7 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
         }
         command.arg("--query.static-files").arg(dir);
     }
-    shell::say(format_args!("starting Jaeger, its log in {}", log.display()));
+    shell::log(format_args!("starting Jaeger, its log in {}", log.display()));
     let mut child = command
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)

@@ -12,14 +12,14 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-/// Says what is being done. On standard error: a task's standard output is its result.
-pub fn say(line: impl Display) {
+/// Prints what is being done, on standard error: a task's standard output is its result.
+pub fn log(line: impl Display) {
     eprintln!("xtask: {line}");
 }
 
 /// Runs `command` with its output in view. `what` names the step, for the person and for the error.
 pub fn run(command: &mut Command, what: &str) -> Result<()> {
-    say(what);
+    log(what);
     let status = command
         .stdin(Stdio::null())
         .status()
@@ -32,7 +32,7 @@ pub fn run(command: &mut Command, what: &str) -> Result<()> {
 
 /// Runs `command` and shows its output only if it fails.
 pub fn run_quietly(command: &mut Command, what: &str) -> Result<()> {
-    say(what);
+    log(what);
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -125,7 +125,7 @@ pub fn clean_rust_env(command: &mut Command) {
             command.env_remove(&name);
         }
     }
-    // Empty overrides what a configuration file says.
+    // An empty value overrides a configuration file.
     command
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "")
@@ -174,13 +174,13 @@ pub fn which(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The workspace's root. Cargo says at run time where this package is, so a moved checkout works.
+/// The workspace's root. Cargo provides this package's directory at run time, so a moved checkout works.
 pub fn root() -> PathBuf {
     let package = env("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     package.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// Where what is built once per machine lives, outside the checkout.
+/// Directory of what is built once per machine, outside the checkout.
 pub fn cache() -> PathBuf {
     env("XDG_CACHE_HOME")
         .map(PathBuf::from)

@@ -41,7 +41,7 @@ const CONDITIONS: &[(&str, &str)] = &[
 ];
 
 pub struct Allowed {
-    /// Name (a trailing `*` stands for any end) and condition.
+    /// Name (a trailing `*` matches any suffix) and condition.
     rules: Vec<(String, String)>,
     holding: BTreeSet<String>,
 }

@@ -134,7 +134,7 @@ fn unless_no_go(built: Result<PathBuf>, condition: &str, holding: &mut BTreeSet<
     match built {
         Ok(path) => Ok(Some(path)),
         Err(error) if error.is::<NoGo>() => {
-            shell::say(format_args!("{condition}: {error:#}"));
+            shell::log(format_args!("{condition}: {error:#}"));
             holding.insert(condition.into());
             Ok(None)
         }
@@ -154,7 +154,7 @@ pub fn without_telemetry_settings(command: &mut Command) {
 
 /// Runs `cargo` with its standard output in view and counted; whether it succeeded.
 pub fn counted(cargo: &mut Command, what: &str, tally: &mut Tally) -> Result<bool> {
-    shell::say(what);
+    shell::log(what);
     let mut child = cargo
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

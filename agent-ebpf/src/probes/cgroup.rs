@@ -26,7 +26,7 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
             cgroup_id::<Direct>(Direct::get(parent_css, Field::CssCgroup))
         };
 
-        // Before anything can be born in it. The record after: whoever reads it finds the watch in place.
+        // Before a process can start in the cgroup. The record follows, so its reader finds the watch in place.
         let mut container = 0;
         if let Some(keys) = key(hierarchy) {
             let of_parent = maps::watched(parent | keys);
@@ -48,7 +48,7 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
         let words = addr_of_mut!((*record).path).cast::<u64>();
         (0..PATH_LEN / 8).for_each(|i| words.add(i).write_volatile(0));
         let written = bpf_probe_read_kernel_str(words.cast(), PATH_LEN as u32, path.cast());
-        // It counts the NUL that it wrote; a path of exactly its room was cut.
+        // The result includes the NUL; a path of exactly its room was cut.
         (*record).path_len = match written {
             1.. if written as usize == PATH_LEN => PATH_LEN as u32,
             1.. => written as u32 - 1,
@@ -88,7 +88,7 @@ unsafe fn hierarchy(cgroup: Ptr) -> u32 {
     }
 }
 
-/// What a cgroup's id is kept with, where its hierarchy tells tasks apart.
+/// The key under which a cgroup's id is kept, if its hierarchy distinguishes tasks.
 #[inline(always)]
 fn key(hierarchy: u32) -> Option<u64> {
     let of_v1 = kernel::v1_hierarchy();

@@ -12,19 +12,19 @@ use epitaph_ebpf::{COMM_LEN, Field, Task};
 #[unsafe(no_mangle)]
 static OFFSETS: [Global<u32>; Field::COUNT] = [const { Global::new(0) }; Field::COUNT];
 
-/// 1 where the kernel gives the current task as a BTF pointer (5.11 and later).
+/// 1 if the kernel gives the current task as a BTF pointer (5.11 and later).
 #[unsafe(no_mangle)]
 static CURRENT_TASK_BTF: Global<u32> = Global::new(0);
 
-/// Hierarchy in which tasks are told apart: 0, cgroup v2, unless the machine has v1 alone.
+/// Hierarchy that distinguishes tasks: 0, cgroup v2, unless the machine has v1 alone.
 #[unsafe(no_mangle)]
 static HIERARCHY: Global<u32> = Global::new(0);
 
-/// A hierarchy of cgroup v1 that tells tasks apart alongside v2; 0 where there is none.
+/// A hierarchy of cgroup v1 that distinguishes tasks alongside v2; 0 if there is none.
 #[unsafe(no_mangle)]
 static V1_HIERARCHY: Global<u32> = Global::new(0);
 
-/// Where either of them is of v1: the offset in a `css_set` of the pointer to its controller's state.
+/// If one of the two is of v1: the offset in a `css_set` of the pointer to its controller's state.
 #[unsafe(no_mangle)]
 static CSS_SET_STATE: Global<u32> = Global::new(0);
 
@@ -69,12 +69,12 @@ pub struct Direct;
 impl Read for Direct {
     #[inline(always)]
     unsafe fn read<T: Copy>(at: Ptr) -> T {
-        // Volatile: exactly one load of this width, whatever the optimiser would like.
+        // Volatile: exactly one load of this width, regardless of the optimiser.
         unsafe { at.cast::<T>().read_volatile() }
     }
 }
 
-/// Through the helper: about 28 ns. Where the address does not read, zeroes.
+/// Through the helper: about 28 ns. Zeroes if the address cannot be read.
 pub struct Probed;
 
 impl Read for Probed {
@@ -94,12 +94,12 @@ pub fn with_current<T>(direct: impl FnOnce(Ptr) -> T, probed: impl FnOnce(Ptr) -
     }
 }
 
-/// Where a task is.
+/// The cgroups of a task.
 #[derive(Clone, Copy)]
 pub struct Cgroups {
     /// In [`hierarchy`].
     pub id: u64,
-    /// The [`epitaph_ebpf::v1_cgroup`] of its cgroup in [`v1_hierarchy`]; 0 where there is none.
+    /// The [`epitaph_ebpf::v1_cgroup`] of its cgroup in [`v1_hierarchy`]; 0 if there is none.
     pub v1_cgroup: u64,
 }
 
@@ -127,7 +127,7 @@ pub unsafe fn task_cgroup<R: Read>(task: Ptr) -> u64 {
 #[inline(always)]
 unsafe fn id_of<R: Read>(set: Ptr) -> u64 {
     unsafe {
-        // The verifier knows which, and drops the other.
+        // The verifier knows the variant, and drops the other branch.
         if hierarchy() == 0 {
             cgroup_id::<R>(R::get(set, Field::CssSetDflCgrp))
         } else {
@@ -166,9 +166,9 @@ pub unsafe fn ns_level<R: Read>(task: Ptr) -> u32 {
 pub unsafe fn ns_pid<R: Read>(leader: Ptr, level: u32) -> (u32, u32) {
     unsafe {
         let pid: Ptr = R::get(leader, Field::TaskThreadPid);
-        // The verifier refuses a variable offset into a BTF pointer: the helper it is.
-        // The product is masked, not a factor: up to 6.2 the verifier forgets the bounds of any product whose second factor is
-        // no constant, and up to 6.12 it refuses to add an open-ended number. MAX_PID_NS_LEVEL is 32, a upid 16 bytes.
+        // The verifier refuses a variable offset into a BTF pointer, so the helper reads the value.
+        // The product is masked, not a factor: up to 6.2 the verifier forgets the bounds of a product whose second factor is
+        // not a constant, and up to 6.12 it refuses to add an open-ended number. MAX_PID_NS_LEVEL is 32, a upid 16 bytes.
         let place = (level as usize * offset(Field::UpidSize)) & 0x3ff;
         let upid = pid.add(offset(Field::PidNumbers) + place);
         let namespace: Ptr = Probed::get(upid, Field::UpidNs);

@@ -1,4 +1,4 @@
-//! What the probes keep and share with user space.
+//! The maps: what the probes keep and share with user space.
 
 use core::arch::asm;
 
@@ -14,21 +14,21 @@ use super::kernel::{Cgroups, hierarchy, v1_hierarchy};
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
 
-/// Records that found no room, by [`Kind`].
+/// Records that found no room in the ring buffer, by [`Kind`].
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Kind::SLOTS, 0);
 
-/// See [`Watched`]. Not preallocated: a node has some hundreds of cgroups, and both who insert (cgroup_mkdir,
+/// See [`Watched`]. Not preallocated: a node has some hundreds of cgroups, and both writers (cgroup_mkdir,
 /// user space) may allocate.
 #[map]
 static WATCHED: HashMap<u64, Watched> = HashMap::with_max_entries(capacity::WATCHED, BPF_F_NO_PREALLOC);
 
-/// Processes that were signalled and whose end would not be kept otherwise. Bounded: of a host with more than that many
-/// signalled processes, alive and in no watched cgroup, the longest unused are forgotten.
+/// Signalled processes whose exit would not be recorded otherwise. Bounded: on a host with more than that many
+/// signalled processes, alive and in no watched cgroup, the least recently used are forgotten.
 #[map]
 static SIGNALLED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(capacity::SIGNALLED, 0);
 
-/// Ends already seen (process id to start time), for kernels that do not say which thread is the last.
+/// Exits already seen (process id to start time), for kernels that do not report which thread is the last.
 #[map]
 static ENDED: LruHashMap<u32, u64> = LruHashMap::with_max_entries(capacity::ENDED, 0);
 
@@ -52,7 +52,7 @@ static CLOSED_PORTS: HashMap<u64, u64> = HashMap::with_max_entries(capacity::CLO
 #[map]
 static KUBELETS: HashMap<u64, u32> = HashMap::with_max_entries(64, 0);
 
-/// Room for a record of `kind`, its header written; None (and counted) where there is none.
+/// Reserves a record of `kind` and writes its header; None (and counted) if there is no room.
 #[inline(always)]
 pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
@@ -74,7 +74,7 @@ pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
 #[inline(always)]
 pub fn lost(kind: Kind) {
     if let Some(count) = LOST.get_ptr_mut(kind as u32) {
-        // SAFETY: this CPU's own slot; atomic all the same, for a probe in an interrupt can come between.
+        // SAFETY: this CPU's own slot; atomic, because a probe in an interrupt can run in between.
         unsafe { add_one(count) };
     }
 }
@@ -88,7 +88,7 @@ pub fn watched(cgroup: u64) -> Watched {
 #[derive(Clone, Copy)]
 pub struct Known {
     pub is_watched: bool,
-    /// Watched, and in the hierarchy of tasks. Of what only v1 knows, the sockets cannot be told from those of others.
+    /// Watched, and in the hierarchy of tasks. The sockets of a cgroup of v1 alone cannot be distinguished from others.
     pub has_sockets: bool,
     /// [`epitaph_ebpf::Task::container`].
     pub container: u64,
@@ -113,7 +113,7 @@ pub fn known(cgroups: Cgroups) -> Known {
     known
 }
 
-/// False where the map is full.
+/// False if the map is full.
 #[inline(always)]
 pub fn watch_child(cgroup: u64, container: u64) -> bool {
     WATCHED.insert(cgroup, [watch::SELF | watch::CHILDREN, container], 0).is_ok()
@@ -131,13 +131,13 @@ pub fn remember_signalled(tgid: u32, start_ns: u64) {
     }
 }
 
-/// Whether the process was signalled; forgets it.
+/// Whether the process was signalled; removes the entry.
 #[inline(always)]
 pub fn take_signalled(tgid: u32) -> bool {
     SIGNALLED.remove(tgid).is_ok()
 }
 
-/// False where this process's end was seen before: two threads that leave at once can both look like the last.
+/// False if this process's exit was seen before: two threads that exit at once can both look like the last.
 #[inline(always)]
 pub fn first_end(tgid: u32, start_ns: u64) -> bool {
     if ENDED.insert(tgid, start_ns, BPF_NOEXIST as u64).is_ok() {
@@ -163,10 +163,10 @@ pub fn is_armed(cgroup: u64) -> bool {
     ARMED.get_ptr(cgroup).is_some()
 }
 
-/// Arms the cgroup of a task where there is a reason to. As flags: `armed` where it is armed now, and `arms` for the reason.
+/// Arms the cgroup of a task if there is a reason to. As flags: `armed` if the cgroup is armed now, and `arms` for the reason.
 #[inline(always)]
 pub fn arm_where(reason: bool, cgroup: u64, armed: u32, arms: u32) -> u32 {
-    // A socket's cgroup is of v2, whatever a task's is.
+    // A socket's cgroup is always of v2; a task's may be of v1.
     if hierarchy() != 0 {
         0
     } else if reason {
@@ -201,7 +201,7 @@ fn arm(cgroup: u64) -> bool {
     }
 }
 
-/// Runs `program`, and has [`is_nested`] say so on this CPU meanwhile.
+/// Runs `program`; meanwhile [`is_nested`] returns true on this CPU.
 #[inline(always)]
 pub fn while_running(program: impl FnOnce()) {
     set_running(1);
@@ -212,19 +212,19 @@ pub fn while_running(program: impl FnOnce()) {
 #[inline(always)]
 fn set_running(to: u64) {
     if let Some(running) = NESTED.get_ptr_mut(nested::RUNNING) {
-        // SAFETY: this CPU's own slot. Volatile: who interrupts reads it.
+        // SAFETY: this CPU's own slot. Volatile: an interrupting program reads it.
         unsafe { running.write_volatile(to) };
     }
 }
 
-/// Whether this came while [`while_running`] ran on this CPU; counts it.
+/// Whether this program interrupts [`while_running`] on this CPU; counts the event.
 #[inline(always)]
 pub fn is_nested() -> bool {
     let is_running = |running: *mut u64| unsafe { running.read_volatile() } != 0;
     if !NESTED.get_ptr_mut(nested::RUNNING).is_some_and(is_running) {
         return false;
     }
-    if let Some(count) = NESTED.get_ptr_mut(nested::TOLD) {
+    if let Some(count) = NESTED.get_ptr_mut(nested::REPORTED) {
         // SAFETY: as in `lost`.
         unsafe { add_one(count) };
     }
@@ -254,7 +254,7 @@ pub fn closed_by(key: u64) -> Option<u64> {
     CLOSED_PORTS.get_ptr(key).map(|cgroup| unsafe { *cgroup })
 }
 
-/// The BPF target has no `fetch_add`, and the form that returns the old value needs 5.12: this one is as old as maps.
+/// The BPF target has no `fetch_add`, and the form that returns the old value needs 5.12: this form is as old as maps.
 #[inline(always)]
 unsafe fn add_one(to: *mut u64) {
     unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) to, in(reg) 1u64, options(nostack)) };

@@ -10,7 +10,7 @@ use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags
 use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroup, task_cgroups};
 use super::maps;
 
-/// For kernels that say which thread is the last one (6.16 and later).
+/// For kernels that report which thread is the last one (6.16 and later).
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn process_exit_group_dead(ctx: BtfTracePointContext) -> i32 {
     if ctx.arg::<u8>(1) != 0 {
@@ -19,7 +19,7 @@ pub fn process_exit_group_dead(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// For kernels before: two threads that race out can both see nobody alive, so an end is kept once per process.
+/// For earlier kernels: two threads that exit at once can both see no thread alive, so an exit is kept once per process.
 #[btf_tracepoint(function = "sched_process_exit")]
 pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
     let task: Ptr = ctx.arg(0);
@@ -37,7 +37,7 @@ pub fn process_exit_live(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// The last thread of a process leaves; its files and sockets are still open.
+/// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]
 unsafe fn process_exit(task: Ptr) {
     unsafe {
@@ -65,14 +65,14 @@ unsafe fn process_exit(task: Ptr) {
     }
 }
 
-/// As wait(2) has it, whichever thread was last: `exit_code` of the event's own task is wrong on 5.10 when that is not the
+/// As wait(2) reports it, whichever thread was last: `exit_code` of the event's own task is wrong on 5.10 if that task is not the
 /// leader, and `group_exit_code` is 0 there after a plain exit.
 #[inline(always)]
 unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
     const SIGNAL_GROUP_EXIT: u32 = 4;
     unsafe {
         let signal: Ptr = Direct::get(task, Field::TaskSignal);
-        // Both are read, then one is chosen: told to read one or the other, LLVM makes one load of them from a chosen pointer at
+        // Both are read, then one is chosen: with a conditional read, LLVM makes one load of them from a chosen pointer at
         // a chosen offset, and up to 6.1 the verifier cannot see that the two choices go together.
         let of_group: u32 = Direct::get(signal, Field::SignalGroupExitCode);
         let of_leader: u32 = Direct::get(leader, Field::TaskExitCode);
@@ -84,9 +84,9 @@ unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
     }
 }
 
-/// Whether this end may be that of a subject, so that the sockets it closes are worth watching: init of a pid namespace, or a
-/// process that came in from another cgroup. In a namespace whose init it is not (a shared or the host's one), such a process is
-/// more often a probe or a hook: then only where it failed.
+/// Whether this exit may terminate a subject, so that the sockets it closes are worth watching: init of a pid namespace, or a
+/// process that came in from another cgroup. Outside a pid namespace of its own (in a shared one or the host's), such a process is
+/// more often a probe or a hook: the exit then counts only if the process failed.
 #[inline(always)]
 unsafe fn is_main(task: Ptr, cgroup: u64, level: u32, ns_init: bool, status: u32) -> bool {
     unsafe {
@@ -110,7 +110,7 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     unsafe {
         let cgroups = task_cgroups::<Direct>(task);
         let known = maps::known(cgroups);
-        // A namespace's init is kept anyway, as its exit is: where v1 is too, v2 may not know its container.
+        // A namespace's init is kept anyway, as its exit is: on a machine with v1, v2 may not know its container.
         if !known.is_watched && !is_ns_init(task) {
             return 0;
         }
@@ -151,7 +151,7 @@ pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// For kernels whose tracepoint gives only the process id.
+/// For kernels whose tracepoint has only the process id.
 #[btf_tracepoint(function = "mark_victim")]
 pub fn mark_victim_pid(ctx: BtfTracePointContext) -> i32 {
     unsafe {

@@ -41,7 +41,7 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// The least that any program at this tracepoint costs: what `cargo xtask bench` measures the others against.
+/// The lower bound of the cost of a program at this tracepoint: `cargo xtask bench` measures the others against it.
 #[btf_tracepoint(function = "signal_generate")]
 pub fn signal_generate_empty(_ctx: BtfTracePointContext) -> i32 {
     0
@@ -52,7 +52,7 @@ fn kept(sig: u32) -> bool {
     SIGNALS.load() >> (sig.wrapping_sub(1) & 63) & 1 != 0
 }
 
-/// What a program's own fault raises (a JVM by the thousand, for null checks), and SIGPIPE: news only from somebody else.
+/// Signals that a program's own fault raises (a JVM raises thousands, for null checks), and SIGPIPE: recorded only from others.
 #[inline(always)]
 fn is_own_fault(sig: u32) -> bool {
     matches!(sig, 4 | 5 | 7 | 8 | 11 | SIGPIPE)
@@ -76,13 +76,13 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         if is_own_fault(sig) && pid_tgid as u32 == Direct::get::<u32>(target, Field::TaskPid) {
             return;
         }
-        // The terminal says its new size to all (SEND_SIG_PRIV, 1); only a kill(2) of that signal can be a stop: a pointer, or
+        // The terminal signals its new size to all (SEND_SIG_PRIV, 1); only a kill(2) of that signal can be a stop: a pointer, or
         // since 7.3 SEND_SIG_NOINFO, 0.
         if sig == SIGWINCH && matches!(info, 1 | 2) {
             return;
         }
         let code = signal_code(info);
-        // A runtime's own business between its threads (.NET interrupts them with a real-time signal).
+        // Internal to a runtime (.NET interrupts its threads with a real-time signal).
         if sig >= SIGRTMIN && code == SI_TKILL && (pid_tgid >> 32) as u32 == tgid {
             return;
         }
@@ -118,7 +118,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
     }
 }
 
-/// The end of a process in no watched cgroup is kept because it was signalled; that of a namespace's init is kept anyway.
+/// The exit of a signalled process is kept even in no watched cgroup; the exit of a namespace's init is always kept.
 #[inline(always)]
 unsafe fn remember(target: Ptr, tgid: u32) {
     unsafe {
@@ -130,11 +130,11 @@ unsafe fn remember(target: Ptr, tgid: u32) {
     }
 }
 
-/// Whether this signal may be the beginning of the end, so that the sockets of the target's cgroup are worth watching: it came
-/// from another cgroup or from the kernel itself (a runtime's stop signal of any number, a kill, the OOM killer), and it was not
-/// SIGCONT. Result 1 (ignored) counts: the kill follows. One that found no room in the queue does not: nobody gets it. What
-/// processes of one cgroup send each other (a supervisor and its workers) does not: the exit of the main process arms on its own,
-/// before its sockets are closed.
+/// Whether this signal may begin a termination, so that the sockets of the target's cgroup are worth watching: the signal came
+/// from another cgroup or from the kernel itself (a runtime's stop signal of any number, a kill, the OOM killer), and is not
+/// SIGCONT. Result 1 (ignored) counts: the kill follows. A signal that found no room in the queue is not delivered and does not
+/// count. Signals between processes of one cgroup (a supervisor and its workers) do not count: the exit of the main process arms
+/// the sockets before they are closed.
 #[inline(always)]
 fn may_end(sig: u32, result: u8, code: i32, from_outside: bool) -> bool {
     const OVERFLOW_FAIL: u8 = 3;
@@ -157,7 +157,7 @@ unsafe fn fill_sender<R: Read>(record: *mut SignalGenerate, sender: Ptr, cgroups
 
 #[inline(always)]
 unsafe fn disposition_of(target: Ptr, sig: u32) -> u8 {
-    // Nobody can catch or ignore it.
+    // No process can catch or ignore these.
     if sig == SIGKILL {
         return disposition::DEFAULT;
     }
@@ -184,7 +184,7 @@ unsafe fn state_of(target: Ptr, sig: u32) -> u32 {
     const SIGNAL_GROUP_EXIT: u32 = 4;
     const JOBCTL_STOP_PENDING: u64 = 1 << 17;
     const JOBCTL_TRAP_FREEZE: u64 = 1 << 23;
-    // The v1 freezer: a task state since 6.1; a task flag before, told only up to 5.13 (whose state has its old name), because
+    // The v1 freezer: a task state since 6.1; a task flag before, read only up to 5.13 (whose state has its old name), because
     // later kernels use the flag's bit for something else.
     const TASK_FROZEN: u32 = 0x8000;
     const PF_FROZEN: u32 = 0x0001_0000;
@@ -235,7 +235,7 @@ fn knows_pending() -> bool {
     has(Field::SignalSharedPending) && has(Field::TaskPending)
 }
 
-/// See [`SignalGenerate::pending`]. The tracepoint comes after the signal was put into its queue, and a SIGKILL flushes none.
+/// See [`SignalGenerate::pending`]. The tracepoint runs after the signal was queued, and a SIGKILL flushes no queue.
 #[inline(always)]
 unsafe fn pending(target: Ptr) -> u64 {
     unsafe {
@@ -278,7 +278,7 @@ const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 
 /// Whether the kernel discards a signal without a handler that the current process has read from its queue: what
-/// `get_signal` does for the init of a pid namespace. What ends nobody by default is not worth a record.
+/// `get_signal` does for the init of a pid namespace. A signal that terminates no process by default is not worth a record.
 #[inline(always)]
 unsafe fn is_discarded(sig: u32) -> bool {
     if matches!(sig, SIGKILL | SIGSTOP | SIGCONT | SIGWINCH) || !has(Field::TaskSignal) || !has(Field::SignalFlags) {

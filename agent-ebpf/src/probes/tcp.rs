@@ -1,7 +1,7 @@
 //! inet_sock_set_state, tcp_send_reset, tcp_receive_reset, inet_sk_error_report.
 //!
 //! While no cgroup is armed, each returns after two loads and a comparison. A socket belongs to its own cgroup, the one of the
-//! process that made it, whoever is current: packets are handled in anybody's time.
+//! process that made it, not the current task: the kernel handles packets in the context of any task.
 
 use core::ptr::addr_of_mut;
 
@@ -16,7 +16,7 @@ use epitaph_ebpf::{Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op, wat
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps;
 
-/// 1 on kernels whose tcp_send_reset says nothing of a SYN to a closed port (before 6.12): the client's error stands in.
+/// 1 on kernels whose tcp_send_reset does not report a SYN to a closed port (before 6.12): the client's error is used instead.
 #[unsafe(no_mangle)]
 static REFUSED_BY_CLIENT: Global<u32> = Global::new(0);
 
@@ -39,8 +39,8 @@ pub fn inet_sock_set_state(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Runs after the one above. The kernel leaves a program out on a CPU where it runs already: a packet that interrupts a close
-/// would go unseen, on a busy machine several times a second.
+/// Runs after the program above. The kernel skips a program on a CPU that already runs it: a packet that interrupts a close
+/// would be missed, several times a second on a busy machine.
 #[btf_tracepoint(function = "inet_sock_set_state")]
 pub fn inet_sock_set_state_nested(ctx: BtfTracePointContext) -> i32 {
     if maps::any_armed() && maps::is_nested() {
@@ -68,7 +68,7 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
         if old == SYN_SENT {
             connect_ended(sk, tcp, cgroup, new);
         }
-        // With an error it was the other side that ended it, its packet handled in the time of whoever ends here.
+        // With an error, the other side closed the connection; its packet was handled in the context of the exiting task.
         if old == ESTABLISHED && (new == FIN_WAIT1 || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) == 0) {
             foreign(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
@@ -82,7 +82,7 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
     }
 }
 
-/// Who was it that could not reach a pod which is going, or could: only the kubelet's own are told where they succeed.
+/// Reports a client that could not reach a terminating pod, or could: successes are reported for the kubelet only.
 #[inline(always)]
 unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
     unsafe {
@@ -112,8 +112,8 @@ unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), b
     }
 }
 
-/// The client's socket tells of the closed port: its remote end is our local one. Only a client of the same network namespace:
-/// elsewhere, the same port is another one.
+/// The client's socket reports the closed port: its remote end is our local one. Only a client of the same network namespace:
+/// elsewhere, the same number is another port.
 #[inline(always)]
 unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
     unsafe {
@@ -151,7 +151,7 @@ pub fn tcp_send_reset(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// `sk` may be NULL (nobody listens), or a mini socket that ends where `sock_common` does; `skb` may be NULL (a reset of our own
+/// `sk` may be NULL (no listener), or a mini socket whose memory ends after `sock_common`; `skb` may be NULL (a reset of our own
 /// accord).
 #[inline(always)]
 unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
@@ -172,15 +172,15 @@ unsafe fn reset_sent(sk: Ptr, skb: Ptr, reason: u32) {
         if maps::is_armed(cgroup) {
             record(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
         }
-        // One that answers a packet is sent in anybody's time.
+        // A reset that answers a packet is sent in the context of any task.
         if skb.is_null() {
             foreign(sk, tcp, cgroup, tcp_op::RESET_SENT, (0, state), reason);
         }
     }
 }
 
-/// A packet that met no socket. A SYN is a refused connection. What else arrives belongs to a connection that has ended, or to
-/// one whose handshake was under way when the listener closed: its client believes in it. A FIN asks for nothing any more.
+/// A packet that met no socket. A SYN is a refused connection. Any other packet belongs to a closed connection, or to a
+/// connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more.
 #[inline(always)]
 unsafe fn refused_syn(skb: Ptr, reason: u32) {
     const SYN: u8 = 0x02;
@@ -226,7 +226,7 @@ unsafe fn refused_syn(skb: Ptr, reason: u32) {
     }
 }
 
-/// What is left of a connection answers for it: it has ends, but neither cgroup nor counts.
+/// A mini socket, the remainder of a connection, answers: the record has both addresses, but neither cgroup nor counts.
 #[inline(always)]
 unsafe fn reset_by_mini(sk: Ptr, state: u8, reason: u32) {
     unsafe {
@@ -277,14 +277,14 @@ unsafe fn of_armed(sk: Ptr, op: u8) {
         if maps::is_armed(cgroup) {
             record(sk, tcp, cgroup, op, (0, state), 0);
         }
-        // An RST, and no ICMP message, is what ends this connect.
+        // An RST, not an ICMP message, ends this connect.
         if op == tcp_op::RESET_RECEIVED && state == SYN_SENT {
             client(sk, tcp, cgroup, op, (0, state), maps::is_kubelet(cgroup));
         }
     }
 }
 
-/// Behind [`tcp_flags::PROGRESS`].
+/// Reads what [`tcp_flags::PROGRESS`] announces.
 const PROGRESS: [Field; 6] = [
     Field::TcpWriteSeq,
     Field::TcpSndUna,
@@ -337,8 +337,8 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
     }
 }
 
-/// A connection that the end of the current task closes, of an armed cgroup that is not the socket's own: a listener handed over
-/// leaves its connections to the cgroup that made it. What else becomes of those is not seen, so this says only that they exist.
+/// A connection that the exit of the current task closes, of an armed cgroup other than the socket's own: an inherited listener
+/// leaves its connections to the cgroup that made it. Their later fate is not seen, so this record reports only that they exist.
 #[inline(always)]
 unsafe fn foreign(sk: Ptr, tcp: Ptr, own: u64, op: u8, (old, new): (u8, u8), reason: u32) {
     unsafe {
@@ -362,14 +362,14 @@ unsafe fn foreign(sk: Ptr, tcp: Ptr, own: u64, op: u8, (old, new): (u8, u8), rea
     }
 }
 
-/// Whether the current task is one of this cgroup and is exiting. One of another cgroup (a client that dies on the same machine,
-/// its packets handled in its own time) is not why this socket closes.
+/// Whether the current task is one of this cgroup and is exiting. A task of another cgroup (a client that exits on the same
+/// machine, its packets handled in its own context) is not the reason why this socket closes.
 #[inline(always)]
 unsafe fn ends_in<R: Read>(current: Ptr, cgroup: u64) -> bool {
     unsafe { cgroup != 0 && exiting_in::<R>(current) == cgroup }
 }
 
-/// cgroup of the current task where it is exiting, else 0.
+/// cgroup of the current task if the task is exiting, else 0.
 #[inline(always)]
 unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
     const PF_EXITING: u32 = 4;
@@ -382,7 +382,7 @@ unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
     }
 }
 
-/// A record of which only these, their container, the header and `tgid` are not 0.
+/// A record in which only these, their container, the header and `tgid` are not 0.
 #[inline(always)]
 unsafe fn blank(op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
     let mut entry = maps::reserve::<Tcp>(Kind::Tcp)?;
@@ -399,14 +399,14 @@ unsafe fn blank(op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
     Some(entry)
 }
 
-/// The socket as a `tcp_sock`; None for a mini socket and for other protocols. The verifier takes no cast but this one.
+/// The socket as a `tcp_sock`; None for a mini socket and for other protocols. The verifier accepts no other cast.
 #[inline(always)]
 unsafe fn as_tcp(sk: Ptr) -> Option<Ptr> {
     let tcp = unsafe { bpf_skc_to_tcp_sock(sk.cast_mut().cast()) } as Ptr;
     (!tcp.is_null()).then_some(tcp)
 }
 
-/// `skc_num` reads 0 once the port is given back, which is before the event of the close.
+/// `skc_num` reads 0 once the port is released, which happens before the event of the close.
 #[inline(always)]
 unsafe fn local_port(tcp: Ptr) -> u16 {
     unsafe { u16::from_be(Direct::get(tcp, Field::InetSport)) }
@@ -425,7 +425,7 @@ unsafe fn socket_cgroup(sk: Ptr) -> u64 {
 }
 
 /// Early 5.10 keeps what v1's net_cls and net_prio want of a socket in the pointer's place, and marks that (`sock_cgroup_ptr` in
-/// v5.10's include/linux/cgroup.h). Whose record that would be, nobody knows: it is lost.
+/// v5.10's include/linux/cgroup.h). The record of such a socket cannot be attributed: it is lost.
 #[inline(always)]
 unsafe fn tagged_cgroup(sk: Ptr) -> u64 {
     const TAGS: u64 = 3;

@@ -24,16 +24,16 @@ use crate::target::{RECORDED, Target};
 
 const STORM: u64 = 200_000;
 const TARGETS: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `epitaph watch --output json`, observing.
 pub struct Watch(Agent);
 
 impl Watch {
     pub fn start(epitaph: &Path) -> anyhow::Result<Watch> {
-        let (lines, heard) = channel();
-        let agent = Agent::start(epitaph, None, None, lines)?;
-        match heard.recv_timeout(PATIENCE) {
+        let (to, lines) = channel();
+        let agent = Agent::start(epitaph, None, None, to)?;
+        match lines.recv_timeout(TIMEOUT) {
             // Later lines go nowhere: the sender does not mind.
             Ok(Some(line)) if line.contains("\"observing\"") => Ok(Watch(agent)),
             other => bail!("the agent does not observe: {other:?}\n{}", agent.log()),
@@ -54,7 +54,7 @@ fn memory(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     let seconds = rain(&targets()?)?;
     sleep(Duration::from_secs(3));
     let after = Memory::of(watch.0.pid())?;
-    watch.0.end(PATIENCE)?;
+    watch.0.end(TIMEOUT)?;
     table.goal(
         "resident, `epitaph watch`, idle",
         "<= 32 MiB",
@@ -125,7 +125,7 @@ fn rain(targets: &[Target]) -> anyhow::Result<f64> {
     Ok((now() - begin) as f64 / 1e9)
 }
 
-/// What was sent, against what a recording holds: every signal is there, or the agent says how many are not.
+/// What was sent, against the content of a recording: every signal is there, or the agent reports how many are lost.
 fn storm(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     eprintln!("bench: a storm of {STORM} stop signals");
     let dir = tempfile::tempdir()?;
@@ -154,7 +154,7 @@ fn storm(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
         }
     }
     let reached = format!("{seen} seen, {lost} counted lost");
-    // Somebody else's signal may be among the lost.
+    // A signal of another process may be among the lost.
     let whole = seen <= STORM && seen + lost >= STORM && (lost > 0 || seen == STORM);
     table.goal("200 000 stop signals in a second", "none lost, or counted", reached, whole);
     let silent = STORM.saturating_sub(seen + lost);

@@ -29,7 +29,7 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     let adds = median_of_pairs(&ours, &none, |with, without| with - without);
     let ratio = median_of_pairs(&ours, &none, |with, without| with / without);
     table.fact(
-        "a connection on the loopback, nobody watching",
+        "a connection on the loopback, not watched",
         format!("{:.1} µs", median(&none) / 1e3),
     );
     table.fact("the probes, where no container stops, add", format!("{adds:.0} ns"));

@@ -1,6 +1,6 @@
 //! What observing costs, as ratios in one run: `cargo xtask bench`.
 //!
-//! No number here fails anything: a goal that was missed is marked, and the exit code says only whether it could be measured.
+//! No number here fails anything: a missed goal is marked, and the exit code reports only whether the cost could be measured.
 
 mod agents;
 mod connections;

@@ -34,7 +34,7 @@ const TRACEPOINTS: [&str; 11] = [
     "tcp_receive_reset",
     "inet_sk_error_report",
 ];
-/// As the runtime tells the core the time.
+/// As the runtime passes the time to the core.
 const TICK: Duration = Duration::from_millis(200);
 
 pub fn measure(table: &mut Table) -> anyhow::Result<()> {
@@ -63,9 +63,9 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     let what = format!("time per record, {MANY} live subjects / {FEW}");
     table.goal(&what, "<= 1.3x", format!("{ratio:.2}x"), ratio <= 1.3);
     table.note(format!(
-        "The core judged {} deaths of {} while it was timed, and dropped {} facts.",
+        "The core judged {} terminations of {} while it was timed, and dropped {} facts.",
         few.judged + many.judged,
-        few.machine.deaths + many.machine.deaths,
+        few.machine.terminations + many.machine.terminations,
         few.dropped + many.dropped
     ));
     for core in [few, many] {
@@ -132,7 +132,7 @@ impl Core {
             let questions = self.correlator.questions(&input);
             ensure!(
                 questions.is_empty(),
-                "the core asks {questions:?} of a machine that told it all"
+                "the core asks {questions:?} of a machine that reported everything"
             );
             let answers = self.correlator.handle(at, input);
             count_reports(&answers, &mut self.judged, &mut self.dropped);
@@ -142,12 +142,15 @@ impl Core {
         Ok((now() - begin) as f64 / f64::from(count))
     }
 
-    /// That it was the real work: every death was judged.
+    /// Proves that the work was real: every termination was judged.
     fn end(mut self) -> anyhow::Result<()> {
         let answers = self.correlator.handle(self.machine.now(), Input::End);
         count_reports(&answers, &mut self.judged, &mut self.dropped);
-        let (judged, deaths) = (self.judged, self.machine.deaths);
-        ensure!(judged == deaths, "the core judged {judged} deaths of {deaths}");
+        let (judged, terminations) = (self.judged, self.machine.terminations);
+        ensure!(
+            judged == terminations,
+            "the core judged {judged} terminations of {terminations}"
+        );
         Ok(())
     }
 }

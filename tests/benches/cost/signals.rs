@@ -1,4 +1,4 @@
-//! What a kill(2) costs while nobody watches, with an empty program at the tracepoint, with ours, and with bpftrace doing the
+//! The cost of a kill(2) of an unwatched process, with an empty program at the tracepoint, with ours, and with bpftrace doing the
 //! same: timed from outside, for the kernel's own statistics of BPF programs have a floor of 46 ns and cost more than that.
 
 use std::fs::{self, File};
@@ -71,7 +71,7 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     let over = |costs: &[f64], none: &[f64]| median_of_pairs(costs, none, |with, without| with - without);
     let nanos = |ns: f64| format!("{ns:.0} ns");
 
-    table.fact("kill(2) of an ignored signal, nobody watching", nanos(median(&none.recorded)));
+    table.fact("kill(2) of an ignored signal, not watched", nanos(median(&none.recorded)));
     let floor = median(&[over(&empty.filtered, &none.filtered), over(&empty.recorded, &none.recorded)]);
     table.fact("an empty program at the tracepoint adds", nanos(floor));
     let filtered = over(&ours.filtered, &none.filtered);
@@ -102,7 +102,7 @@ pub fn load(probe: &str, empty: bool) -> anyhow::Result<Kernel> {
     Ok(kernel)
 }
 
-/// The agent as a process, its reader and all, beside bpftrace, its reader and all.
+/// The agent as a process, with its reader, compared with bpftrace and its reader.
 fn whole(epitaph: &Path, target: &Target, table: &mut Table) -> anyhow::Result<()> {
     const FILTERED_GOAL: &str = "a dropped signal: agent / bpftrace";
     const RECORDED_GOAL: &str = "a recorded signal: agent / bpftrace";
@@ -197,19 +197,19 @@ impl Bpftrace {
                 return Ok(bpftrace);
             }
             if let Some(status) = bpftrace.child.try_wait()? {
-                bail!("bpftrace ended ({status}): {}", bpftrace.words()?.trim());
+                bail!("bpftrace ended ({status}): {}", bpftrace.messages()?.trim());
             }
         }
-        bail!("bpftrace saw no signal within 10 s: {}", bpftrace.words()?.trim())
+        bail!("bpftrace saw no signal within 10 s: {}", bpftrace.messages()?.trim())
     }
 
-    fn words(&self) -> anyhow::Result<String> {
+    fn messages(&self) -> anyhow::Result<String> {
         let bytes = fs::read(self.dir.path().join("out"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn lines(&self) -> anyhow::Result<usize> {
-        Ok(self.words()?.lines().filter(|line| line.starts_with("S ")).count())
+        Ok(self.messages()?.lines().filter(|line| line.starts_with("S ")).count())
     }
 
     /// Lines that it wrote.

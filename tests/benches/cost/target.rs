@@ -36,15 +36,15 @@ impl Target {
             .spawn()
             .context("start a process in a pid namespace: unshare(1) of util-linux")?;
         let mut target = Target { pid: 0, parent, scope };
-        let mut word = String::new();
-        BufReader::new(target.parent.stdout.take().context("no stdout")?).read_line(&mut word)?;
-        ensure!(word == "ready\n", "the target never got ready: it said {word:?}");
+        let mut line = String::new();
+        BufReader::new(target.parent.stdout.take().context("no stdout")?).read_line(&mut line)?;
+        ensure!(line == "ready\n", "the target never got ready: it printed {line:?}");
         let parent = target.parent.id();
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
         let pid = children.trim().parse::<u32>().context("find the target's pid")?;
         target.scope.join(pid)?;
         target.pid = pid.cast_signed();
-        // Its exec of sleep(1) is no business of what is measured.
+        // Its exec of sleep(1) is not part of the measurement.
         sleep(Duration::from_millis(50));
         Ok(target)
     }

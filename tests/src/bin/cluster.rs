@@ -1,11 +1,11 @@
-//! `cargo xtask cluster` builds what a cluster is made of and runs this.
+//! `cargo xtask cluster` builds the parts of a cluster and runs this program.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
-use epitaph_tests::cluster::{Cluster, Tools, keeper};
+use epitaph_tests::cluster::{Cluster, Tools, lifecycle};
 
 const USAGE: &str = "usage: cluster up [--nodes N] | status | down | shell [NODE] | kubectl ...";
 const NONE: &str = "there is no cluster: `cargo xtask cluster up` creates one";
@@ -33,18 +33,18 @@ fn act() -> anyhow::Result<ExitCode> {
                 _ => bail!(USAGE),
             };
             let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no directory: run `cargo xtask cluster up`")?;
-            let players = std::env::current_exe().context("find the programs beside this one")?;
+            let players = std::env::current_exe().context("find the directory of this program")?;
             let players = players.parent().context("this program is in no directory")?;
-            keeper::up(&tools, &directory, nodes, players, &say)?;
+            lifecycle::up(&tools, &directory, nodes, players, &log)?;
         }
         ["status"] => {
-            let (text, all) = keeper::status(&directory)?;
+            let (text, all) = lifecycle::status(&directory)?;
             print!("{text}");
             if !all {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        ["down"] => keeper::down(&directory, &say)?,
+        ["down"] => lifecycle::down(&directory, &log)?,
         ["shell"] => {
             let cluster = cluster()?;
             let mut shell = Command::new(environment("SHELL").unwrap_or_else(|| "sh".into()));
@@ -64,7 +64,7 @@ fn act() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(line: &str) {
+fn log(line: &str) {
     eprintln!("cluster: {line}");
 }
 

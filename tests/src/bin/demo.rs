@@ -1,4 +1,4 @@
-//! `cargo xtask demo` builds the agent and runs this.
+//! `cargo xtask demo` builds the agent and runs this program.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Holds a pod's namespaces: waits, reaps what is left to PID 1, and ends at SIGTERM or SIGINT.
+//! Holds a pod's namespaces: waits, reaps orphans as PID 1, and exits at SIGTERM or SIGINT.
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

@@ -1,5 +1,5 @@
-//! A process that does one thing that the probes' tests look at: `probe-player [--cgroup DIR]... ROLE`. It says `ready` (and
-//! what else the test must know) on its standard output, and ends when that is over or its standard input closes.
+//! A process that does one thing for the probes' tests: `probe-player [--cgroup DIR]... ROLE`. The process prints `ready` (and
+//! other values that the test needs) on its standard output, and exits when done or when its standard input closes.
 #![expect(unsafe_code, reason = "signal handlers and single threads that exit have no safe form")]
 
 use std::io::{BufRead, Write};
@@ -44,9 +44,9 @@ fn main() -> anyhow::Result<()> {
         "sigwait" => {
             let set = SigSet::from(Signal::SIGTERM);
             set.thread_block()?;
-            say("ready")?;
+            emit("ready")?;
             set.wait()?;
-            say("read")?;
+            emit("read")?;
             io::stdin().lock().lines().for_each(drop);
             Ok(())
         }
@@ -128,21 +128,21 @@ fn main() -> anyhow::Result<()> {
         "serve" => serve(args.next()),
         "listen" => listen(&args.next().unwrap_or_default()),
         "connect" => args.try_for_each(|to| {
-            // Either way it is the kernel's word that counts.
-            let said = TcpStream::connect(to).map_or_else(|error| error.kind().to_string(), |_| "connected".to_owned());
-            Ok(say(&said)?)
+            // In both cases the kernel's result counts.
+            let result = TcpStream::connect(to).map_or_else(|error| error.kind().to_string(), |_| "connected".to_owned());
+            Ok(emit(&result)?)
         }),
         other => anyhow::bail!("no role {other}"),
     }
 }
 
 fn wait() -> anyhow::Result<()> {
-    say("ready")?;
+    emit("ready")?;
     io::stdin().lock().lines().for_each(drop);
     Ok(())
 }
 
-fn say(text: &str) -> io::Result<()> {
+fn emit(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
@@ -163,7 +163,7 @@ fn announce(code: i32) -> io::Result<()> {
     }
 }
 
-/// Ends this thread only, whatever the others do.
+/// Exits this thread only; the other threads go on.
 fn exit_thread(status: libc::c_long) -> ! {
     // SAFETY: nothing of this thread is used afterwards.
     unsafe { libc::syscall(libc::SYS_exit, status) };
@@ -173,23 +173,23 @@ fn exit_thread(status: libc::c_long) -> ! {
 /// Listens until the first line.
 fn listen(address: &str) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)?;
-    say(&format!("ready {}", listener.local_addr()?))?;
+    emit(&format!("ready {}", listener.local_addr()?))?;
     let mut lines = io::stdin().lock().lines();
     lines.next();
     drop(listener);
-    say("closed")?;
+    emit("closed")?;
     lines.for_each(drop);
     Ok(())
 }
 
-/// Listens on both loopbacks, takes one client each and answers nothing. Any line closes the listeners; the end of the input ends
-/// the process, and only that closes what is left. With a cgroup, it moves there once it has the listeners.
+/// Listens on both loopbacks, accepts one client each and answers nothing. Any line closes the listeners; the end of the input
+/// ends the process, which closes the rest. With a cgroup, the process moves there once it has the listeners.
 fn serve(cgroup: Option<String>) -> anyhow::Result<()> {
     let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("[::1]:0")?];
     if let Some(dir) = cgroup {
         fs::write(format!("{dir}/cgroup.procs"), "0")?;
     }
-    say(&format!(
+    emit(&format!(
         "ready {} {}",
         listeners[0].local_addr()?.port(),
         listeners[1].local_addr()?.port()
@@ -198,11 +198,11 @@ fn serve(cgroup: Option<String>) -> anyhow::Result<()> {
         .iter()
         .map(|listener| Ok(listener.accept()?.0))
         .collect::<io::Result<Vec<TcpStream>>>()?;
-    say("accepted")?;
+    emit("accepted")?;
     let mut lines = io::stdin().lock().lines();
     if lines.next().is_some() {
         drop(listeners);
-        say("closed")?;
+        emit("closed")?;
         lines.for_each(drop);
     }
     std::process::exit(clients.len() as i32)

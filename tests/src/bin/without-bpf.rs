@@ -1,4 +1,4 @@
-//! `without-bpf PROGRAM [ARGUMENT]…`: runs it as a container runtime would whose seccomp profile does not know bpf(2).
+//! `without-bpf PROGRAM [ARGUMENT]…`: runs the program under a seccomp profile that does not know bpf(2), as some runtimes do.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Who may talk to whom: certificates made here, for this cluster alone, in files that only their owner reads.
+//! Certificates and keys, made here, for this cluster alone, in files that only their owner can read.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -31,7 +31,7 @@ impl Pair {
     }
 }
 
-/// Signs the certificates of one circle of programs. API server and etcd have one each: who may ask the first must not get at
+/// Signs the certificates of one group of programs. API server and etcd have one each: a client of the first must not reach
 /// the store behind it.
 pub struct Authority {
     /// The file of its own certificate.
@@ -42,7 +42,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// The one that is in `directory` under `name`, else a new one.
+    /// The authority in `directory` under `name`, else a new one.
     ///
     /// # Errors
     /// Its files cannot be read or written.
@@ -73,10 +73,10 @@ impl Authority {
         })
     }
 
-    /// For a program that is reached by these `names` (DNS names or addresses), and may reach others of its circle.
+    /// For a server with these `names` (DNS names or addresses), which is also a client in its group.
     ///
     /// # Errors
-    /// A name is neither.
+    /// A name is neither a DNS name nor an address.
     pub fn server(&self, user: &str, names: &[&str]) -> anyhow::Result<Pair> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).with_context(|| format!("name the server {user}"))?;
@@ -87,7 +87,7 @@ impl Authority {
     /// For a Kubernetes user: its name, and the one group that a certificate of ours can hold.
     ///
     /// # Errors
-    /// It cannot be signed.
+    /// The certificate cannot be signed.
     pub fn client(&self, user: &str, group: Option<&str>) -> anyhow::Result<Pair> {
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -109,7 +109,7 @@ impl Authority {
     }
 }
 
-/// How a client proves who it is.
+/// A client's credentials.
 pub enum Proof<'a> {
     Certificate(&'a Pair),
     Token(&'a str),

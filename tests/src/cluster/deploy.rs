@@ -1,4 +1,4 @@
-//! Epitaph on the cluster, as `deploy/kubernetes` installs it: only the image, and where traces go, are the test's.
+//! Epitaph on the cluster, as `deploy/kubernetes` installs it: only the image, and the target of the traces, are the test's.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub const NAMESPACE: &str = "epitaph";
 pub const AGENT: &str = include_str!("../../../deploy/kubernetes/agent.yaml");
 pub const OBSERVER: &str = include_str!("../../../deploy/kubernetes/observer.yaml");
 
-/// A kubeconfig with no more rights than the agent's manifest gives, on a control plane where nobody makes its pods.
+/// A kubeconfig with no more rights than the agent's manifest gives, on a control plane without controllers that make its pods.
 ///
 /// # Errors
 /// The API server refuses the manifest.
@@ -23,7 +23,7 @@ pub fn as_agent(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
     plane.kubeconfig_of_service_account(NAMESPACE, "epitaph-agent")
 }
 
-/// The same of the observer's manifest, whose namespace has to be there.
+/// The same for the observer's manifest, whose namespace has to exist.
 ///
 /// # Errors
 /// The API server refuses the manifest.
@@ -32,7 +32,7 @@ pub fn as_observer(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
     plane.kubeconfig_of_service_account(NAMESPACE, "epitaph-observer")
 }
 
-/// Applies the manifests and waits until all of it is ready; the newest binary runs then.
+/// Applies the manifests and waits until all of it is ready; then the newest binary runs.
 ///
 /// # Errors
 /// The API server refuses them, or the pods do not become ready.
@@ -43,7 +43,7 @@ pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
     let digest = cluster.imported(EPITAPH)?;
     let workloads = [(AGENT, "daemonset/epitaph-agent"), (OBSERVER, "deployment/epitaph-observer")];
     for (manifest, workload) in workloads {
-        // Only to have them as JSON.
+        // Only converts them to JSON.
         let args = ["create", "--dry-run=client", "--output=json", "-f", "-"];
         let objects = kubectl.run_with(&args, &of_ours(manifest)?)?;
         let objects = serde_json::Deserializer::from_str(&objects).into_iter::<Value>();
@@ -65,7 +65,7 @@ pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
 fn ours(mut object: Value, collector: &str, digest: &str) -> Value {
     if let Some(Value::Array(env)) = object.pointer_mut("/spec/template/spec/containers/0/env") {
         env.push(json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}));
-        // Jaeger takes traces alone.
+        // Jaeger accepts traces only.
         env.push(json!({"name": "OTEL_METRICS_EXPORTER", "value": "none"}));
         object["spec"]["template"]["metadata"]["annotations"]["epitaph.test/image"] = json!(digest);
     }

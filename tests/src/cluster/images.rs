@@ -12,11 +12,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cluster::Tools;
 
-/// What holds a pod's namespaces; never stopped but by SIGKILL.
+/// Holds a pod's namespaces; only SIGKILL stops the process.
 pub const PAUSE: &str = "localhost/pause:test";
 /// busybox under all its names; runs `sh`.
 pub const BUSYBOX: &str = "localhost/busybox:test";
-/// `/victim`, with busybox beside it for hooks and probes.
+/// `/victim`, and busybox for hooks and probes.
 pub const VICTIM: &str = "localhost/victim:test";
 /// The same, with SIGQUIT for its STOPSIGNAL.
 pub const VICTIM_STOPPED_BY_QUIT: &str = "localhost/victim-quit:test";
@@ -47,7 +47,7 @@ enum Entry {
     Link(PathBuf),
 }
 
-/// Every image that a node needs before its first pod, and the stories besides, made in `dir`. `players` holds this package's
+/// Every image that a node needs before its first pod, and those of the stories, made in `dir`. `players` has this package's
 /// programs and `epitaph`.
 ///
 /// # Errors
@@ -100,7 +100,7 @@ impl Recipe {
     /// The executable `source` as `path`, with the libraries it names.
     ///
     /// # Errors
-    /// It is no program, or a library is missing.
+    /// `source` is not a program, or a library is missing.
     pub fn program(mut self, source: &Path, path: &str) -> anyhow::Result<Recipe> {
         ensure!(source.is_file(), "no program {} for image {}", source.display(), self.name);
         for library in libraries(source)? {
@@ -125,7 +125,7 @@ impl Recipe {
     /// The static `busybox`, under the name of every applet.
     ///
     /// # Errors
-    /// It cannot be run here.
+    /// busybox cannot be run here.
     pub fn busybox(mut self, busybox: &Path) -> anyhow::Result<Recipe> {
         let list = Command::new(busybox)
             .arg("--list")
@@ -254,7 +254,7 @@ fn append<W: std::io::Write>(tar: &mut tar::Builder<W>, path: &Path, bytes: &[u8
     Ok(tar.append_data(&mut header(tar::EntryType::Regular, size, mode), path, bytes)?)
 }
 
-/// Root's, and of no time.
+/// Owned by root, with time 0.
 fn header(kind: tar::EntryType, size: u64, mode: u32) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
@@ -270,7 +270,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A copy without debug information, a tenth of the size; the program itself where there is no strip.
+/// A copy without debug information, a tenth of the size; the program itself if strip is not installed.
 fn strip(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
     ensure!(program.is_file(), "{} is not built", program.display());
     let done = Command::new("strip").arg("-o").arg(to).arg(program).output();

@@ -38,7 +38,7 @@ impl Kubectl {
     /// Its standard output.
     ///
     /// # Errors
-    /// It fails: the error holds what it said.
+    /// kubectl fails: the error holds its output.
     pub fn run(&self, args: &[&str]) -> anyhow::Result<String> {
         self.run_with(args, "")
     }
@@ -46,7 +46,7 @@ impl Kubectl {
     /// The same with `input` on its standard input.
     ///
     /// # Errors
-    /// It fails: the error holds what it said.
+    /// kubectl fails: the error holds its output.
     pub fn run_with(&self, args: &[&str], input: &str) -> anyhow::Result<String> {
         let what = || format!("kubectl {}", args.join(" "));
         let mut command = self.command();
@@ -57,7 +57,7 @@ impl Kubectl {
             .stderr(Stdio::piped());
         let mut child = command.spawn().with_context(what)?;
         let mut stdin = child.stdin.take().with_context(what)?;
-        // It may end without having read all of it: its own words say why.
+        // kubectl may exit without having read all of its input: its own output explains why.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().with_context(what)?;
@@ -75,7 +75,7 @@ impl Kubectl {
     /// The same, its output read as JSON: `-o json` is the caller's to ask for.
     ///
     /// # Errors
-    /// It fails, or what it says is no JSON.
+    /// kubectl fails, or its output is not JSON.
     pub fn json(&self, args: &[&str]) -> anyhow::Result<Value> {
         let text = self.run(args)?;
         serde_json::from_str(&text).with_context(|| format!("kubectl {}: not JSON: {text}", args.join(" ")))

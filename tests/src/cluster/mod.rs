@@ -1,19 +1,19 @@
 //! A real Kubernetes cluster on one machine: the control plane on the loopback, the nodes in emulated machines.
 //!
-//! *Architecture invariant*: everything listens on the loopback, and nothing is ended but what is written down as started here.
+//! *Architecture invariant*: everything listens on the loopback, and only processes recorded as started here are stopped.
 
 pub mod control_plane;
 pub mod credentials;
 pub mod deploy;
 pub mod images;
-pub mod keeper;
 pub mod kubectl;
+pub mod lifecycle;
 pub mod node;
 pub mod play;
 pub mod process;
+mod reported;
 pub mod rollouts;
 pub mod stories;
-mod told;
 
 use std::fs;
 use std::io;
@@ -50,7 +50,7 @@ impl Tools {
     /// Those in `directory`.
     ///
     /// # Errors
-    /// It lacks one of the programs that every use needs.
+    /// The directory lacks one of the programs that every use needs.
     pub fn new(directory: &Path) -> anyhow::Result<Tools> {
         let tools = Tools {
             directory: directory.to_owned(),
@@ -66,7 +66,7 @@ impl Tools {
         Ok(tools)
     }
 
-    /// Those that `cargo xtask` names in `EPITAPH_CLUSTER_TOOLS`; None where it names none.
+    /// The tools that `cargo xtask` names in `EPITAPH_CLUSTER_TOOLS`; None if the variable is not set.
     ///
     /// # Errors
     /// The directory lacks one.
@@ -90,7 +90,7 @@ impl Tools {
     }
 }
 
-/// A cluster that [`keeper::up`] brought up, by its directory. Dropping it ends nothing.
+/// A cluster that [`lifecycle::up`] started, by its directory. Dropping it stops nothing.
 #[derive(Debug)]
 pub struct Cluster {
     directory: PathBuf,
@@ -103,7 +103,7 @@ pub struct Cluster {
 struct Known {
     /// Directory of its [`Tools`].
     tools: PathBuf,
-    /// By which its nodes, and no others, hear each other.
+    /// The group and port that separate this cluster's nodes from those of other clusters.
     lan_port: u16,
 }
 
@@ -119,10 +119,10 @@ impl Known {
 }
 
 impl Cluster {
-    /// The one in `directory`; None where none is written down.
+    /// The cluster in `directory`; None if none is recorded.
     ///
     /// # Errors
-    /// What is written down cannot be read, or the tools it is made of are gone.
+    /// The record cannot be read, or the tools of the cluster are gone.
     pub fn open(directory: &Path) -> anyhow::Result<Option<Cluster>> {
         let Some(known) = Known::read(directory)? else {
             return Ok(None);
@@ -134,10 +134,10 @@ impl Cluster {
         }))
     }
 
-    /// The one that `cargo xtask cluster test` names in `EPITAPH_CLUSTER`.
+    /// The cluster that `cargo xtask cluster test` names in `EPITAPH_CLUSTER`.
     ///
     /// # Errors
-    /// It names none, or one that is not up.
+    /// No cluster is named, or the named one is not up.
     pub fn named() -> anyhow::Result<Cluster> {
         const HOW: &str = "`cargo xtask cluster test` brings one up and names it";
         #[expect(clippy::disallowed_methods, reason = "set by cargo xtask for this function alone")]
@@ -146,7 +146,7 @@ impl Cluster {
         Cluster::open(directory.as_ref())?.with_context(|| format!("no cluster is up: {HOW}"))
     }
 
-    /// Its control plane; what a test starts of it outlives the test.
+    /// Its control plane; a part that a test starts outlives the test.
     ///
     /// # Errors
     /// Its records cannot be read.
@@ -158,7 +158,7 @@ impl Cluster {
         &self.tools
     }
 
-    /// Its Jaeger, where one is written down. Guests reach it at [`HOST_FOR_GUESTS`], on the same ports.
+    /// Its Jaeger, if one is recorded. Guests reach it at [`HOST_FOR_GUESTS`], on the same ports.
     ///
     /// # Errors
     /// Its ports cannot be read.
@@ -177,12 +177,12 @@ impl Cluster {
     /// One of its nodes, running or not: `node-1` and so on.
     ///
     /// # Errors
-    /// It has none of that name.
+    /// There is no node of that name.
     pub fn node(&self, name: &str) -> anyhow::Result<Node> {
         Node::open(&self.node_directory(name), Lifetime::Detached).with_context(|| format!("find {name}"))
     }
 
-    /// Digest of the image as its nodes got it last.
+    /// Digest of the image as last imported into its nodes.
     ///
     /// # Errors
     /// No node has it.
@@ -203,7 +203,7 @@ pub fn node_name(index: u8) -> String {
     format!("node-{index}")
 }
 
-/// Where this machine reaches a node's kubelet, on its usual port.
+/// The host's address of a node's kubelet, on its usual port.
 pub fn kubelet_address(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 10 + index)
 }

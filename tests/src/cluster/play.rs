@@ -1,4 +1,4 @@
-//! Plays one story on a cluster that is up, and waits for what is said of it.
+//! Plays one story on a running cluster, and waits for its traces and Events.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
+use crate::cluster::reported::{differs, differs_in_events, differs_in_place, has_span, outline, reported_twice, roots};
 use crate::cluster::stories::{Act, From, NAMESPACE, Story};
-use crate::cluster::told::{differs, differs_in_events, differs_in_place, has_span, outline, roots, told_twice};
 use crate::cluster::{Cluster, deploy, node_name};
 use crate::jaeger::Jaeger;
 use crate::sys::boot_now;
@@ -18,13 +18,13 @@ use crate::traces::kind_of;
 
 /// An emulated machine that starts many pods at once is slow.
 const READY: Duration = Duration::from_secs(240);
-/// The longest grace of a story, and what the API's last words take.
+/// The longest grace period of a story, and the time until the pod's status is final.
 const OVER: Duration = Duration::from_secs(150);
-/// From the pod's end to its trace: the agent waits for the API's last words.
-const TOLD: Duration = Duration::from_secs(90);
-/// A second trace, or a span that comes later, would have come by then.
+/// From the pod's termination to its trace: the agent waits for the last update of the pod's status.
+const TO_REPORT: Duration = Duration::from_secs(90);
+/// Time within which a second trace, or a late span, would arrive.
 const SETTLED: Duration = Duration::from_secs(4);
-/// Until an Event is posted, a Lease taken over.
+/// Until an Event is posted, or a Lease taken over.
 const SOON: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(500);
 
@@ -38,7 +38,7 @@ impl Stage {
     /// The cluster that `cargo xtask cluster test` names, with the agent on it.
     ///
     /// # Errors
-    /// There is none, or it has no Jaeger.
+    /// There is no cluster, or it has no Jaeger.
     pub fn named() -> anyhow::Result<Stage> {
         let cluster = Cluster::named()?;
         let kubectl = cluster.control_plane()?.kubectl();
@@ -52,7 +52,7 @@ impl Stage {
         })
     }
 
-    /// What is wrong with what the agent said of `story`, a line each.
+    /// The differences between the agent's reports of `story` and the expected ones, a line each.
     ///
     /// # Errors
     /// The story could not be played.
@@ -87,7 +87,7 @@ impl Stage {
             until(READY, &format!("{} to be ready", pod.name), || self.ready(&pod))?;
         }
         let acted = story.acts.iter().try_for_each(|act| self.act(story, &pod, act));
-        let found = acted.and_then(|()| self.told(story, &pod));
+        let found = acted.and_then(|()| self.reported(story, &pod));
         self.clean_up(story)?;
         found
     }
@@ -192,7 +192,7 @@ impl Stage {
     }
 
     /// Reads the trace once it has come, and compares.
-    fn told(&self, story: &Story, pod: &Pod) -> anyhow::Result<Vec<String>> {
+    fn reported(&self, story: &Story, pod: &Pod) -> anyhow::Result<Vec<String>> {
         let expected = &story.expected;
         if expected.root.is_empty() {
             until(OVER, "the pod to be gone", || Ok(self.gone(pod)?.then_some(())))?;
@@ -211,7 +211,7 @@ impl Stage {
         let whole = |trace: &Value| root(trace) && expected.spans.iter().all(|name| has_span(trace, name));
         let come = || Ok(self.traces(pod)?.iter().any(whole).then_some(()));
         let waited = until(
-            OVER + TOLD,
+            OVER + TO_REPORT,
             &format!("a trace with {} and {:?}", expected.root, expected.spans),
             come,
         );
@@ -228,7 +228,7 @@ impl Stage {
             if traces.len() != 1 {
                 problems.push(format!("{} traces with a root {}", traces.len(), expected.root));
             }
-            problems.extend(told_twice(expected, &others));
+            problems.extend(reported_twice(expected, &others));
         }
         let first = traces.iter().min_by_key(|trace| trace["spans"][0]["startTime"].as_u64());
         let trace = first.context("the trace is gone again")?;
@@ -237,7 +237,7 @@ impl Stage {
             problems.extend(differs_in_place(rule, trace, pod, &self.pods(story.name)?));
         }
         let mut of_events = vec!["the Events were not read".to_owned()];
-        // They are posted beside the trace. Those that must not be there would have come by now.
+        // Events are posted at the same time as the trace. Unwanted Events would have arrived by now.
         let _ = until(SOON, "the Events", || {
             of_events = differs_in_events(trace, pod, &self.events()?);
             Ok(of_events.is_empty().then_some(()))
@@ -249,7 +249,7 @@ impl Stage {
         Ok(problems)
     }
 
-    /// Those that agents posted on pods and workloads of stories.
+    /// The Events that agents posted on the stories' pods and workloads.
     fn events(&self) -> anyhow::Result<Vec<Value>> {
         let field = "reportingController=epitaph.dev/agent";
         let args = [
@@ -266,7 +266,7 @@ impl Stage {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Of the active one; waits until another, or the same one again, has the Lease.
+    /// Kills the active observer; waits until another, or the same one again, has the Lease.
     fn kill_observer(&self) -> anyhow::Result<()> {
         let holder = || -> anyhow::Result<String> {
             let path = "jsonpath={.spec.holderIdentity}";
@@ -315,7 +315,7 @@ impl Stage {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// As it is now; None where it, and not one of its name, is gone.
+    /// The pod as it is now; None if that pod is gone, even if another has its name.
     fn pod(&self, pod: &Pod) -> anyhow::Result<Option<Value>> {
         let args = [
             "get",
@@ -374,7 +374,7 @@ impl Stage {
         pid.parse().with_context(|| format!("pid `{pid}`"))
     }
 
-    /// Has `end` end the agent on the pod's node, whose own pod it is given, and waits for the next to be ready.
+    /// Has `end` stop the agent on the pod's node, given the agent's own pod, and waits for the next agent to be ready.
     fn restart_agent(&self, pod: &Pod, end: impl FnOnce(&Value) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let node = self.node_of(pod)?;
         let field = format!("spec.nodeName={node}");
@@ -398,7 +398,7 @@ impl Stage {
         })
     }
 
-    /// What a story left: what it applied, and the pods that came of it.
+    /// Removes what a story left: its manifests, and the pods made from them.
     fn clean_up(&self, story: &Story) -> anyhow::Result<()> {
         let selector = format!("story={}", story.name);
         let kinds = "deployments,statefulsets,daemonsets,jobs,services";
@@ -435,24 +435,20 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Asks again and again until there is an answer.
-pub(super) fn until<T>(
-    patience: Duration,
-    what: &str,
-    mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
-    let deadline = boot_now() + u64::try_from(patience.as_nanos())?;
+/// Repeats the question until there is an answer.
+pub(super) fn until<T>(timeout: Duration, what: &str, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    let deadline = boot_now() + u64::try_from(timeout.as_nanos())?;
     loop {
         let answer = ask().with_context(|| format!("waiting for {what}"));
         match answer {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) => {}
-            // The API server may be away for a moment.
+            // The API server may be unreachable for a moment.
             Err(error) if boot_now() > deadline => return Err(error),
             Err(_) => {}
         }
         if boot_now() > deadline {
-            bail!("waited {} s for {what}", patience.as_secs());
+            bail!("waited {} s for {what}", timeout.as_secs());
         }
         sleep(STEP);
     }

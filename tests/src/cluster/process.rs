@@ -1,4 +1,4 @@
-//! Programs of the cluster: started, written down with pid and start time, and ended only while both are still theirs.
+//! Programs of the cluster: started, recorded with pid and start time, and stopped only while both still match.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,12 +16,12 @@ use crate::sys::kill;
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// How long a process may live.
+/// How long a process may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// In the caller's process group, so that Ctrl-C reaches it as well.
     Caller,
-    /// Until it is ended by its record, by whoever reads that.
+    /// Until a reader of its record stops it.
     Detached,
 }
 
@@ -35,7 +35,7 @@ pub struct Process {
     child: Option<Child>,
 }
 
-/// A pid is given again; with the time of its start it is one process's alone.
+/// A pid is reused; together with its start time it identifies one process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     pid: i32,
@@ -48,7 +48,7 @@ impl Process {
     /// Starts `command`, its output appended to `log`, and writes its record into the directory `records`.
     ///
     /// # Errors
-    /// It cannot be started or written down.
+    /// The program cannot be started or recorded.
     pub fn start(name: &str, mut command: Command, log: &Path, records: &Path, lifetime: Lifetime) -> anyhow::Result<Process> {
         let what = || format!("start {name}");
         let file = File::options().create(true).append(true).open(log).with_context(what)?;
@@ -69,7 +69,7 @@ impl Process {
                 identity,
                 child: Some(child),
             }),
-            // Nobody would ever end it.
+            // Otherwise no task could ever stop it.
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -78,7 +78,7 @@ impl Process {
         }
     }
 
-    /// One that was written down in `records` and still runs.
+    /// A process that is recorded in `records` and still runs.
     ///
     /// # Errors
     /// Its record cannot be read.
@@ -99,7 +99,7 @@ impl Process {
         Ok(process.runs().then_some(process))
     }
 
-    /// Names of all that are written down in `records`, running or not.
+    /// Names of all processes that are recorded in `records`, running or not.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -133,10 +133,10 @@ impl Process {
         identity(self.identity.pid).is_ok_and(|found| found.as_ref() == Some(&self.identity))
     }
 
-    /// An error, with the end of `log`, where it has ended.
+    /// An error, with the end of `log`, if the process has exited.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has exited.
     pub fn expect_running(&mut self, log: &Path) -> anyhow::Result<()> {
         if self.runs() {
             return Ok(());
@@ -148,7 +148,7 @@ impl Process {
         bail!("{} exited by itself; the last lines of {}:\n{tail}", self.name, log.display())
     }
 
-    /// Sends `signal` to it, if it still runs.
+    /// Sends `signal`, if the process still runs.
     ///
     /// # Errors
     /// As kill(2).
@@ -159,13 +159,13 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, SIGKILL after `patience`; returns when it is gone, its record with it.
+    /// SIGTERM, SIGKILL after `timeout`; returns when the process is gone, and its record removed.
     ///
     /// # Errors
-    /// It cannot be signalled, or is still running after SIGKILL by half a minute.
-    pub fn end(&mut self, patience: Duration) -> anyhow::Result<()> {
+    /// The process cannot be signalled, or still runs half a minute after SIGKILL.
+    pub fn end(&mut self, timeout: Duration) -> anyhow::Result<()> {
         self.signal(SIGTERM)?;
-        if !self.gone_within(patience) {
+        if !self.gone_within(timeout) {
             self.signal(SIGKILL)?;
             if !self.gone_within(Duration::from_secs(30)) {
                 bail!("{} (pid {}) is still running after SIGKILL", self.name, self.identity.pid);
@@ -179,10 +179,10 @@ impl Process {
         }
     }
 
-    fn gone_within(&mut self, patience: Duration) -> bool {
+    fn gone_within(&mut self, timeout: Duration) -> bool {
         let mut waited = Duration::ZERO;
         while self.runs() {
-            if waited >= patience {
+            if waited >= timeout {
                 return false;
             }
             sleep(STEP);
@@ -205,7 +205,7 @@ fn write_down(child: &Child, record: &Path) -> anyhow::Result<Identity> {
     Ok(identity)
 }
 
-/// None where there is no such process, or only what its parent has not yet waited for.
+/// None if there is no such process, or only a zombie that its parent has not yet waited for.
 fn identity(pid: i32) -> anyhow::Result<Option<Identity>> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return Ok(None);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_end_is_told_with_its_last_words() {
+    fn an_early_exit_is_reported_with_the_end_of_the_log() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let mut command = Command::new("sh");

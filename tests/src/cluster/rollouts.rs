@@ -1,4 +1,4 @@
-//! The rollout experiment: a Deployment is rolled under load, and what the agent says that clients saw is held against the
+//! The rollout experiment: a Deployment is rolled under load, and the agent's counts of failed clients are compared with the
 //! clients' own log.
 
 use std::fmt::{self, Display, Formatter};
@@ -17,16 +17,16 @@ use super::stories::manifest::{container, merge, pod};
 use crate::traces::{kind_of, tag};
 use crate::victim::load::Totals;
 
-/// What the agent's count may be off by: this, or 2 % of the clients' own.
+/// Tolerated difference of the agent's count: this, or 2 % of the clients' own.
 const SLACK: u64 = 1;
 const REPLICAS: usize = 2;
 const GRACE: u32 = 12;
-/// Longer than kube-proxy and the clients ever need here, and well within the grace.
+/// Longer than kube-proxy and the clients ever need here, and well within the grace period.
 const ENOUGH: u32 = 8;
-/// How late kube-proxy is where it is delayed.
+/// The delay of a delayed kube-proxy.
 const LATE: Duration = Duration::from_secs(4);
 const AT_ONCE: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -39,7 +39,7 @@ pub enum Sleep {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rollout {
-    /// How the server goes: a mode of `victim http`.
+    /// How the server stops: a mode of `victim http`.
     pub server: &'static str,
     pub sleep: Sleep,
     pub late_proxy: bool,
@@ -64,17 +64,17 @@ pub struct Row {
     /// By the clients' log: refused, reset, cut.
     pub clients: [u64; 3],
     pub answered: u64,
-    /// By the agent's traces of the pods that went.
+    /// By the agent's traces of the stopped pods.
     pub agent: [u64; 3],
     pub verdicts: Vec<String>,
-    /// Of TCP records, as the agent says itself: on an emulated machine an interrupt hits a probe now and then.
+    /// Lost TCP records, as the agent reports them: on an emulated machine an interrupt can hit a probe now and then.
     pub lost: u64,
     /// The longest preStop sleep that was advised, seconds.
     pub advised: Option<u64>,
 }
 
 impl Row {
-    /// The sums agree: which of the three a loss is called can differ by who looks, its being one cannot.
+    /// The sums agree: the kind of a loss can differ by the observer, the loss itself cannot.
     pub fn agrees(&self) -> bool {
         let (clients, agent): (u64, u64) = (self.clients.iter().sum(), self.agent.iter().sum());
         clients.abs_diff(agent) <= SLACK.max(clients / 50) + self.lost
@@ -119,7 +119,7 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
         let held = late_proxy.then(|| threads.spawn(|| hold_proxy(stage, &over)));
         let mut rows = several(stage, every.collect());
         if let Ok(rows) = &mut rows {
-            // Who takes the advice takes the longest that any of the pods got.
+            // The advised sleep is the longest that any of the pods got.
             let again = SERVERS.iter().filter_map(|&server| {
                 let of_server = rows.iter().filter(|row| row.rollout.server == server);
                 let seconds = u32::try_from(of_server.filter_map(|row| row.advised).max()?).ok()?;
@@ -139,8 +139,8 @@ pub fn all(stage: &Stage, late_proxy: bool) -> anyhow::Result<Vec<Row>> {
     })
 }
 
-/// What the rows of [`all`] do not prove, a line each; empty where they prove that the agent counts as the clients do, and that
-/// the sleep it advises cures.
+/// What the rows of [`all`] do not prove, a line each; empty if they prove that the agent counts as the clients do, and that
+/// the advised sleep is sufficient.
 pub fn unproven(rows: &[Row]) -> Vec<String> {
     let mut problems = Vec::new();
     let (experiment, cures) = rows.split_at(rows.len().min(SERVERS.len() * SLEEPS.len()));
@@ -149,7 +149,7 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         if !row.agrees() {
             problems.push(format!("{rollout}: the counts of the agent and of the clients differ"));
         }
-        // Where the proxy hears at once it is enough.
+        // Enough if the proxy is notified at once.
         let is_enough = !rollout.late_proxy && rollout.sleep == Sleep::Seconds(ENOUGH);
         if is_enough && row.clients.iter().sum::<u64>() > 0 {
             problems.push(format!(
@@ -163,11 +163,11 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
     for row in experiment.iter().filter(|row| row.rollout.sleep == Sleep::None) {
         let rollout = row.rollout;
         let [refused, ..] = row.clients;
-        // Whoever ends at once under load loses something; the others only where the proxy is late.
+        // A server that exits at once under load loses requests; the others only if the proxy is late.
         if rollout.server == "abrupt" && row.clients.iter().sum::<u64>() == 0 {
             problems.push(format!("{rollout}: no connection was lost"));
         }
-        // More than may be missed of them.
+        // More than the tolerated number.
         if refused > SLACK + row.lost && row.advised.is_none() {
             problems.push(format!(
                 "{rollout}: connections were refused, and no preStop sleep was advised"
@@ -202,13 +202,13 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
                 loop {
                     let next = queue.lock().expect("no thread panics with it").next();
                     let Some((place, rollout)) = next else { break };
-                    // Once more where nothing was measured: a machine that hears of a deletion late counts none of its clients.
+                    // Once more if nothing was measured: a machine that learns late of a deletion counts none of its clients.
                     let row = stage.roll(rollout).or_else(|error| {
                         eprintln!("rollout {rollout}, will be repeated: {}", head(&error));
                         stage.roll(rollout)
                     });
                     let row = row.with_context(|| format!("rollout {rollout}"));
-                    // A run that is cut off has said what it knew.
+                    // A run that is interrupted has reported what it knew.
                     match &row {
                         Ok(row) => eprintln!("{row}"),
                         Err(error) => eprintln!("{error:#}"),
@@ -223,12 +223,12 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>) -> anyhow::Result<Vec<Row>> {
     done.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Some of it: an error of a span holds all of that.
+/// The first part: an error about a span holds the whole span.
 fn head(error: &anyhow::Error) -> String {
     format!("{error:#}").chars().take(200).collect()
 }
 
-/// Whatever changes reaches the rules up to [`LATE`] later.
+/// Every change reaches the rules up to [`LATE`] later.
 fn hold_proxy(stage: &Stage, over: &AtomicBool) -> anyhow::Result<()> {
     let node = stage.cluster.node(&node_name(1))?;
     while !over.load(Ordering::Relaxed) {
@@ -259,7 +259,7 @@ impl Stage {
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
         here(&["rollout", "status", &workload, "--timeout=300s"])?;
-        until(PATIENCE, "the old pods to be gone", || {
+        until(TIMEOUT, "the old pods to be gone", || {
             let now = self.uids(&name)?;
             Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
         })?;
@@ -297,16 +297,16 @@ impl Stage {
         Ok(row)
     }
 
-    /// What the agent's trace of a pod counts.
+    /// Adds the counts of the agent's trace of a pod.
     fn add(&self, uid: &str, row: &mut Row) -> anyhow::Result<()> {
-        let stops = until(PATIENCE, "the trace of a deleted pod", || {
+        let stops = until(TIMEOUT, "the trace of a deleted pod", || {
             let traces = self.jaeger.traces_with("k8s.pod.uid", uid)?;
             let spans = traces
                 .iter()
                 .flat_map(|trace| trace["spans"].as_array().into_iter().flatten());
             let spans: Vec<Value> = spans.cloned().collect();
-            let told = spans.iter().any(|span| kind_of(span) == "pod.termination");
-            Ok(told.then_some(spans))
+            let exported = spans.iter().any(|span| kind_of(span) == "pod.termination");
+            Ok(exported.then_some(spans))
         })?;
         for span in stops.iter().filter(|span| kind_of(span) == "container.stop") {
             row.verdicts.push(text(&tag(span, "epitaph.verdict")));
@@ -315,7 +315,7 @@ impl Stage {
             ensure!(is_observed || row.lost > 0, "the sockets were not observed: {span}");
             for (sum, what) in row.agent.iter_mut().zip(["refused", "reset", "cut"]) {
                 let key = format!("epitaph.connections.{what}");
-                // Where a record was lost the count is no total, and stands only with what was seen.
+                // If a record was lost the count is not a total, and is compared only with what was seen.
                 let seen = || {
                     let of_it = stops
                         .iter()
@@ -361,7 +361,7 @@ impl Stage {
     }
 }
 
-/// Of its TCP records; an error where it lost so many that nothing is measured.
+/// The number of lost TCP records; an error if so many are lost that nothing is measured.
 fn lost(span: &Value) -> anyhow::Result<u64> {
     const TOLERABLE: u64 = 2;
     let lost: Vec<String> = serde_json::from_str(&text(&tag(span, "epitaph.lost"))).unwrap_or_default();
@@ -387,7 +387,7 @@ fn deployment(name: &str, rollout: Rollout) -> Vec<Value> {
     if !hook.is_null() {
         merge(&mut server, json!({"lifecycle": {"preStop": hook}}));
     }
-    // A sleep has to fit, as the advice says with it.
+    // The sleep has to fit into the grace period, as the advice requires.
     let grace = match rollout.sleep {
         Sleep::Seconds(seconds) => GRACE.max(seconds + (GRACE - ENOUGH)),
         Sleep::None | Sleep::Overrunning => GRACE,

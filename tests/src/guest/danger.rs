@@ -1,6 +1,6 @@
-//! What panics a kernel whose probes are careless: group exits (the kernel delivers a signal without a siginfo), the end of a
-//! namespace's init with children and an OOM kill (it makes one whose siginfo is the number 1). Each happens inside a cgroup that
-//! the agent takes for a container's, and more than once: on the kernels that panic, one of these is enough.
+//! Events that panic a kernel whose probes are careless: group exits (the kernel delivers a signal without a siginfo), the exit
+//! of a namespace's init with children and an OOM kill (its signal's siginfo is the number 1). Each happens inside a cgroup
+//! that the agent takes for a container's, and more than once: on the kernels that panic, one of these is enough.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +17,7 @@ use crate::sys::kill;
 
 const TIMES: u32 = 10;
 const THREADS: usize = 8;
-/// For children to come to rest: a namespace's end takes them with it wherever they are, so nothing hangs on this.
+/// Time for children to start: the exit of a namespace's init kills them in any state, so the exact time does not matter.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Bytes; for a process that is small and stops at nothing.
 const MEMORY: u64 = 24 << 20;
@@ -34,7 +34,7 @@ enum End {
     Signal(i32),
     /// The limit of its cgroup, which takes all that is in there.
     MemoryLimit,
-    /// The machine has no memory left, or is told so.
+    /// The machine has no memory left, or the OOM killer is called as if it had none.
     OutOfMemory,
 }
 
@@ -45,7 +45,7 @@ pub const ALL: [Danger; 8] = [
         end: End::ItsOwn,
     },
     Danger {
-        name: "a process of many threads is told to end",
+        name: "a process of many threads is terminated",
         how: "threads-wait",
         end: End::Signal(SIGTERM),
     },
@@ -83,7 +83,7 @@ pub const ALL: [Danger; 8] = [
 
 impl Danger {
     /// # Errors
-    /// Something could not be played. A kernel that does not stand it says nothing any more.
+    /// Something could not be played. A kernel that panics prints nothing any more.
     pub fn play(&self) -> anyhow::Result<()> {
         for _ in 0..TIMES {
             let scope = Container::new(&crate::sys::random_hex(32)?, self.limit())?;
@@ -120,7 +120,7 @@ impl Danger {
 ///
 /// # Errors
 /// It cannot be played.
-pub fn one_death(id: &str) -> anyhow::Result<()> {
+pub fn one_termination(id: &str) -> anyhow::Result<()> {
     let scope = Container::new(id, None)?;
     let mut victim = start("init-exits", Stdio::piped())?;
     scope.0.join(victim.id())?;
@@ -129,8 +129,8 @@ pub fn one_death(id: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process that dies. Exit code.
-pub fn die(how: &str) -> i32 {
+/// The process that exits. Exit code.
+pub fn victim(how: &str) -> i32 {
     // Until it has been moved into its cgroup.
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     let threads = || {
@@ -157,12 +157,12 @@ pub fn die(how: &str) -> i32 {
         }
         "eats-with-children" => {
             children();
-            eat()
+            allocate_all()
         }
         "stay" => children(),
         "child" => {}
         how => {
-            eprintln!("guest: no way to die called {how}");
+            eprintln!("guest: unknown victim {how}");
             return 64;
         }
     }
@@ -180,7 +180,7 @@ fn namespace(how: &str) -> i32 {
     match start(if how == "init-exits" { "leave" } else { "stay" }, Stdio::null()) {
         Ok(mut init) => {
             if how == "init-waits" {
-                // Long enough for its children, and the agent sees no worse a death where it was not.
+                // Long enough for its children; the agent's result does not depend on it.
                 sleep(SETTLE);
                 println!("{}", init.id());
             }
@@ -193,8 +193,8 @@ fn namespace(how: &str) -> i32 {
     }
 }
 
-/// Takes memory until somebody minds.
-fn eat() -> ! {
+/// Allocates memory until the OOM killer acts.
+fn allocate_all() -> ! {
     let mut taken = Vec::new();
     loop {
         taken.push(vec![1_u8; 1 << 20]);
@@ -212,23 +212,23 @@ fn children() {
 }
 
 fn start(how: &str, stdin: Stdio) -> anyhow::Result<Child> {
-    // Not current_exe: in a pid namespace without its own /proc that is somebody else.
+    // Not current_exe: in a pid namespace without its own /proc that is another program.
     Command::new("/bin/guest")
-        .args(["die", how])
+        .args(["victim", how])
         .stdin(stdin)
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("start the one to die ({how})"))
+        .with_context(|| format!("start the victim ({how})"))
 }
 
-/// Who is to get the signal: the pid that the victim prints when it is ready.
+/// The target of the signal: the pid that the victim prints when it is ready.
 fn ready(victim: &mut Child) -> anyhow::Result<i32> {
     use std::io::BufRead;
     let mut line = String::new();
-    let out = victim.stdout.take().context("its output is no pipe")?;
+    let out = victim.stdout.take().context("its output is not a pipe")?;
     std::io::BufReader::new(out).read_line(&mut line)?;
     ensure!(!line.is_empty(), "it ended before it was ready");
-    line.trim().parse().with_context(|| format!("it said {line}"))
+    line.trim().parse().with_context(|| format!("it printed {line}"))
 }
 
 /// A cgroup that looks like a container's; gone when dropped.

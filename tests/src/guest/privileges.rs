@@ -38,7 +38,7 @@ struct Case {
 #[derive(PartialEq, Eq)]
 enum Expected {
     Observes,
-    /// With smaller maps, and it says so.
+    /// With smaller maps, and a message about them.
     ObservesSmaller,
     Refuses,
 }
@@ -81,7 +81,7 @@ pub fn play(program: &Path) -> anyhow::Result<u32> {
             expected: Expected::Observes,
         },
     ];
-    // First as it is where nobody hardened anything, then as strict as a machine can be.
+    // First as on a machine without hardening, then as strict as a machine can be.
     let lenient = set("unprivileged_bpf_disabled", "0").is_ok();
     let mut failed = check(
         "privileges: given up where bpf(2) is open to all",
@@ -131,28 +131,28 @@ fn observes(program: &Path, case: &Case, open_to_all: bool) -> anyhow::Result<()
     let status = agent.end(TO_END)?;
     let log = agent.log();
     ensure!(status.success(), "{status}; its log:\n{log}");
-    // aya has a word of its own about the limit, also where all fits.
-    let said = log.contains("does not hold all that the probes can use");
+    // aya has a message of its own about the limit, printed even if all fits.
+    let printed = log.contains("does not hold all that the probes can use");
     ensure!(
-        said == (case.expected == Expected::ObservesSmaller),
-        "of its maps it said, where it should not or the other way round:\n{log}"
+        printed == (case.expected == Expected::ObservesSmaller),
+        "the message about smaller maps is missing or wrong:\n{log}"
     );
     Ok(())
 }
 
 fn refuses(program: &Path, case: &Case) -> anyhow::Result<()> {
-    let said = run(Command::new(made(program, case)?), ["watch", "--output", "json"])?;
+    let output = run(Command::new(made(program, case)?), ["watch", "--output", "json"])?;
     ensure!(
-        said.code == Some(77) && said.err.contains("RLIMIT_MEMLOCK") && said.err.contains("CAP_SYS_RESOURCE"),
-        "{said:?}"
+        output.code == Some(77) && output.err.contains("RLIMIT_MEMLOCK") && output.err.contains("CAP_SYS_RESOURCE"),
+        "{output:?}"
     );
     Ok(())
 }
 
 fn doctor(program: &Path) -> anyhow::Result<()> {
-    let said = run(Command::new(program), ["doctor"])?;
-    said.out.lines().for_each(|line| println!("    {line}"));
-    ensure!(said.code == Some(0), "{said:?}");
+    let output = run(Command::new(program), ["doctor"])?;
+    output.out.lines().for_each(|line| println!("    {line}"));
+    ensure!(output.code == Some(0), "{output:?}");
     Ok(())
 }
 

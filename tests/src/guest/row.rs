@@ -1,6 +1,6 @@
-//! What a kernel's row in the table is made of, a line each, for the host to read: `row KIND WORD…`, free text last.
+//! A kernel's row in the table, a line per cell, for the host to read: `row KIND WORD…`, free text last.
 //!
-//! A row is the same each time that the same kernel does the same: what hangs on timing is told as both that it can be.
+//! A row is the same each time that the same kernel does the same: a result that depends on timing is printed as both values.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::report::{Case, Report};
 pub(super) struct Lost(BTreeMap<String, u64>);
 
 impl Lost {
-    pub fn hear(&mut self, line: &Value) {
+    pub fn take_line(&mut self, line: &Value) {
         if line["type"] == "lost" {
             let kind = line["kind"].as_str().unwrap_or("unknown").to_owned();
             *self.0.entry(kind).or_default() += line["count"].as_u64().unwrap_or(0);
         }
     }
 
-    /// Deaths that were played again because of it.
-    pub fn again(&mut self, deaths: u64) {
-        *self.0.entry("played-again".to_owned()).or_default() += deaths;
+    /// Terminations that were played again because of lost records.
+    pub fn again(&mut self, terminations: u64) {
+        *self.0.entry("played-again".to_owned()).or_default() += terminations;
     }
 
     /// Also the row's end: what was lost is known when all is played.
@@ -37,11 +37,11 @@ impl Lost {
 pub(super) fn print(report: &Report) {
     println!("row kernel {}", report.observing["kernel"].as_str().unwrap_or("unknown"));
     for probe in report.observing["probes"].as_array().into_iter().flatten() {
-        let word = |key: &str| probe[key].as_str().unwrap_or_default();
-        let text = format!("{}{}", word("by"), word("reason"));
+        let field = |key: &str| probe[key].as_str().unwrap_or_default();
+        let text = format!("{}{}", field("by"), field("reason"));
         println!(
             "{}",
-            format!("row probe {} {} {text}", word("name"), word("state")).trim_end()
+            format!("row probe {} {} {text}", field("name"), field("state")).trim_end()
         );
     }
     for case in &report.cases {
@@ -55,7 +55,7 @@ pub(super) fn print(report: &Report) {
 /// Headline and axes, and how refused clients were known.
 fn verdict(case: &Case) -> String {
     let Some(judged) = case.judged() else {
-        return "nothing was told".to_owned();
+        return "nothing was reported".to_owned();
     };
     let expected = &case.role.story.expected;
     let under_load = case

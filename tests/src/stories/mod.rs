@@ -1,4 +1,5 @@
-//! All stories. One more way to die is an entry in one of the lists below, a behaviour in `victim`, and a rule in the agent's verdict room.
+//! All stories. A new kind of termination is an entry in one of the lists below, a behaviour in `victim`, and a rule in the
+//! agent's verdict room.
 
 mod dropped;
 mod ends;
@@ -15,7 +16,7 @@ use crate::runtime::{Kill, Stop};
 use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, Whence, by_signal, stopped};
 use crate::victim::SIGRTMIN_3;
 
-/// Those of the demo, in the order in which they are told, played on every kernel of `docs/kernels.md`.
+/// The stories of the demo, in the order of their output, played on every kernel of `docs/kernels.md`.
 pub fn stories() -> impl Iterator<Item = &'static Story> {
     [
         ends::STORIES,
@@ -44,7 +45,7 @@ const CLEAN: Expected = Expected {
     early_warning: false,
 };
 
-/// An end that is not clean, asked for by the runtime, without traffic.
+/// An unclean termination, requested by the runtime, without traffic.
 const fn unclean(end: End, exit: &'static str, sentence: &'static [&'static str]) -> Expected {
     Expected {
         end,
@@ -62,7 +63,7 @@ const fn ignored(sentence: &'static [&'static str]) -> Expected {
     }
 }
 
-/// An end that nobody asked for.
+/// A termination without a stop request.
 const fn unasked(end: End, cause: &'static str, exit: &'static str, sentence: &'static [&'static str]) -> Expected {
     Expected {
         cause,

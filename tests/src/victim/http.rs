@@ -16,7 +16,7 @@ const MS: u64 = 1_000_000;
 const ROUND: u64 = 20;
 /// How long `--in-hand` waits for a request.
 const NEXT_REQUEST: u64 = 1000 * MS;
-/// Nobody's request is longer.
+/// Longer than any client's request.
 const REQUEST: usize = 64 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,16 +29,16 @@ enum Mode {
     AcceptAndDrain,
 }
 
-/// Serves `address` (port 0: any) until the stop signal and what `mode` says of it; the exit code. `GET /ready` is answered at
+/// Serves `address` (port 0: any) until the stop signal, then as `mode` requires; the exit code. `GET /ready` is answered at
 /// once, any other path after the work is done.
 ///
-/// Options: `--work-ms=N` of each request (30), `--drain-ms=N` (5000): with `accept-and-drain` how long it goes on accepting, with
-/// `close-and-drain` how long it waits for requests in hand; `--stay-ready`: `/ready` says 200 after the stop signal too, not 503;
-/// `--unavailable`: after the stop signal every path says 503; `--in-hand`: with `abrupt`, goes only once it has a request in hand (clients
-/// can happen to pause all at once), a second later at most.
+/// Options: `--work-ms=N` of each request (30), `--drain-ms=N` (5000): with `accept-and-drain` how long it goes on accepting,
+/// with `close-and-drain` how long it waits for requests in hand; `--stay-ready`: `/ready` answers 200 after the stop signal
+/// too, not 503; `--unavailable`: after the stop signal every path answers 503; `--in-hand`: with `abrupt`, exits only once it
+/// has a request in hand (clients can happen to pause all at once), a second later at most.
 ///
 /// # Errors
-/// A word that is not known; the address cannot be bound; a socket fails in a way that is not in the story.
+/// An unknown option; the address cannot be bound; a socket fails in a way that is not in the story.
 pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
     known(
         options,
@@ -79,7 +79,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
         server.turn()?;
         let over = drained_at.is_some_and(|at| boot_now() >= at);
         if over && server.listener.is_some() {
-            // Who stands in the queue came in time.
+            // A client in the queue came in time.
             server.accept()?;
             server.stop_listening();
             drained_at = Some(boot_now() + drain);
@@ -144,7 +144,7 @@ impl Server {
         for connection in &mut self.connections {
             connection.turn(self.work, self.stopping, status)?;
         }
-        // A kept connection that nobody uses is closed as servers do: whoever asks at that moment is reset.
+        // An idle kept connection is closed as servers do: a client that sends a request at that moment is reset.
         let idle = |c: &Connection| c.answered > 0 && c.answer.is_none() && c.read.is_empty() && !c.closing;
         let listening = self.listener.is_some();
         self.connections.retain(|c| !c.over && (listening || !idle(c)));

@@ -33,7 +33,7 @@ pub struct Totals {
     pub other: u64,
     /// Kept connections that were found closed before asking again: no loss.
     pub found_closed: u64,
-    /// Each that came to no whole answer, in order of time.
+    /// Each request without a complete answer, in order of time.
     pub failures: Vec<Failure>,
     /// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, nanoseconds.
     pub wall_offset: i64,
@@ -61,16 +61,16 @@ pub enum What {
 
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// Asks until SIGTERM, until stdin closes (`--until-stdin-closes`), or for so long (`--for-ms=N`); nobody asks anything new then, and
-/// who waits for an answer still gets it. The exit code.
+/// Sends requests until SIGTERM, until stdin closes (`--until-stdin-closes`), or for so long (`--for-ms=N`); then no client
+/// sends a new request, and a client that waits for an answer still gets it. The exit code.
 ///
-/// `--cgroup=DIR` moves there first, to be taken for somebody else.
+/// `--cgroup=DIR` moves there first, to be taken for another process's client.
 ///
 /// Options: `--clients=N` (8), `--pause-ms=N` between an answer and the next request (20), `--keep-alive`, `--path=P` (`/`),
 /// `--timeout-ms=N` of a connect and of an answer (10000).
 ///
 /// # Errors
-/// A word that is not known, a name that is not resolved.
+/// An unknown option, or a name that is not resolved.
 pub fn load(address: &str, options: &[&str]) -> Result<i32> {
     let names = [
         "--clients",
@@ -91,7 +91,7 @@ pub fn load(address: &str, options: &[&str]) -> Result<i32> {
         address: address
             .to_socket_addrs()?
             .next()
-            .ok_or_else(|| Error::other(format!("`{address}` is no address")))?,
+            .ok_or_else(|| Error::other(format!("`{address}` is not an address")))?,
         host: address.to_owned(),
         path: option(options, "--path", "/".to_owned())?,
         keep: options.contains(&"--keep-alive"),

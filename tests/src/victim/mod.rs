@@ -1,5 +1,5 @@
-//! The processes that die in the stories, one behaviour per name. Each really does what it says: it installs the handler,
-//! blocks the signal, faults, allocates. It says `ready` on stdout once its signals are as the story wants them.
+//! The processes that terminate in the stories, one behaviour per name. Each behaviour is real: the process installs the handler,
+//! blocks the signal, faults, allocates. The process prints `ready` on stdout once its signals are as the story wants them.
 
 mod http;
 pub mod load;
@@ -211,7 +211,7 @@ fn leader_exits_first(code: i32) -> Result<i32> {
     sys::exit_thread(5)
 }
 
-/// As a shell or a supervisor would: the child's death by SIGKILL becomes one's own exit code 137.
+/// As in a shell or a supervisor: the child's exit by SIGKILL becomes exit code 137 of this process.
 fn child_allocates() -> Result<i32> {
     use std::os::unix::process::ExitStatusExt;
     ready("")?;
@@ -222,8 +222,6 @@ fn child_allocates() -> Result<i32> {
         .status()?;
     match status.signal() {
         Some(SIGKILL) => Ok(128 + SIGKILL),
-        _ => Err(Error::other(format!(
-            "the child was to be killed for its memory, but: {status}"
-        ))),
+        _ => Err(Error::other(format!("the OOM killer did not kill the child: {status}"))),
     }
 }

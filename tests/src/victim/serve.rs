@@ -68,7 +68,7 @@ struct Connection {
     over: bool,
 }
 
-/// Serves `address` (port 0: any) until the stop signal and what `mode` says of it; the exit code.
+/// Serves `address` (port 0: any) until the stop signal, then as `mode` requires; the exit code.
 ///
 /// # Errors
 /// The address cannot be bound, or a socket fails in a way that is not in the story.
@@ -80,7 +80,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
     ready(&listener.local_addr()?.to_string())?;
     let mut listener = Some(listener);
     let mut connections: Vec<Connection> = Vec::new();
-    // When the work that the stop signal found is over, but for the connections.
+    // When the work in hand at the stop signal is done, except for the connections.
     let mut over_at = None;
     loop {
         if wait(
@@ -92,7 +92,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             next(&mut handled)?;
             match mode {
                 Mode::CloseListener => {
-                    // Closed right behind a client, who is answered; the next comes 50 ms later. Anybody who stood in the queue at
+                    // Closed right after one client, who is answered; the next comes 50 ms later. A client in the queue at
                     // the close would be reset: that is another story.
                     if let Some(listener) = listener.take() {
                         let (known, until) = (connections.len(), boot_now() + NEXT_CLIENT_NS);

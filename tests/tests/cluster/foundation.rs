@@ -29,8 +29,8 @@ pub fn a_pod_runs_and_answers_and_is_deleted() -> anyhow::Result<()> {
     foundation(&["delete", "pod", "talker", "--ignore-not-found", "--timeout=120s"])?;
     kubectl.apply(POD)?;
     foundation(&["wait", "--for=condition=Ready", "pod/talker", "--timeout=120s"])?;
-    // On a node that has just come up and runs other stories, the first connection to the kubelet can outlast the API server's
-    // patience with its handshake.
+    // On a node that has just come up and runs other stories, the first connection to the kubelet can take longer than the
+    // API server waits for its handshake.
     let logs = || foundation(&["logs", "talker"]);
     assert_eq!(logs().or_else(|_| logs()).or_else(|_| logs())?, "begun\n");
     assert_eq!(foundation(&["exec", "talker", "--", "cat", "/proc/1/comm"])?, "sh\n");

@@ -14,14 +14,14 @@ use serde_json::json;
 pub fn a_machine_is_commanded_paused_reset_and_unplugged() -> anyhow::Result<()> {
     let cluster = Cluster::named()?;
     let dir = tempfile::tempdir()?;
-    // Nobody listens there: its kubelet waits.
-    let nobody = kubeconfig(&format!("https://{HOST_FOR_GUESTS}:1"), "", &Proof::Token("none"));
+    // Nothing listens there: the kubelet of this node waits.
+    let unreachable = kubeconfig(&format!("https://{HOST_FOR_GUESTS}:1"), "", &Proof::Token("none"));
     let config = NodeConfig {
         name: node_name(MOST_NODES),
         index: MOST_NODES,
         ca_pem: cluster.control_plane()?.authority()?,
-        kubelet_kubeconfig: nobody.clone(),
-        kube_proxy_kubeconfig: nobody,
+        kubelet_kubeconfig: unreachable.clone(),
+        kube_proxy_kubeconfig: unreachable,
         lan: std::net::SocketAddrV4::new([239, 255, 77, 1].into(), free_port()?),
         memory_mib: 1024,
         feature_gates: BTreeMap::new(),
@@ -42,10 +42,10 @@ fn play(node: &mut Node, dir: &std::path::Path) -> anyhow::Result<()> {
     );
     let failed = node
         .shell()
-        .exec("echo said; echo told >&2; exit 3", std::process::Stdio::null())?;
+        .exec("echo out; echo err >&2; exit 3", std::process::Stdio::null())?;
     assert_eq!(
         (failed.status.code(), &*failed.stdout, &*failed.stderr),
-        (Some(3), "said\n", "told\n")
+        (Some(3), "out\n", "err\n")
     );
 
     let bytes: Vec<u8> = (0..=255).cycle().take(70_000).collect();

@@ -5,7 +5,7 @@ use epitaph_ebpf::Field::{self, *};
 /// `[6, 12, 117]`; a release candidate counts as the release it leads to.
 pub type Release = [u32; 3];
 
-/// Packages that were found to be as this file says. What Debian uploads next is held to it by `cargo xtask test kernels` alone.
+/// Packages that were found to match this file. Only `cargo xtask test kernels` checks Debian's next upload against it.
 pub const KNOWN: [&str; 12] = [
     "5.10.218-1",
     "5.10.262-1",
@@ -33,7 +33,7 @@ const PARTLY: [(Field, Release, Release); 4] = [
     (SockCgroup, PORTED_BACK, NEVER),
 ];
 
-/// "bpf, cgroups: Fix cgroup v2 fallback on v1/v2 mixed mode" of 5.15 and the task among `mark_victim`'s arguments of 6.9 came to
+/// "bpf, cgroups: Fix cgroup v2 fallback on v1/v2 mixed mode" of 5.15 and the task among `mark_victim`'s arguments of 6.9 reached
 /// 5.10 after its 223 and before its 251; Debian has no package of those between.
 const PORTED_BACK: Release = [5, 10, 251];
 

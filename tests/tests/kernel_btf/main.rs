@@ -1,8 +1,8 @@
 //! What the probes find in a kernel's type information (BTF), on many kernels and without booting one.
 //!
 //! `cargo xtask test` takes the BTF of Debian's kernels out of their packages and names the directory in `EPITAPH_KERNEL_BTF`.
-//! The running kernel comes along. A kernel that nobody knew yet, and that is not as expected, is told of and no failure: an
-//! upload of Debian's is nobody's mistake. `cargo xtask test kernels` sets `EPITAPH_KERNEL_BTF_STRICT`, and it is.
+//! The running kernel is checked too. An unknown kernel that is not as expected is reported but does not fail: a new upload of
+//! Debian's is not a mistake here. `cargo xtask test kernels` sets `EPITAPH_KERNEL_BTF_STRICT`, and such a kernel fails.
 
 mod expected;
 
@@ -133,8 +133,8 @@ fn unlike_measured(version: &str, layout: &Layout) -> Result<Vec<String>, String
     Ok(problems)
 }
 
-/// Whoever built it, and whatever was ported back to it: every field but those that come and go, and no probe without a program
-/// but one that not every kernel has.
+/// For every build and backport: every field except those that come and go, and every probe has a program
+/// except the one that not every kernel has.
 fn running() -> Result<(), Failed> {
     let layout = read(Path::new(SYS_BTF))?;
     let mut problems = Vec::new();

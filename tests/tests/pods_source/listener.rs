@@ -10,7 +10,7 @@ use epitaph_core::pod::{PodFact, PodGone, PodsState};
 use tokio::time::{Instant, timeout_at};
 
 /// Longer than any pause between two requests: an input that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Listener {
     pods: Pods,
@@ -84,7 +84,7 @@ impl Listener {
 
     async fn state<T>(&mut self, what: &str, is: impl Fn(&PodsState) -> Option<T>) -> anyhow::Result<T> {
         let mut from = self.states;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             for place in from..self.seen.len() {
                 if let Input::Pods(state) = &self.seen[place]
@@ -102,7 +102,7 @@ impl Listener {
     /// What `is` finds in the inputs so far, or in those to come.
     pub async fn until<T>(&mut self, what: &str, is: impl Fn(&Input) -> Option<T>) -> anyhow::Result<T> {
         let mut from = 0;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(found) = self.seen[from..].iter().find_map(&is) {
                 return Ok(found);

@@ -29,7 +29,7 @@ use proxy::Proxy;
 
 const NODE: &str = "node-1";
 
-/// None where there is no API server, which is logged as a skip.
+/// None if there is no API server, which is logged as a skip.
 fn plane(test: &str, directory: &Path) -> anyhow::Result<Option<ControlPlane>> {
     let Some(tools) = Tools::named()? else {
         skip(
@@ -132,7 +132,7 @@ async fn a_pods_life_is_reported_as_the_api_has_it() -> anyhow::Result<()> {
         "the manifest's ClusterRole is not enough: {forbidden:?}"
     );
 
-    // The API server runs on this machine: its clock is ours.
+    // The API server runs on this machine: both use the same clock.
     let clock = listener.until("a clock", |input| match input {
         Input::ApiClock(clock) => Some(*clock),
         _ => None,
@@ -378,7 +378,7 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
     for name in &names {
         listener.pod(name, |_| true).await?;
     }
-    // Inputs are not read meanwhile: the queue is full, and the watch waits for room.
+    // No input is read at that time: the queue is full, and the watch waits for room.
     kubectl.run(&[
         "-n",
         "shop",
@@ -574,7 +574,7 @@ async fn the_agent_reports_the_state_of_the_api_and_runs_without_it() -> anyhow:
     let kubeconfig = plane.admin().display().to_string();
     let args = ["--kubeconfig", &kubeconfig, "--node-name", NODE];
     let service = Service::start(&epitaph, copy.path(), &args)?;
-    let says = |words: &str| {
+    let expect = |words: &str| {
         for _ in 0..900 {
             let (status, body) = get(service.port, "/readyz")?;
             ensure!(status == 200, "without the API it is ready all the same: {body}");
@@ -585,14 +585,14 @@ async fn the_agent_reports_the_state_of_the_api_and_runs_without_it() -> anyhow:
         }
         anyhow::bail!("never `{words}`: {}", service.log())
     };
-    says(r#""kubernetes":{"state":"synced"}"#)?;
+    expect(r#""kubernetes":{"state":"synced"}"#)?;
     let synced = || service.metric("epitaph_kubernetes_state", &[r#"state="synced""#]);
     ensure!(synced()? == 1.0);
     plane.stop_api_server()?;
-    says(r#""kubernetes":{"state":"away","reason":"cannot list and watch the pods of this node"#)?;
+    expect(r#""kubernetes":{"state":"away","reason":"cannot list and watch the pods of this node"#)?;
     ensure!(synced()? == 0.0);
     let failed = [r#"resource="pods""#, r#"outcome="failed""#];
     ensure!(service.metric("epitaph_kubernetes_requests_total", &failed)? >= 1.0);
     plane.start_api_server()?;
-    says(r#""kubernetes":{"state":"synced"}"#)
+    expect(r#""kubernetes":{"state":"synced"}"#)
 }

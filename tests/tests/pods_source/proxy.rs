@@ -12,7 +12,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// To a port of the loopback, for as long as the runtime lives.
+    /// Forwards to a port of the loopback, for as long as the runtime runs.
     pub async fn start(port: u16) -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -20,7 +20,7 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let mut cut = is_open.clone();
-                // Accepted and closed: nobody gets through.
+                // Accepted and closed: no client gets through.
                 if *cut.borrow() {
                     tokio::spawn(async move {
                         tokio::select! {

@@ -17,7 +17,7 @@ fn in_the_deepest_namespace_there_is_a_process_has_the_pid_and_namespace_of_its_
     at_depth(probes, |own| DEEPEST - own);
 }
 
-/// `more` namespaces below our own level: whoever is killed there, and the end of the outermost that takes all of them.
+/// `more` namespaces below our own level: the process killed there, and the exit of the outermost, which kills the others.
 fn at_depth(mut probes: Probes, more: impl Fn(u32) -> u32) {
     let own = own_level(&mut probes);
     let more = more(own);

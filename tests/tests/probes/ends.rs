@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn a_process_ends_once_with_the_status_that_its_parent_got_in_whatever_order_its_threads_leave() {
+fn a_process_exit_is_reported_once_with_its_wait_status_in_any_order_of_threads() {
     ends_are_told_once(need!(Probes::load(), "not root"));
 }
 
 #[test]
-fn the_programs_for_old_kernels_tell_ends_once_too() {
+fn the_programs_for_old_kernels_report_exits_once_too() {
     ends_are_told_once(need!(Probes::oldest(), "not root"));
 }
 
@@ -38,7 +38,7 @@ fn ends_are_told_once(mut probes: Probes) {
 }
 
 #[test]
-fn an_unwatched_process_that_nobody_signalled_ends_unheard() {
+fn the_exit_of_an_unwatched_unsignalled_process_is_not_reported() {
     let mut probes = need!(Probes::load(), "not root");
     if !own_cgroup_is_root() {
         skip(&test_name(), "the tests run in a cgroup of their own, which may be watched");
@@ -51,7 +51,7 @@ fn an_unwatched_process_that_nobody_signalled_ends_unheard() {
 }
 
 #[test]
-fn what_is_born_in_a_new_cgroup_is_watched_from_its_first_moment() {
+fn a_process_in_a_new_cgroup_is_watched_from_its_start() {
     let mut probes = need!(Probes::load(), "not root");
     let parent = need!(Cgroup::v2(), "no cgroup v2");
     let child = parent.child("pod");
@@ -89,7 +89,7 @@ fn what_is_born_in_a_new_cgroup_is_watched_from_its_first_moment() {
 
 /// crun's `container`, a systemd's or a Docker's in the container.
 #[test]
-fn what_is_made_in_a_container_counts_for_it() {
+fn a_cgroup_made_in_a_container_counts_for_the_container() {
     let mut probes = need!(Probes::load(), "not root");
     let before = need!(Cgroup::v2(), "no cgroup v2");
     let both = watch::SELF | watch::CHILDREN;
@@ -151,10 +151,10 @@ fn what_is_made_in_a_container_counts_for_it() {
 }
 
 #[test]
-fn a_cgroup_of_another_hierarchy_is_told_by_its_number() {
+fn a_cgroup_of_another_hierarchy_is_recognized_by_its_number() {
     let mut probes = need!(Probes::load(), "not root");
     let Some(cgroup) = Cgroup::v1("memory") else {
-        println!("no v1 hierarchy on this machine, so none to be told");
+        println!("no v1 hierarchy on this machine, so no cgroup of v1 to report");
         return;
     };
     let id = cgroup.id().id;

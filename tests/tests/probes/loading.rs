@@ -16,7 +16,7 @@ fn every_probe_of_this_kernel_is_active() {
     for (name, state) in probes.kernel.probes() {
         match state {
             ProbeState::Active => {}
-            ProbeState::Substituted { by } => println!("{name} is told by {by} on this kernel"),
+            ProbeState::Substituted { by } => println!("{name} is reported by {by} on this kernel"),
             ProbeState::Unsupported(reason) => println!("{name} is not for this kernel: {reason}"),
             ProbeState::Failed(error) => panic!("{name}: {error}"),
         }
@@ -25,7 +25,7 @@ fn every_probe_of_this_kernel_is_active() {
 }
 
 #[test]
-fn where_less_is_told_the_probe_that_tells_the_rest_is_named() {
+fn a_substituted_probe_names_its_substitute() {
     let probes = need!(Probes::oldest(), "not root");
     let state = |name: &str| {
         &probes
@@ -44,7 +44,7 @@ fn where_less_is_told_the_probe_that_tells_the_rest_is_named() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn records_that_find_no_room_are_counted() {
     const SENT: usize = 500;
     let mut probes = need!(
         Probes::with(&Options {
@@ -95,7 +95,7 @@ fn records_wake_the_reader() {
 }
 
 #[test]
-fn only_v2_can_be_watched_and_what_is_forgotten_stays_forgotten() {
+fn only_v2_can_be_watched_and_a_removed_watch_stays_removed() {
     let mut probes = need!(Probes::load(), "not root");
     assert!(
         probes
@@ -118,7 +118,7 @@ fn only_v2_can_be_watched_and_what_is_forgotten_stays_forgotten() {
 #[test]
 fn two_capabilities_are_enough_and_a_missing_one_is_named() {
     need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
-    // What old kernels count against that limit is told by the guest's part `privileges`. A container's root may not raise it
+    // The guest's part `privileges` covers what old kernels count against that limit. A container's root may not raise it
     // everywhere, and newer kernels count nothing.
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let with = |capabilities: &str| {
@@ -186,12 +186,12 @@ const VERIFIER_BOUNDS: [(&str, u32, u32); 15] = [
     ("tcp_send_reset_reason", 1340, 1340),
 ];
 
-/// The first kernel measured whose verifier knows most states again that the one of 6.1 goes through anew.
+/// The first measured kernel whose verifier prunes most states that the verifier of 6.1 processes again.
 const PRUNES_BETTER: (u32, u32) = (6, 12);
 
 /// Prints `verifier PROGRAM COUNT` for each, which `cargo xtask test kernels` shows of every kernel.
 #[test]
-fn the_verifier_goes_through_no_more_than_it_did() {
+fn the_verifier_processes_no_more_than_measured() {
     need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
     let output = Command::new(std::env::current_exe().expect("own path"))
         .args(["--exact", "loading::verify_only", "--ignored", "--nocapture"])
@@ -241,7 +241,7 @@ fn kernel() -> (u32, u32) {
 
 /// Run by the test above: it lets its process open no more files.
 #[test]
-#[ignore = "a part of the_verifier_goes_through_no_more_than_it_did"]
+#[ignore = "a part of the_verifier_processes_no_more_than_measured"]
 fn verify_only() {
     println!();
     // As alongside v2: every kernel has this controller, and nothing is asked of it here.

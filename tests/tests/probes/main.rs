@@ -1,4 +1,4 @@
-//! The probes, live on the running kernel. As root; what the machine cannot do is skipped, and says why.
+//! The probes, live on the running kernel. As root; a test that the machine cannot run is skipped, with the reason.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -47,7 +47,7 @@ mod signals;
 mod sockets;
 mod v1;
 
-/// Held by every test while its probes are loaded: shared, or alone by one that counts on nobody else's end.
+/// Held by every test while its probes are loaded: shared, or exclusive by a test that must see no exits of others.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 #[expect(dead_code, reason = "held, not read")]
@@ -56,7 +56,7 @@ enum Held {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
-/// The probes and what they have said so far.
+/// The probes and their records so far.
 struct Probes {
     kernel: Kernel,
     seen: Vec<(Boot, Event)>,
@@ -235,13 +235,13 @@ impl Player {
         Player { child, out }
     }
 
-    /// One that says `ready`, with what it says after that.
+    /// A player that printed `ready`, with the rest of that line.
     fn ready(args: &[&str]) -> (Player, String) {
         let mut player = Self::start(args);
         let line = player.line();
         let rest = line
             .strip_prefix("ready")
-            .unwrap_or_else(|| panic!("player said {line:?}"))
+            .unwrap_or_else(|| panic!("player printed {line:?}"))
             .trim()
             .to_owned();
         (player, rest)
@@ -257,7 +257,7 @@ impl Player {
         line
     }
 
-    fn say(&mut self) {
+    fn order(&mut self) {
         self.child
             .stdin
             .as_mut()
@@ -295,7 +295,7 @@ fn pid(pid: u32) -> nix::unistd::Pid {
     nix::unistd::Pid::from_raw(pid.cast_signed())
 }
 
-/// As wait(2) told its parent.
+/// As wait(2) returned the status to its parent.
 fn as_event(status: Status) -> ExitStatus {
     match (status.code(), status.signal()) {
         (Some(code), _) => ExitStatus::Exited(u8::try_from(code).expect("8 bits")),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_signal_tells_what_the_kernel_did_with_it() {
+fn a_signal_record_has_the_kernels_result() {
     let mut probes = need!(Probes::load(), "not root");
     let me = std::process::id();
     for (role, disposition, result, blocked, exiting) in [
@@ -31,7 +31,7 @@ fn a_signal_tells_what_the_kernel_did_with_it() {
 }
 
 #[test]
-fn a_handler_entered_is_told_and_a_default_action_is_not() {
+fn an_entered_handler_is_reported_and_a_default_action_is_not() {
     let mut probes = need!(Probes::load(), "not root");
     let (handler, _) = Player::ready(&["handler"]);
     let (default, _) = Player::ready(&["default"]);
@@ -50,7 +50,7 @@ fn a_handler_entered_is_told_and_a_default_action_is_not() {
 }
 
 #[test]
-fn stopped_and_frozen_targets_are_told() {
+fn stopped_and_frozen_targets_are_reported() {
     let mut probes = need!(Probes::load(), "not root");
     let (stopped, _) = Player::ready(&["default"]);
     stopped.kill(signal::Signal::SIGSTOP);
@@ -82,7 +82,7 @@ fn stopped_and_frozen_targets_are_told() {
     cgroup.write("cgroup.freeze", "0");
 
     let Some(v1) = Cgroup::v1("freezer") else {
-        println!("no v1 freezer on this machine, so none to be told");
+        println!("no v1 freezer on this machine, so no frozen target to report");
         return;
     };
     let frozen = Player::in_cgroup(&v1, "default");
@@ -123,10 +123,10 @@ fn noise_is_dropped_in_the_kernel_and_stop_signals_of_any_number_are_kept() {
 
 /// As tini and dumb-init read their signals: no handler enters, and at the SIGKILL nothing waits.
 #[test]
-fn whoever_waits_for_a_signal_is_told_and_whether_a_signal_was_ever_read() {
+fn a_wait_for_a_signal_is_reported_and_so_is_an_unread_signal() {
     let mut probes = need!(Probes::load(), "not root");
     let (mut waiting, _) = Player::ready(&["sigwait"]);
-    // Meanwhile it is not blocked.
+    // At that time the signal is not blocked.
     let status = format!("/proc/{}/status", waiting.pid());
     wait_for(|| {
         let status = fs::read_to_string(&status).expect("status");
@@ -157,7 +157,7 @@ fn whoever_waits_for_a_signal_is_told_and_whether_a_signal_was_ever_read() {
 
 /// Node.js: the handler raises again what it got, blocked until it returns and without a handler then.
 #[test]
-fn what_a_namespaces_init_has_no_handler_for_when_it_reads_it_is_told_as_discarded() {
+fn a_signal_that_a_namespaces_init_reads_without_a_handler_is_reported_as_discarded() {
     let mut probes = need!(Probes::load(), "not root");
     let player = env!("CARGO_BIN_EXE_probe-player");
     let mut unshare = Command::new("unshare")
@@ -179,12 +179,12 @@ fn what_a_namespaces_init_has_no_handler_for_when_it_reads_it_is_told_as_discard
     assert_eq!((discarded.signal, discarded.task.is_ns_init()), (Signal::TERM, true));
     let of_init = |event: &Event| matches!(event, Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(init));
     assert_eq!(probes.count(of_init), 1, "its handler, once");
-    // It lives on, and ends with its input.
+    // The process goes on, and exits with its input.
     drop(unshare.stdin.take());
     unshare.wait().expect("wait");
     assert_eq!(probes.exit_of(init).status, ExitStatus::Exited(0));
 
-    // Anybody else ends by it.
+    // Any other process is terminated by it.
     let (mut other, _) = Player::ready(&["raise-again"]);
     other.kill(signal::Signal::SIGTERM);
     assert_eq!(other.wait().signal(), Some(15));
@@ -194,7 +194,7 @@ fn what_a_namespaces_init_has_no_handler_for_when_it_reads_it_is_told_as_discard
 }
 
 #[test]
-fn a_record_says_whether_the_targets_sockets_are_recorded_from_there_on() {
+fn a_record_shows_whether_the_targets_sockets_are_recorded_from_now_on() {
     let mut probes = need!(Probes::load(), "not root");
     let (unwatched, _) = Player::ready(&["ignore"]);
     unwatched.kill(signal::Signal::SIGTERM);
@@ -203,7 +203,7 @@ fn a_record_says_whether_the_targets_sockets_are_recorded_from_there_on() {
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let dir = cgroup.0.to_str().expect("utf-8").to_owned();
     let (mut player, _) = Player::ready(&["--cgroup", &dir, "no-queue"]);
-    // No stop; one that finds no room and that nobody gets; one that gets through without its sender's name.
+    // Not a stop signal; a signal that finds no room and is not delivered; a signal that is delivered without its sender's name.
     player.kill(signal::Signal::SIGCONT);
     let by_queue = Command::new(env!("CARGO_BIN_EXE_probe-player"))
         .args(["queue", &player.pid().to_string(), "35"])
@@ -232,9 +232,9 @@ fn a_record_says_whether_the_targets_sockets_are_recorded_from_there_on() {
     assert_eq!(probes.exit_of(ending.pid()).armed, Some(Armed::ByThis), "by its own exit");
 }
 
-/// What agents announce to each other costs nobody anything.
+/// The announcements of agents change nothing for other processes.
 #[test]
-fn an_announcement_is_heard_and_arms_nothing() {
+fn an_announcement_is_reported_and_arms_nothing() {
     let mut probes = need!(Probes::load(), "not root");
     let announcement_of = |probes: &mut Probes, pid: u32| {
         probes.wait("an announcement", |event| match event {
@@ -261,7 +261,7 @@ fn an_announcement_is_heard_and_arms_nothing() {
 }
 
 #[test]
-fn init_of_a_pid_namespace_drops_what_it_does_not_handle_and_takes_the_rest_with_it() {
+fn init_of_a_pid_namespace_drops_unhandled_signals_and_its_exit_kills_the_rest() {
     let mut probes = need!(Probes::load(), "not root");
     let mut unshare = Command::new("unshare")
         .args(["--pid", "--fork", "sh", "-c", "sleep 1000 & sleep 1000 & wait"])

@@ -25,11 +25,11 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     probes.kernel.watch(cgroup.id(), both, Some(cgroup.id())).expect("watch");
     probes.kernel.arm(cgroup.id()).expect("arm");
     // Who only listens for the other family has not closed anything.
-    TcpStream::connect(("127.0.0.1", v6)).expect_err("nobody listens for IPv4");
+    TcpStream::connect(("127.0.0.1", v6)).expect_err("nothing listens for IPv4");
     probes.settle();
     let refused = |event: &Event| matches!(event, Event::Tcp(tcp) if !tcp.has_socket && tcp.local.port() == v6);
     assert_eq!(probes.count(refused), 0);
-    server.say();
+    server.order();
     assert_eq!(server.line(), "closed\n");
     for (host, port) in hosts {
         let closed = probes.tcp("listener closed", |tcp| {
@@ -46,7 +46,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
             "{host}"
         );
         assert_eq!(
-            TcpStream::connect((host, port)).expect_err("nobody listens").kind(),
+            TcpStream::connect((host, port)).expect_err("nothing listens").kind(),
             ErrorKind::ConnectionRefused
         );
         let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local.port() == port);
@@ -93,11 +93,11 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     assert_eq!(cut.remote.ip().to_string(), "::1");
     server.wait();
 
-    // Disarmed, the port is nobody's again.
+    // Disarmed, the port belongs to no cgroup again.
     probes.kernel.disarm(cgroup.id()).expect("disarm");
     probes.drain();
     probes.seen.clear();
-    TcpStream::connect(hosts[0]).expect_err("nobody listens");
+    TcpStream::connect(hosts[0]).expect_err("nothing listens");
     probes.settle();
     assert_eq!(
         probes.count(|event| matches!(event, Event::Tcp(tcp) if tcp.local.port() == v4)),
@@ -115,7 +115,7 @@ const NOT_CONNECTED: TcpOp = TcpOp::State {
 };
 
 #[test]
-fn connections_in_the_queue_at_the_close_are_told_apart_from_those_that_were_accepted() {
+fn queued_and_accepted_connections_are_distinguished_at_the_close() {
     let mut probes = need!(Probes::load(), "not root");
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
@@ -149,7 +149,7 @@ fn connections_in_the_queue_at_the_close_are_told_apart_from_those_that_were_acc
 }
 
 #[test]
-fn the_kubelets_connects_are_told_and_those_of_others_that_fail() {
+fn connects_of_the_kubelet_and_failed_connects_of_others_are_reported() {
     let mut probes = need!(Probes::alone(), "not root");
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let kubelet = need!(Cgroup::v2(), "no cgroup v2");
@@ -157,26 +157,26 @@ fn the_kubelets_connects_are_told_and_those_of_others_that_fail() {
     let (server, ports) = Player::ready(&["--cgroup", &path(&cgroup), "serve"]);
     let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
     let served = [format!("127.0.0.1:{}", ports[0]), format!("[::1]:{}", ports[1])];
-    // Nobody listens at port 1.
+    // Nothing listens on port 1.
     let all: Vec<&str> = served.iter().map(String::as_str).chain(["127.0.0.1:1", "[::1]:1"]).collect();
     let connect = |home: &Cgroup| {
         let mut player = Player::start(&[&["--cgroup", &path(home), "connect"], &all[..]].concat());
-        let said: Vec<String> = all.iter().map(|_| player.line()).collect();
+        let results: Vec<String> = all.iter().map(|_| player.line()).collect();
         assert_eq!(
-            said,
+            results,
             ["connected\n", "connected\n", "connection refused\n", "connection refused\n"]
         );
         player.wait();
         player.pid()
     };
-    probes.kernel.kubelet(kubelet.id(), true).expect("tell of the kubelet");
+    probes.kernel.kubelet(kubelet.id(), true).expect("register the kubelet");
     connect(&kubelet);
     probes.settle();
     // As a client's: its own end has it watched, too, which is another story.
-    let told = |probes: &Probes, of: &Cgroup| {
+    let recorded = |probes: &Probes, of: &Cgroup| {
         probes.count(|e| matches!(e, Event::Tcp(t) if t.cgroup == Some(of.id()) && t.client.is_some()))
     };
-    assert_eq!(told(&probes, &kubelet), 0, "while nobody ends, nothing is told");
+    assert_eq!(recorded(&probes, &kubelet), 0, "without a termination, nothing is reported");
 
     let (other, ended) = (need!(Cgroup::v2(), "no cgroup v2"), need!(Cgroup::v2(), "no cgroup v2"));
     probes.kernel.arm(ended.id()).expect("arm");
@@ -217,12 +217,12 @@ fn the_kubelets_connects_are_told_and_those_of_others_that_fail() {
 }
 
 #[test]
-fn connections_of_a_listener_handed_over_are_told_to_the_cgroup_that_ends() {
+fn connections_of_an_inherited_listener_are_attributed_to_the_terminating_cgroup() {
     let mut probes = need!(Probes::load(), "not root");
     let maker = need!(Cgroup::v2(), "no cgroup v2");
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let [made_in, served_in] = [&maker, &cgroup].map(|cgroup| cgroup.0.to_str().expect("utf-8"));
-    // Armed or not, the cgroup that made the listener is not the one whose end this is.
+    // Armed or not, the cgroup that made the listener is not the one that terminates.
     for both in [false, true] {
         let (mut server, ports) = Player::ready(&["--cgroup", made_in, "serve", served_in]);
         let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
@@ -263,7 +263,7 @@ fn connections_of_a_listener_handed_over_are_told_to_the_cgroup_that_ends() {
         });
         assert_eq!((sent.cgroup, sent.local.port()), (Some(cgroup.id()), ports[0]));
         probes.settle();
-        // Its own facts go on being told to the maker, where that is armed; the clients' sockets are nobody's here.
+        // The maker's own events are still reported to it if it is armed; the clients' sockets are attributed to no cgroup here.
         let of_maker =
             |event: &Event| matches!(event, Event::Tcp(t) if t.cgroup == Some(maker.id()) && ports.contains(&t.local.port()));
         assert_eq!(probes.count(of_maker) > 0, both);
@@ -277,9 +277,9 @@ fn connections_of_a_listener_handed_over_are_told_to_the_cgroup_that_ends() {
     }
 }
 
-/// As on a host's network: whoever was there before, a port is no longer theirs once somebody else listens on it.
+/// As in a host's network namespace: a port no longer belongs to a former listener once another process listens on it.
 #[test]
-fn a_port_is_the_last_ones_that_listened_on_it() {
+fn a_port_belongs_to_its_last_listener() {
     for oldest in [false, true] {
         let mut probes = need!(if oldest { Probes::oldest() } else { Probes::load() }, "not root");
         let (first, second) = (need!(Cgroup::v2(), "no cgroup v2"), need!(Cgroup::v2(), "no cgroup v2"));
@@ -287,25 +287,25 @@ fn a_port_is_the_last_ones_that_listened_on_it() {
         let (mut server, at) = listen(&first, "[::]:0");
         let port: u16 = at.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
         let close = |server: &mut Player| {
-            server.say();
+            server.order();
             assert_eq!(server.line(), "closed\n");
         };
-        // Of two clients, how many were told as whose: where both sides are, the same one twice.
+        // How many of two clients were reported for each cgroup: if both sides are watched, the same client twice.
         let refuse = |probes: &mut Probes| {
             probes.drain();
             probes.seen.clear();
             for host in ["127.0.0.1", "::1"] {
-                TcpStream::connect((host, port)).expect_err("nobody listens");
+                TcpStream::connect((host, port)).expect_err("nothing listens");
             }
             probes.settle();
             [&first, &second].map(|of| {
-                let told = probes.seen.iter().filter_map(|(_, event)| match event {
+                let recorded = probes.seen.iter().filter_map(|(_, event)| match event {
                     Event::Tcp(tcp) if !tcp.has_socket && tcp.local.port() == port && tcp.cgroup == Some(of.id()) => {
                         Some(tcp.remote)
                     }
                     _ => None,
                 });
-                told.collect::<HashSet<_>>().len()
+                recorded.collect::<HashSet<_>>().len()
             })
         };
         for cgroup in [&first, &second] {
@@ -314,7 +314,7 @@ fn a_port_is_the_last_ones_that_listened_on_it() {
         close(&mut server);
         assert_eq!(refuse(&mut probes), [2, 0], "the first has closed it");
 
-        // Of this program's, which nobody watches.
+        // A socket of this program, whose cgroup is not watched.
         drop(TcpListener::bind(("127.0.0.1", port)).expect("listen again"));
         assert_eq!(refuse(&mut probes), [0, 0], "a stranger has closed it");
 
@@ -325,7 +325,7 @@ fn a_port_is_the_last_ones_that_listened_on_it() {
 }
 
 #[test]
-fn where_no_reset_is_told_the_clients_error_stands_in() {
+fn without_a_reset_record_the_clients_error_is_used() {
     let mut probes = need!(Probes::oldest(), "not root");
     let cgroup = need!(Cgroup::v2(), "no cgroup v2");
     let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);
@@ -341,7 +341,7 @@ fn where_no_reset_is_told_the_clients_error_stands_in() {
     server.wait();
     assert_eq!(probes.kernel.armed().iter().filter(|&&armed| armed == cgroup.id()).count(), 1);
     for (host, port) in [("127.0.0.1", ports[0]), ("::1", ports[1])] {
-        TcpStream::connect((host, port)).expect_err("nobody listens");
+        TcpStream::connect((host, port)).expect_err("nothing listens");
         let refused = probes.tcp("refused", |tcp| {
             tcp.op == TcpOp::Error { errno: 111 } && tcp.local.port() == port
         });
@@ -363,7 +363,7 @@ fn the_kernel_arms_by_itself_before_the_sockets_close() {
         skip(&test_name(), "not in the root cgroup");
         return;
     }
-    // Killed from outside; and ended of its own accord, where no signal tells of it.
+    // Killed from outside; and exited by itself, without a signal.
     for killed in [true, false] {
         let cgroup = need!(Cgroup::v2(), "no cgroup v2");
         let (mut server, ports) = Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "serve"]);

@@ -1,4 +1,4 @@
-//! The probes where a hierarchy of cgroup v1 tells tasks apart: on a machine without v2, and alongside it.
+//! The probes on a machine whose v1 hierarchy distinguishes tasks: without v2, and alongside it.
 
 use epitaph_core::input::V1;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NO_V1: &str = "no memory or pids controller on cgroup v1";
 
-/// The probes told to go by v1.
+/// The probes configured for v1.
 fn load(v1: &V1) -> Option<Probes> {
     Probes::with(&Options {
         v1: Some(v1.clone()),
@@ -40,7 +40,7 @@ fn id(cgroup: &Cgroup, v1: &V1) -> CgroupId {
 }
 
 #[test]
-fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
+fn a_process_in_a_new_v1_cgroup_is_watched_from_its_start() {
     let v1 = need!(v1(), NO_V1);
     let mut probes = need!(load(&v1), "not root");
     let parent = Cgroup::v1(&v1.controller).expect("it was there");
@@ -69,7 +69,7 @@ fn what_is_born_in_a_v1_cgroup_is_watched_from_its_first_moment() {
 
 /// A container that its runtime puts into v1 only, on a machine that has v2: its end by itself, and a signal's.
 #[test]
-fn alongside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
+fn alongside_v2_a_process_in_a_new_v1_cgroup_is_watched_and_reported_with_both_cgroups() {
     let v1 = V1 {
         is_alone: false,
         ..need!(v1(), NO_V1)
@@ -106,7 +106,7 @@ fn alongside_v2_what_is_born_in_a_v1_cgroup_is_watched_too_and_told_by_both() {
 }
 
 #[test]
-fn a_signal_tells_both_v1_cgroups() {
+fn a_signal_record_has_both_v1_cgroups() {
     let v1 = need!(v1(), NO_V1);
     let mut probes = need!(load(&v1), "not root");
     let cgroup = Cgroup::v1(&v1.controller).expect("it was there");
@@ -123,7 +123,7 @@ fn a_signal_tells_both_v1_cgroups() {
 }
 
 #[test]
-fn of_v1_alone_no_probe_of_sockets_is_attached_and_each_says_why() {
+fn with_v1_alone_no_socket_probe_is_attached_and_each_reports_why() {
     let v1 = need!(v1(), NO_V1);
     let mut probes = need!(load(&v1), "not root");
     let states = probes.kernel.probes();

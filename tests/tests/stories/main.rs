@@ -1,7 +1,7 @@
 //! One run of the agent over all stories, recorded and sent to a real Jaeger: its verdict on every story (a test each), the
-//! traces that Jaeger then has, and what replaying the recording says, whole and damaged.
+//! traces that Jaeger then has, and the replay of the recording, whole and damaged.
 //!
-//! `EPITAPH_BIN` is the agent; where it is not set, the `epitaph` beside this package's own binaries. `EPITAPH_JAEGER` is
+//! `EPITAPH_BIN` is the agent; if not set, the `epitaph` in the directory of this package's own binaries. `EPITAPH_JAEGER` is
 //! Jaeger's all-in-one.
 
 mod replays;
@@ -35,8 +35,11 @@ fn main() {
     type Test = fn(&Shared) -> Result<(), Failed>;
     let over_all: [(&str, Test); 5] = [
         ("verdict::the-agent-behaves", Shared::agent),
-        ("traces::jaeger-has-each-death-once", traces::jaeger_has_each_death_once),
-        ("replay::anybody-gets-the-same-words", replays::anybody_gets_the_same_words),
+        (
+            "traces::jaeger-has-each-termination-once",
+            traces::jaeger_has_each_termination_once,
+        ),
+        ("replay::any-user-gets-the-same-lines", replays::any_user_gets_the_same_lines),
         ("replay::truncated-it-loses-its-tail", replays::truncated_it_loses_its_tail),
         ("replay::corrupted-it-claims-nothing", replays::corrupted_it_claims_nothing),
     ];
@@ -72,7 +75,7 @@ struct Ran {
     _directory: tempfile::TempDir,
     recording: PathBuf,
     epitaph: Epitaph,
-    /// None where there is no Jaeger to start.
+    /// None if there is no Jaeger to start.
     jaeger: Option<Jaeger>,
 }
 
@@ -122,7 +125,7 @@ impl Shared {
 fn play(mut options: Options) -> anyhow::Result<Ran> {
     let directory = tempfile::tempdir()?;
     let epitaph = Epitaph::copied(&options.agent, directory.path())?;
-    let recording = directory.path().join("deaths.epitaph");
+    let recording = directory.path().join("terminations.epitaph");
     #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
     let jaeger = match std::env::var_os("EPITAPH_JAEGER") {
         Some(binary) => Some(Jaeger::start(binary.as_ref(), &directory.path().join("jaeger.log"))?),

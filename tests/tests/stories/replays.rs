@@ -1,28 +1,28 @@
-//! The recording of the stories, judged again: by somebody who may do nothing, and damaged.
+//! The recording of the stories, judged again: by an unprivileged user, and damaged.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use epitaph_tests::epitaph::{Said, run};
+use epitaph_tests::epitaph::{CommandOutput, run};
 use libtest_mimic::Failed;
 use serde_json::Value;
 
 use crate::traces::terminations;
 use crate::{Ran, Shared};
 
-/// From the end of a death to its verdict: the default linger and reorder window, and a few ticks.
+/// From a termination to its verdict: the default linger and reorder window, and a few ticks.
 const TO_JUDGE_NS: u64 = 3_000_000_000;
 
-/// Line for line what the recorder said, on any machine and without root.
-pub fn anybody_gets_the_same_words(shared: &Shared) -> Result<(), Failed> {
+/// Line for line what the recorder reported, on any machine and without root.
+pub fn any_user_gets_the_same_lines(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
-    let said = replay(ran, &ran.recording)?;
-    let first = serde_json::from_str::<Value>(said.lines().first().ok_or("it said nothing")?)?;
+    let output = replay(ran, &ran.recording)?;
+    let first = serde_json::from_str::<Value>(output.lines().first().ok_or("it printed nothing")?)?;
     if first != ran.report.observing {
         return Err(format!("first line: recorded {}, replayed {first}", ran.report.observing).into());
     }
-    let replayed = &said.lines()[1..];
+    let replayed = &output.lines()[1..];
     for (place, (recorded, replayed)) in ran.report.lines.iter().zip(replayed).enumerate() {
         if recorded != replayed {
             return Err(format!("line {}:\nrecorded {recorded}\nreplayed {replayed}", place + 2).into());
@@ -31,37 +31,37 @@ pub fn anybody_gets_the_same_words(shared: &Shared) -> Result<(), Failed> {
     if replayed.len() != ran.report.lines.len() {
         return Err(format!("recorded {} lines, replayed {}", ran.report.lines.len(), replayed.len()).into());
     }
-    if said.err.contains("not whole") {
-        return Err(said.err.into());
+    if output.err.contains("not whole") {
+        return Err(output.err.into());
     }
     Ok(())
 }
 
-/// What was judged before the cut is there word for word; what was under way is not called clean.
+/// What was judged before the cut is unchanged; a termination under way is not called clean.
 pub fn truncated_it_loses_its_tail(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
     let whole = fs::read(&ran.recording)?;
-    let deaths = terminations(&ran.report.lines)?;
+    let recorded = terminations(&ran.report.lines)?;
     for part in [1, 2, 5, 7, 9, 10] {
         // Within a frame, and at the edge of one: then only the end of the recording is not there.
         let frames = frames(&whole);
         let last = &frames[frames.len() * part / 10 - 1];
         let cut = if part == 5 { last.end } else { last.end - 1 };
         let judged_at = frames[..frames.len() * part / 10 - 1].last().map_or(0, |f| f.now);
-        let said = replay_bytes(ran, &format!("cut-{part}"), &whole[..cut])?;
-        if !said.err.contains("not whole") {
-            return Err(format!("cut to {cut} bytes, no warning: {}", said.err).into());
+        let output = replay_bytes(ran, &format!("cut-{part}"), &whole[..cut])?;
+        if !output.err.contains("not whole") {
+            return Err(format!("cut to {cut} bytes, no warning: {}", output.err).into());
         }
-        let left = terminations(&said.lines().iter().map(|&l| l.to_owned()).collect::<Vec<_>>())?;
-        for death in &deaths {
-            let over = death["end_boot_ns"].as_u64().unwrap_or(0) + TO_JUDGE_NS < judged_at;
-            let again = left.iter().find(|d| d["trace_id"] == death["trace_id"]);
+        let left = terminations(&output.lines().iter().map(|&l| l.to_owned()).collect::<Vec<_>>())?;
+        for original in &recorded {
+            let over = original["end_boot_ns"].as_u64().unwrap_or(0) + TO_JUDGE_NS < judged_at;
+            let again = left.iter().find(|d| d["trace_id"] == original["trace_id"]);
             match again {
-                None if over => return Err(format!("cut to {cut} bytes, this is missing: {death}").into()),
-                Some(again) if over && again != death => {
-                    return Err(format!("cut to {cut} bytes:\nbefore {death}\nafter {again}").into());
+                None if over => return Err(format!("cut to {cut} bytes, this is missing: {original}").into()),
+                Some(again) if over && again != original => {
+                    return Err(format!("cut to {cut} bytes:\nbefore {original}\nafter {again}").into());
                 }
-                Some(again) => no_better(death, again, &format!("cut to {cut} bytes"))?,
+                Some(again) => no_better(original, again, &format!("cut to {cut} bytes"))?,
                 None => {}
             }
         }
@@ -69,11 +69,11 @@ pub fn truncated_it_loses_its_tail(shared: &Shared) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A damaged place makes the deaths unknown that it may have touched, never better than they were.
+/// Damage makes those terminations unknown that it may have touched, never better than they were.
 pub fn corrupted_it_claims_nothing(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
     let whole = fs::read(&ran.recording)?;
-    let deaths = terminations(&ran.report.lines)?;
+    let recorded = terminations(&ran.report.lines)?;
     let frames = frames(&whole);
     let mut touched = 0;
     for part in 1..10 {
@@ -81,16 +81,16 @@ pub fn corrupted_it_claims_nothing(shared: &Shared) -> Result<(), Failed> {
         let frame = &frames[frames.len() * part / 10];
         let mut bytes = whole.clone();
         bytes[frame.end - 5] ^= 0x55;
-        let said = replay_bytes(ran, &format!("flipped-{part}"), &bytes)?;
-        if !said.err.contains("not whole") {
-            return Err(format!("byte {} flipped, no warning: {}", frame.end - 5, said.err).into());
+        let output = replay_bytes(ran, &format!("flipped-{part}"), &bytes)?;
+        if !output.err.contains("not whole") {
+            return Err(format!("byte {} flipped, no warning: {}", frame.end - 5, output.err).into());
         }
-        let left = terminations(&said.lines().iter().map(|&l| l.to_owned()).collect::<Vec<_>>())?;
+        let left = terminations(&output.lines().iter().map(|&l| l.to_owned()).collect::<Vec<_>>())?;
         for again in &left {
             let what = format!("byte {} flipped", frame.end - 5);
-            match deaths.iter().find(|d| d["trace_id"] == again["trace_id"]) {
-                Some(death) => no_better(death, again, &what)?,
-                // Who died may be what was damaged: then nothing good may be said.
+            match recorded.iter().find(|d| d["trace_id"] == again["trace_id"]) {
+                Some(original) => no_better(original, again, &what)?,
+                // The damage may be in the subject itself: then no good verdict may be given.
                 None if again["verdict"] == "clean" => return Err(format!("{what}: {again}").into()),
                 None => {}
             }
@@ -98,37 +98,37 @@ pub fn corrupted_it_claims_nothing(shared: &Shared) -> Result<(), Failed> {
         }
     }
     if touched == 0 {
-        return Err("no death knows of the damage".into());
+        return Err("no termination reports the damage".into());
     }
     Ok(())
 }
 
 /// Evidence that is gone makes no verdict better, and none worse.
-fn no_better(death: &Value, again: &Value, what: &str) -> Result<(), Failed> {
+fn no_better(original: &Value, again: &Value, what: &str) -> Result<(), Failed> {
     let verdict = again["verdict"].as_str().unwrap_or_default();
-    if again["verdict"] == death["verdict"] || ["unknown", "clean-exit"].contains(&verdict) {
+    if again["verdict"] == original["verdict"] || ["unknown", "clean-exit"].contains(&verdict) {
         return Ok(());
     }
-    Err(format!("{what}, a verdict changed:\nbefore {death}\nafter {again}").into())
+    Err(format!("{what}, a verdict changed:\nbefore {original}\nafter {again}").into())
 }
 
-fn replay_bytes(ran: &Ran, name: &str, bytes: &[u8]) -> Result<Said, Failed> {
+fn replay_bytes(ran: &Ran, name: &str, bytes: &[u8]) -> Result<CommandOutput, Failed> {
     let path = ran.recording.with_file_name(name);
     fs::write(&path, bytes)?;
-    let said = replay(ran, &path)?;
+    let output = replay(ran, &path)?;
     fs::remove_file(&path)?;
-    Ok(said)
+    Ok(output)
 }
 
-/// As nobody.
-fn replay(ran: &Ran, file: &Path) -> Result<Said, Failed> {
+/// As user `nobody`.
+fn replay(ran: &Ran, file: &Path) -> Result<CommandOutput, Failed> {
     fs::set_permissions(file, fs::Permissions::from_mode(0o644))?;
     let args = ["replay".as_ref(), file.as_os_str(), "--output".as_ref(), "json".as_ref()];
-    let said = run(ran.epitaph.as_nobody(""), args).map_err(|e| format!("{e:#}"))?;
-    if said.code != Some(0) {
-        return Err(format!("replay of {} ended with {:?}: {}", file.display(), said.code, said.err).into());
+    let output = run(ran.epitaph.as_nobody(""), args).map_err(|e| format!("{e:#}"))?;
+    if output.code != Some(0) {
+        return Err(format!("replay of {} ended with {:?}: {}", file.display(), output.code, output.err).into());
     }
-    Ok(said)
+    Ok(output)
 }
 
 struct Frame {

@@ -13,11 +13,11 @@ use serde_json::Value;
 use crate::Shared;
 
 /// Every termination that the agent reported has one trace, and Jaeger has no other: no orphan, nothing twice.
-pub fn jaeger_has_each_death_once(shared: &Shared) -> Result<(), Failed> {
+pub fn jaeger_has_each_termination_once(shared: &Shared) -> Result<(), Failed> {
     let ran = shared.ran()?;
     let Some(jaeger) = &ran.jaeger else {
         let reason = "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one";
-        skip("jaeger-has-each-death-once", reason);
+        skip("jaeger-has-each-termination-once", reason);
         return Ok(());
     };
     let mut reported = terminations(&ran.report.lines)?;

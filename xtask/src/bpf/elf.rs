@@ -1,6 +1,6 @@
 //! Just enough of 64-bit ELF to find a section of an object of this machine's byte order.
 
-/// What the section of that name holds; None where there is no such section, or nothing in it, or `elf` is malformed.
+/// The content of the section of that name; None if there is no such section, if it is empty, or if `elf` is malformed.
 pub fn section<'e>(elf: &'e [u8], name: &str) -> Option<&'e [u8]> {
     let (_, at, size) = sections(elf)?.into_iter().find(|(found, ..)| *found == name.as_bytes())?;
     let (at, size) = (usize::try_from(at).ok()?, usize::try_from(size).ok()?);

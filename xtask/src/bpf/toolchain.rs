@@ -50,7 +50,7 @@ pub fn choose() -> Result<Toolchain> {
                 });
             }
             Err(why) => {
-                shell::say(format_args!("rustup's {name} cannot build the probes: {why:#}"));
+                shell::log(format_args!("rustup's {name} cannot build the probes: {why:#}"));
                 refused.push(format!("rustup's {name}: {why:#}"));
             }
         }

@@ -50,22 +50,22 @@ fn up(nodes: u8) -> Result<ExitCode> {
     run(&["up".into(), "--nodes".into(), nodes.to_string().into()], Some(tools))
 }
 
-/// Where a cluster's state is: one per user, whatever the checkout, or where the person says.
+/// Directory of a cluster's state: one per user, shared by all checkouts, or the directory that the user names.
 fn state() -> PathBuf {
     shell::env("EPITAPH_CLUSTER").map_or_else(|| shell::cache().join("cluster/state"), PathBuf::from)
 }
 
-/// Runs the binary; it knows by the state which tools a running cluster is made of.
+/// Runs the binary, which knows from the state which tools a running cluster is made of.
 fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
     // Both packages in any case: the features of what they share stay the same, and nothing is built twice.
     let mut selection = vec!["--package", "epitaph", "--package", "epitaph-tests"];
     let what = if tools.is_some() {
         bpf::build()?;
         selection.push("--bins");
-        "building the agent, the players and the cluster's keeper"
+        "building the agent, the players and the program `cluster`"
     } else {
         selection.extend(["--bin", "cluster"]);
-        "building the cluster's keeper"
+        "building the program `cluster`"
     };
     let built = Built::of(&selection, what)?;
     let mut command = Command::new(built.bin("cluster")?);
@@ -74,9 +74,9 @@ fn run(words: &[OsString], tools: Option<PathBuf>) -> Result<ExitCode> {
         Some(tools) => command.env("EPITAPH_CLUSTER_TOOLS", tools),
         None => command.env_remove("EPITAPH_CLUSTER_TOOLS"),
     };
-    let status = command.status().context("running the cluster's keeper")?;
+    let status = command.status().context("running the program `cluster`")?;
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        (None, signal) => bail!("the cluster's keeper was terminated by signal {}", signal.unwrap_or(0)),
+        (None, signal) => bail!("the program `cluster` was terminated by signal {}", signal.unwrap_or(0)),
     })
 }

@@ -1,7 +1,7 @@
 //! What a node's machine is made of: Debian's packages and the programs that the cluster builds, as a disk, a kernel and the
 //! small initrd that finds the disk.
 //!
-//! Nothing here is of one node: what makes a node, `tests/src/cluster/node/` appends to the initrd.
+//! Nothing here is specific to a node: `tests/src/cluster/node/` appends a node's own files to the initrd.
 
 use std::{
     ffi::OsString,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const SUITE: &str = "trixie";
-/// What makes the disk and the initrd, and what runs the machines and talks to them.
+/// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 6] = [
     "mmdebstrap",
     "e2fsprogs",
@@ -188,7 +188,7 @@ fn add_programs(root: &Path, programs: &[PathBuf]) -> Result<()> {
 fn take_kernel(root: &Path, target: &Path) -> Result<()> {
     let kernel = only(&root.join("boot"), "vmlinuz-")?;
     fs::copy(&kernel, target).with_context(|| format!("copying {}", kernel.display()))?;
-    // Nobody boots from the disk.
+    // No machine boots from the disk.
     fs::remove_dir_all(root.join("boot")).context("emptying /boot")?;
     fs::create_dir(root.join("boot")).context("emptying /boot")
 }
@@ -294,7 +294,7 @@ fn make_disk(root: &Path, disk: &Path) -> Result<()> {
     shell::run_quietly(&mut mke2fs, "making the nodes' disk")
 }
 
-/// The one entry of `dir` whose name begins with `prefix`.
+/// The only entry of `dir` whose name begins with `prefix`.
 fn only(dir: &Path, prefix: &str) -> Result<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("listing {}", dir.display()))? {

@@ -24,7 +24,7 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     }
     bpf::build()?;
     let selection = ["--package", "epitaph", "--package", "epitaph-tests", "--bins"];
-    let epitaph = Built::of(&selection, "building the agent and the cluster's keeper")?.bin("epitaph")?;
+    let epitaph = Built::of(&selection, "building the agent and the program `cluster`")?.bin("epitaph")?;
     let tools = tools::all(true)?;
     if run(&["up".into(), "--nodes".into(), NODES.into()], Some(tools.clone()))? != ExitCode::SUCCESS {
         bail!("no cluster to play the stories on");

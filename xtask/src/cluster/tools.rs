@@ -20,7 +20,7 @@ pub fn api() -> Result<PathBuf> {
     linked(&in_bin(programs::build(programs::API)?))
 }
 
-/// Everything for a cluster; what nodes are made of only if there are to be `nodes`.
+/// Everything for a cluster; the packages of nodes only if there are to be `nodes`.
 pub fn all(nodes: bool) -> Result<PathBuf> {
     let host = [programs::API, programs::CONTROL_PLANE].concat();
     let mut names = host.clone();

@@ -91,7 +91,7 @@ pub fn keep(dir: &Path) -> Result<ExitCode> {
     println!("{READY}");
     std::io::stdout().flush().context("writing to the task")?;
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    shell::say("removing the fresh root");
+    shell::log("removing the fresh root");
     clear(&root)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -122,7 +122,7 @@ fn kill_processes(root: &Path) -> Result<()> {
         if round == 0 {
             let name = |pid: &String| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             let names: Vec<String> = running.iter().map(|pid| name(pid).trim().to_owned()).collect();
-            shell::say(format_args!("killing the processes left in it: {}", names.join(", ")));
+            shell::log(format_args!("killing the processes left in it: {}", names.join(", ")));
         }
         let mut kill = Command::new("sh");
         kill.args(["-c", "kill -KILL \"$@\" 2>/dev/null || true", "sh"])

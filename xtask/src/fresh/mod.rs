@@ -70,7 +70,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 
 /// Runs `command` in `root` and shows its output.
 fn run(root: &Root, command: &str) -> Result<Ended> {
-    shell::say(format_args!("running in the fresh {}: {command}", root.name));
+    shell::log(format_args!("running in the fresh {}: {command}", root.name));
     let mut child = root
         .command(&["sh", "-c", command])
         .stdin(Stdio::null())

@@ -181,7 +181,7 @@ impl Toolchain {
 
     /// Installs rustup as its installer does. The toolchain's directory stays empty: `enter.sh` mounts the toolchain there, read-only.
     fn install(&self, root: &Path) -> Result<()> {
-        shell::say(format_args!(
+        shell::log(format_args!(
             "adding rustup and its toolchain {}; cargo's registry cache is empty",
             self.name
         ));

@@ -30,7 +30,7 @@ impl Trace {
         fs::write(&script, SCRIPT).with_context(|| format!("writing {}", script.display()))?;
         let create = |path: &Path| File::create(path).with_context(|| format!("creating {}", path.display()));
         let (events, messages) = (dir.join("execs.txt"), dir.join("bpftrace.txt"));
-        shell::say(format_args!("tracing execve into {}", events.display()));
+        shell::log(format_args!("tracing execve into {}", events.display()));
         let child = Command::new("unshare")
             .args(["--mount", "--", "sh", "-c", MOUNT, "sh"])
             .arg(&script)

@@ -14,10 +14,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::packages::{Apt, Package};
 use crate::{bpf::elf, debian, shell};
 
-/// For so long an earlier run's answer serves, where it was whole: asking apt takes longer than all the tests of it.
+/// How long a complete answer of an earlier run is valid: asking apt takes longer than all the tests of it.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// And where something could not be had: a machine without network is not to ask at every run.
+/// The same for an incomplete answer: a machine without network is not asked at every run.
 const FRESH_IN_PART: Duration = Duration::from_secs(60 * 60);
 
 /// First line of the file that keeps an answer, where all was had.
@@ -35,10 +35,10 @@ const UNPACKERS: [(&[u8], &str, &str); 4] = [
 ];
 const GZIP: &str = "gzip";
 
-/// What could be had of it.
+/// The packages and kernels that were found.
 pub struct Extracted {
-    /// One file per kernel, named by its package's version (`6.12.117-1~deb12u1`). One with `.broken` behind the name says in
-    /// words why that kernel's could not be taken out. Names with a dot in front are not kernels.
+    /// One file per kernel, named by its package's version (`6.12.117-1~deb12u1`). A file with `.broken` after the name explains
+    /// why that kernel's BTF could not be extracted. Names with a leading dot are not kernels.
     pub dir: PathBuf,
     /// Kernels that could not be fetched, each with the reason.
     pub missing: Vec<(String, String)>,
@@ -93,7 +93,7 @@ impl Extracted {
                 Ok(Ok(())) => break None,
                 // A run that was cut short may have left half of it.
                 Ok(Err((image, error))) if kept => {
-                    shell::say(format_args!("{error:#}; fetching the package again"));
+                    shell::log(format_args!("{error:#}; fetching the package again"));
                     fs::remove_file(&image).with_context(|| format!("removing {}", image.display()))?;
                     kept = false;
                 }
@@ -115,7 +115,7 @@ impl Extracted {
 
 const SKIP: &str = "kernel-btf-";
 
-/// Of the kernels of [`Apt::series`], as they were within a day. What cannot be fetched is no error.
+/// Of the kernels of [`Apt::series`], not older than a day. A package that cannot be fetched is not an error.
 ///
 /// # Errors
 /// The cache cannot be written.
@@ -160,7 +160,7 @@ fn keep_answer(extracted: &Extracted, whole: bool) -> Result<()> {
     fs::write(&asked, text).with_context(|| format!("writing {}", asked.display()))
 }
 
-/// What was missing at an earlier run whose answer still serves.
+/// What was missing at an earlier run whose answer is still valid.
 fn answered(dir: &Path) -> Option<Vec<(String, String)>> {
     let asked = asked(dir);
     let text = fs::read_to_string(&asked).ok()?;
@@ -188,7 +188,7 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Whether `path` is BTF, and as long as its header says: <https://docs.kernel.org/bpf/btf.html>, `struct btf_header`.
+/// Whether `path` is BTF of the length in its header: <https://docs.kernel.org/bpf/btf.html>, `struct btf_header`.
 fn is_whole(path: &Path) -> bool {
     let size = || -> Option<u64> {
         let mut header = [0; 24];
@@ -233,7 +233,7 @@ fn forget_others(dir: &Path, known: &[Package]) -> Result<()> {
 
 /// Writes the BTF of the kernel in the bzImage `image` to `to`, whole or not at all.
 fn extract(image: &Path, to: &Path) -> Result<()> {
-    shell::say(format_args!("taking the BTF out of {}", image.display()));
+    shell::log(format_args!("taking the BTF out of {}", image.display()));
     let bytes = fs::read(image)?;
     let payload = payload(&bytes).context("the file is not a bzImage of boot protocol 2.08 or later")?;
     let scratch = tempfile(to)?;
@@ -252,7 +252,7 @@ fn extract(image: &Path, to: &Path) -> Result<()> {
     done
 }
 
-/// Beside `to`, for this process alone: another may extract the same kernel at the same time.
+/// In the directory of `to`, for this process alone: another process may extract the same kernel at the same time.
 fn tempfile(to: &Path) -> Result<PathBuf> {
     let name = to.file_name().context("no file name")?.display();
     Ok(to.with_file_name(format!(".{name}.{}", std::process::id())))
@@ -306,7 +306,7 @@ fn unpack(payload: &[u8], scratch: &Path) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A bzImage whose payload lies where its header says.
+    /// A bzImage whose payload is at the offset in its header.
     fn image(payload: &[u8]) -> Vec<u8> {
         let mut image = vec![0; 3 * 512 + 100];
         image[0x1f1] = 2;
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payload_lies_where_the_header_says() {
+    fn the_payload_is_at_the_offset_in_the_header() {
         let whole = image(b"packed");
         assert_eq!(payload(&whole), Some(&b"packed"[..]));
         assert_eq!(payload(&whole[..whole.len() - 10]), None, "cut short");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_fetched_is_one_line_each() {
+    fn packages_that_could_not_be_fetched_are_one_line_each() {
         let extracted = Extracted {
             dir: PathBuf::new(),
             missing: vec![("6.1.192-2".into(), "no\nnetwork".into())],
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(answered(dir), None, "cut short");
         fs::write(&kernel, BTF).unwrap();
         fs::write(dir.join("7.9.1-1.broken"), "packed in an unknown way").unwrap();
-        assert_eq!(answered(dir), None, "one is to be tried again");
+        assert_eq!(answered(dir), None, "a failed package is tried again");
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -27,7 +27,7 @@ pub const BEGIN: &str = "epitaph: init";
 /// # Errors
 /// A program is missing, or busybox-static or cpio are not installed.
 pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -> Result<PathBuf> {
-    shell::say("packing the guest");
+    shell::log("packing the guest");
     let root = dir.join("root");
     if root.exists() {
         fs::remove_dir_all(&root)?;

@@ -125,7 +125,7 @@ fn played(stories: &[String]) -> Played {
 fn show_btf() -> Result<ExitCode> {
     let extracted = btf::of_every_series()?;
     for (kernel, why) in &extracted.missing {
-        shell::say(format_args!("kernel {kernel} is missing: {why}"));
+        shell::log(format_args!("kernel {kernel} is missing: {why}"));
     }
     println!("{}", extracted.dir.display());
     Ok(ExitCode::SUCCESS)
@@ -238,7 +238,7 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadl
             println!("  pass the machine runs to the end of the test");
             total.passed += 1;
         }
-        // The guest's own failures are counted; its exit code says nothing new then.
+        // The guest's own failures are counted already; its exit code adds nothing.
         (None, Some(_)) if total.failed > 0 => {}
         (trouble, code) => {
             total.failed += 1;
@@ -297,7 +297,7 @@ fn choose<'k>(names: &[String], known: &'k [Package]) -> Result<(Vec<&'k Package
     Ok((others.into_iter().map(find).collect::<Result<_>>()?, !own.is_empty()))
 }
 
-/// The fixed matrix, and whatever is newest on the day.
+/// The fixed matrix, and the newest kernel of the day.
 fn by_default(kernel: &Package, known: &[Package]) -> bool {
     let of_series = known.iter().rfind(|newest| newest.series == kernel.series);
     let named = MATRIX.contains(&kernel.series.as_str()) && of_series == Some(kernel);

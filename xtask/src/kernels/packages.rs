@@ -35,7 +35,7 @@ const EARLY: &str = "5.10";
 pub struct Package {
     /// `6.12`
     pub series: String,
-    /// `6.12.117`, as `uname` and changelogs say it; `7.3~rc7` for a candidate.
+    /// `6.12.117`, as in `uname` and changelogs; `7.3~rc7` for a candidate.
     pub upstream: String,
     name: String,
     /// `6.12.117-1~deb12u1`
@@ -81,19 +81,19 @@ impl Apt {
         }
         fs::write(apt.dir.join("status"), "")?;
         fs::write(apt.dir.join("etc/sources.list"), sources(&SUITES, &SECURITY)?)?;
-        shell::say(format_args!("reading apt's lists of the kernels of {}", SUITES.join(", ")));
+        shell::log(format_args!("reading apt's lists of the kernels of {}", SUITES.join(", ")));
         let update = apt
             .command("apt-get")
-            // Otherwise a list that cannot be fetched is no more than a warning.
+            // Otherwise a list that cannot be fetched is only a warning.
             .args(["-o", "APT::Update::Error-Mode=any", "update"])
             .output()
             .context("running apt-get update")?;
         for line in String::from_utf8_lossy(&update.stderr).lines() {
-            shell::say(format_args!("apt: {line}"));
+            shell::log(format_args!("apt: {line}"));
         }
         apt.is_whole = update.status.success();
         if !apt.is_whole {
-            shell::say("apt-get update failed in part; only suites that were fetched and verified count");
+            shell::log("apt-get update failed in part; only suites that were fetched and verified count");
         }
         Ok(apt)
     }
@@ -230,7 +230,7 @@ pub fn sources(suites: &[&str], security_suites: &[&str]) -> Result<String> {
 
 /// The Debian archive and the security archive among the index addresses that apt would fetch.
 ///
-/// Other vendors name suites after Debian's codename too; only Debian's own archive has its `-updates` beside it.
+/// Other vendors name suites after Debian's codename too; only Debian's own archive has a `-updates` suite next to it.
 fn archives(uris: &str, codename: &str) -> Option<(String, Option<String>)> {
     let indexes: Vec<(&str, &str)> = uris
         .lines()
@@ -292,7 +292,7 @@ fn parse(stanza: &str) -> Option<Package> {
     })
 }
 
-/// In `boot`, or since 7.2 beside the modules.
+/// In `boot`, or since 7.2 next to the modules.
 fn find_image(root: &Path) -> Result<Option<PathBuf>> {
     let mut homes = vec![root.join("boot")];
     if let Ok(releases) = list(&root.join("usr/lib/modules"), |_| true) {
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debian_is_told_from_vendors_that_use_its_codename() {
+    fn debian_is_distinguished_from_vendors_that_use_its_codename() {
         let uris = "\
 'http://vendor.example/linux/debian/dists/bookworm/InRelease' a 0 \n\
 'http://archive.example/debian/dists/bookworm/InRelease' b 0 \n\

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 /// Up to this number of lost records of a kind is not a difference: interrupts hit a probe by chance.
 const BY_CHANCE: u64 = 32;
 
-/// All cells are text as it stands in `docs/kernels.md`.
+/// All cells are text as written in `docs/kernels.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// The exact version that was run.
@@ -16,7 +16,7 @@ pub struct Row {
     pub stories: BTreeMap<String, String>,
     /// Records, by kind.
     pub lost: BTreeMap<String, u64>,
-    /// The guest came to its end: nothing is missing above.
+    /// The guest completed: nothing is missing above.
     pub complete: bool,
 }
 
@@ -27,7 +27,7 @@ const NOT_PLAYED: &str = "not played: ";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Played {
     All,
-    /// Some stories were asked for by name.
+    /// Some stories were selected by name.
     Some,
     /// By a machine that may lack what the emulated ones have.
     Elsewhere,
@@ -170,7 +170,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_row_is_what_the_guest_says() {
+    fn a_row_has_what_the_guest_reports() {
         let row = row(&OLD);
         assert!(row.complete);
         assert_eq!(row.release, "5.10.0-43-cloud-amd64");
@@ -214,7 +214,7 @@ exits: expected clean (stopped, clean, quiet), measured unknown (unknown, unknow
     }
 
     #[test]
-    fn what_a_machine_of_its_own_kind_cannot_play_is_no_difference() {
+    fn a_story_that_the_machine_cannot_play_is_not_a_difference() {
         let (mut here, there) = (row(&OLD), row(&OLD));
         here.read_line("unplayable exits no memory controller");
         here.read_line("story cgroup-kill force-killed (killed, killed, quiet)");

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 pub struct Run {
     /// Exit code of the guest's command; none if the machine stopped or hung before.
     pub code: Option<i32>,
-    /// Why there is no code.
+    /// Why there is no exit code.
     pub trouble: Option<String>,
     pub took: Duration,
 }
@@ -40,7 +40,7 @@ pub fn boot(
 ) -> Result<Run> {
     let started = now();
     let mut machine = Machine(
-        // Killed with whoever started it, also where that is killed itself: a hung guest would spin for ever.
+        // Killed with the process that started it, also if that process is killed: a hung guest would spin for ever.
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
             // Software emulation also where KVM exists: the same machine for everybody.
@@ -124,7 +124,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Ends with its owner, whatever the way out.
+/// The machine stops when its owner is dropped, on every way out.
 struct Machine(Child);
 
 impl Drop for Machine {

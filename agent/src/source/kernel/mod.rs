@@ -383,7 +383,7 @@ impl Kernel {
 
     /// Of what the kernel did not run: what the programs for that have told all the same.
     fn told_nested(&self) -> u64 {
-        let per_cpu = self.nested.get(&nested::TOLD, 0);
+        let per_cpu = self.nested.get(&nested::REPORTED, 0);
         per_cpu.map_or(0, |counts| counts.iter().sum())
     }
 

@@ -1,5 +1,5 @@
 //! A made-up machine full of containers, and what the probes would write of it: health checks that execute and end, workers
-//! that their supervisors signal, and now and then a container that is stopped, dies with its connections, and is replaced.
+//! that their supervisors signal, and now and then a container that is stopped, drops its connections at exit, and is replaced.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub struct Machine {
     next_cgroup: u64,
     next_pid: u32,
     live: Vec<Container>,
-    pub deaths: u64,
+    pub terminations: u64,
     bytes: Vec<u8>,
     records: Vec<Range<usize>>,
 }
@@ -45,7 +45,7 @@ struct Process {
 
 impl Machine {
     pub fn new(live: usize) -> Machine {
-        let nobody = Process {
+        let none = Process {
             pid: 0,
             parent: 0,
             ns_pid: 0,
@@ -55,8 +55,8 @@ impl Machine {
         };
         let nothing = Container {
             cgroup: 0,
-            main: nobody,
-            worker: nobody,
+            main: none,
+            worker: none,
         };
         Machine {
             boot_ns: 1_000_000_000_000,
@@ -64,7 +64,7 @@ impl Machine {
             next_cgroup: 1_000,
             next_pid: 10_000,
             live: vec![nothing; live],
-            deaths: 0,
+            terminations: 0,
             bytes: Vec::new(),
             records: Vec::new(),
         }
@@ -159,7 +159,7 @@ impl Machine {
         self.u64(cgroup);
         self.u64(0);
         self.finish(record);
-        self.deaths += 1;
+        self.terminations += 1;
     }
 
     fn process(&mut self, cgroup: u64, parent: u32, ns_pid: u32, comm: &'static str) -> Process {

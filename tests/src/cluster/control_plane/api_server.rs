@@ -1,4 +1,4 @@
-//! kube-apiserver: its flags, its bad days.
+//! kube-apiserver: its flags, its restarts, its failures.
 
 use std::fs;
 use std::process::Command;
@@ -14,10 +14,10 @@ use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, kubelet_address, node_name};
 const SERVICE_KUBERNETES: &str = "10.96.0.1";
 
 impl ControlPlane {
-    /// On the same port and the same etcd; returns when it is ready.
+    /// On the same port and the same etcd; returns when the API server is ready.
     ///
     /// # Errors
-    /// It does not come up.
+    /// The API server does not come up.
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let credentials = self.directory.join("credentials");
         let (signer, etcd) = (self.signer("ca")?, self.signer("etcd-ca")?);
@@ -64,7 +64,7 @@ impl ControlPlane {
             .arg(feature_gates())
             .arg("--profiling=false");
         if self.parts == Parts::ApiOnly {
-            // Nobody makes the ServiceAccount `default` that every pod would have to have, nor needs the endpoints.
+            // No controller makes the ServiceAccount `default` that every pod would need, and no test needs the endpoints.
             command
                 .arg("--disable-admission-plugins=ServiceAccount")
                 .arg("--endpoint-reconciler-type=none");
@@ -76,18 +76,18 @@ impl ControlPlane {
         })
     }
 
-    /// Ends the API server: every watch breaks, and nobody answers until [`Self::start_api_server`].
+    /// Stops the API server: every watch breaks, and requests fail until [`Self::start_api_server`].
     ///
     /// # Errors
-    /// It cannot be signalled.
+    /// The API server cannot be signalled.
     pub fn stop_api_server(&mut self) -> anyhow::Result<()> {
         self.end(API_SERVER, TO_END)
     }
 
-    /// As a crash of it would.
+    /// As in a crash.
     ///
     /// # Errors
-    /// It cannot be signalled.
+    /// The API server cannot be signalled.
     pub fn kill_api_server(&mut self) -> anyhow::Result<()> {
         self.signal_api_server(SIGKILL)?;
         self.end(API_SERVER, TO_END)
@@ -96,13 +96,13 @@ impl ControlPlane {
     /// SIGSTOP and SIGCONT make it slow: connections open, nothing is answered.
     ///
     /// # Errors
-    /// It cannot be signalled.
+    /// The API server cannot be signalled.
     pub fn signal_api_server(&mut self, signal: i32) -> anyhow::Result<()> {
         let api_server = self.processes.iter_mut().find(|process| process.name() == API_SERVER);
         api_server.context("signal kube-apiserver: it does not run")?.signal(signal)
     }
 
-    /// kube-apiserver where the nodes' names lead to their kubelets: in a mount namespace of its own with its own /etc/hosts.
+    /// kube-apiserver with the nodes' names resolved to their kubelets: in a mount namespace of its own with its own /etc/hosts.
     fn with_kubelets_by_name(&self) -> anyhow::Result<Command> {
         let program = self.tools.program(API_SERVER);
         if self.parts == Parts::ApiOnly {

@@ -40,7 +40,7 @@ impl ControlPlane {
         self.until(ETCD, self.ports.etcd, || kubectl.run(&["get", "--raw", "/health"]).map(drop))
     }
 
-    /// Makes etcd forget every revision before the newest, which is returned: who asks for an older one is told 410 Gone, or
+    /// Makes etcd forget every revision before the newest, which is returned: a request for an older one is answered 410 Gone, or
     /// by the API server's own cache once it is restarted.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl ControlPlane {
         revision.parse().with_context(|| format!("read etcd's revision {revision}"))
     }
 
-    /// etcd speaks JSON over HTTPS: kubectl is client enough.
+    /// etcd serves JSON over HTTPS: kubectl is client enough.
     fn etcd_client(&self) -> anyhow::Result<Kubectl> {
         let signer = self.signer("etcd-ca")?;
         let pair = signer.client("epitaph-tests", None)?;

@@ -30,7 +30,7 @@ const SERVICE_CIDRS: &str = "10.96.0.0/16,fd00:96::/108";
 const TO_END: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
-/// What of it is wanted.
+/// The parts that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
     /// etcd and kube-apiserver: no controller acts, nothing is scheduled, ServiceAccounts are made by hand.
@@ -38,7 +38,7 @@ pub enum Parts {
     Full,
 }
 
-/// A control plane in a directory of its own. With [`Lifetime::Caller`] it ends with this value: not to be kept in a static, which
+/// A control plane in a directory of its own. With [`Lifetime::Caller`] it stops on drop: not to be kept in a static, which
 /// is never dropped.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -57,7 +57,7 @@ struct Ports {
 }
 
 impl ControlPlane {
-    /// etcd and kube-apiserver alone, new, in `directory`; ends with the value.
+    /// etcd and kube-apiserver alone, new, in `directory`; both stop on drop.
     ///
     /// # Errors
     /// One of them does not come up.
@@ -65,10 +65,10 @@ impl ControlPlane {
         ControlPlane::start(tools, directory, Parts::ApiOnly, Lifetime::Caller)
     }
 
-    /// Starts what does not run yet of the one in `directory`, and returns when the API server is ready.
+    /// Starts the parts in `directory` that do not run yet, and returns when the API server is ready.
     ///
     /// # Errors
-    /// A part does not come up: the error holds its last words.
+    /// A part does not come up: the error holds the end of its log.
     pub fn start(tools: &Tools, directory: &Path, parts: Parts, lifetime: Lifetime) -> anyhow::Result<ControlPlane> {
         for directory in [directory.to_owned(), directory.join("credentials"), directory.join("logs")] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
@@ -83,7 +83,7 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The one in `directory`, as it is: nothing is started.
+    /// The control plane in `directory`, as it is: nothing is started.
     ///
     /// # Errors
     /// Its records cannot be read.
@@ -103,7 +103,7 @@ impl ControlPlane {
         })
     }
 
-    /// Port of the API server on 127.0.0.1. It stays the same over restarts.
+    /// Port of the API server on 127.0.0.1. The port stays the same over restarts.
     pub fn port(&self) -> u16 {
         self.ports.api_server
     }
@@ -118,10 +118,10 @@ impl ControlPlane {
         format!("https://{HOST_FOR_GUESTS}:{}", self.ports.api_server)
     }
 
-    /// Ends every part, the last started first.
+    /// Stops every part, the last started first.
     ///
     /// # Errors
-    /// One cannot be ended.
+    /// A part cannot be stopped.
     pub fn end_all(&mut self) -> anyhow::Result<()> {
         for name in [CONTROLLERS, SCHEDULER, API_SERVER, ETCD] {
             self.end(name, TO_END)?;
@@ -165,7 +165,7 @@ impl ControlPlane {
             }
             self.ensure(name, command)?;
         }
-        // Without it no pod is admitted in `default`: it is made by the controllers, seconds after they start.
+        // Without the namespace no pod is admitted in `default`: the controllers make the namespace, seconds after they start.
         let kubectl = self.kubectl();
         self.until(CONTROLLERS, self.ports.api_server, || {
             kubectl.run(&["-n", "default", "get", "serviceaccount", "default"]).map(drop)
@@ -194,7 +194,7 @@ impl ControlPlane {
     /// Waits until `name` listens and `answers`.
     fn until(&mut self, name: &str, port: u16, answers: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let log = self.log(name);
-        let mut last = format!("nobody listens on port {port}");
+        let mut last = format!("nothing listens on port {port}");
         for _ in 0..1800 {
             if let Some(process) = self.processes.iter_mut().find(|process| process.name() == name) {
                 process.expect_running(&log)?;
@@ -210,9 +210,9 @@ impl ControlPlane {
         bail!("{name} is not ready after minutes: {last}; see {}", log.display())
     }
 
-    fn end(&mut self, name: &str, patience: Duration) -> anyhow::Result<()> {
+    fn end(&mut self, name: &str, timeout: Duration) -> anyhow::Result<()> {
         for process in self.processes.iter_mut().filter(|process| process.name() == name) {
-            process.end(patience)?;
+            process.end(timeout)?;
         }
         self.processes.retain(|process| process.name() != name);
         Ok(())
@@ -227,7 +227,7 @@ impl Drop for ControlPlane {
     fn drop(&mut self) {
         if self.lifetime == Lifetime::Caller {
             for process in &mut self.processes {
-                // Nothing in it is worth a goodbye.
+                // The data is discarded, so an orderly stop is not needed.
                 let _ = process.signal(SIGKILL);
                 let _ = process.end(TO_END);
             }
@@ -235,7 +235,7 @@ impl Drop for ControlPlane {
     }
 }
 
-/// Those that this directory's were given when they first started.
+/// The ports that this directory's parts were given when they first started.
 fn ports(directory: &Path) -> anyhow::Result<Ports> {
     let file = directory.join("ports.json");
     if let Ok(text) = fs::read(&file) {

@@ -1,4 +1,4 @@
-//! Who asks the API server: kubectl, kubeconfigs and tokens.
+//! Clients of the API server: kubectl, kubeconfigs and tokens.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ impl ControlPlane {
         self.kubectl_as(&self.admin())
     }
 
-    /// kubectl with another's kubeconfig.
+    /// kubectl with another user's kubeconfig.
     pub fn kubectl_as(&self, kubeconfig: &Path) -> Kubectl {
         Kubectl::new(
             &self.tools.program("kubectl"),
@@ -26,10 +26,10 @@ impl ControlPlane {
         self.directory.join("kubeconfig")
     }
 
-    /// What its certificate is signed by, PEM.
+    /// The authority that signs its certificate, PEM.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn authority(&self) -> anyhow::Result<String> {
         Ok(self.signer("ca")?.certificate)
     }
@@ -44,19 +44,19 @@ impl ControlPlane {
         Ok(kubeconfig(server, &signer.certificate, &Proof::Certificate(&pair)))
     }
 
-    /// A token of a ServiceAccount that exists, for a day.
+    /// A token of an existing ServiceAccount, for a day.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no ServiceAccount of that name.
     pub fn token(&self, namespace: &str, service_account: &str) -> anyhow::Result<String> {
         let args = ["-n", namespace, "create", "token", service_account, "--duration=24h"];
         Ok(self.kubectl().run(&args)?.trim().to_owned())
     }
 
-    /// The file of a kubeconfig for a ServiceAccount that exists.
+    /// The file of a kubeconfig for an existing ServiceAccount.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no ServiceAccount of that name.
     pub fn kubeconfig_of_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
         let token = self.token(namespace, name)?;
         let file = self.directory.join(format!("{namespace}.{name}.kubeconfig"));

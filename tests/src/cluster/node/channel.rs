@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 
 const KEY: &str = "ssh-key";
 const KNOWN_HOSTS: &str = "ssh-known-hosts";
-/// Relative, for a socket's path is short; ssh runs in the node's directory.
+/// Relative, because a socket's path is short; ssh runs in the node's directory.
 const CONTROL: &str = "ssh-control";
 
 /// What the guest needs of the two key pairs.
@@ -50,7 +50,7 @@ pub fn make_keys(dir: &Path, loopback: Ipv4Addr, port: u16) -> anyhow::Result<Ke
     })
 }
 
-/// How a command on a node ended.
+/// Exit and output of a command on a node.
 #[derive(Debug)]
 pub struct Ran {
     pub status: ExitStatus,
@@ -180,7 +180,7 @@ impl Shell {
             "GlobalKnownHostsFile=/dev/null",
             "LogLevel=ERROR",
             "ConnectTimeout=20",
-            // A machine that stands still or is gone is not waited for.
+            // Does not wait for a machine that is paused or gone.
             "ServerAliveInterval=5",
             "ServerAliveCountMax=4",
             "ControlMaster=auto",
@@ -193,7 +193,7 @@ impl Shell {
         ssh
     }
 
-    /// Ends the shared connection: after a reboot there is nobody at its other end.
+    /// Closes the shared connection: after a reboot its other end is gone.
     pub fn forget(&self) {
         let _ = self
             .ssh()
@@ -205,7 +205,7 @@ impl Shell {
     }
 }
 
-/// One word for the node's shell.
+/// One argument for the node's shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))

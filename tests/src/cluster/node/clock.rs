@@ -1,4 +1,4 @@
-//! The node's wall clock against the host's: a guest's is off by up to a second after its boot, and stands still in a pause.
+//! The node's wall clock against the host's: a guest's is off by up to a second after its boot, and stops during a pause.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -7,12 +7,12 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::Shell;
 
-/// Seconds: below this a clock is right.
+/// Seconds: a smaller difference is accepted.
 const RIGHT: f64 = 0.02;
 const SAMPLES: usize = 5;
 const ATTEMPTS: u32 = 4;
 
-/// How far the node is ahead, in seconds: of some questions the one that was answered fastest, and half its way.
+/// How far the node is ahead, in seconds: of several samples the fastest, minus half its round trip.
 pub fn ahead(shell: &Shell) -> anyhow::Result<f64> {
     // No process per question: to start one takes longer than the question.
     let mut child = shell.spawn("exec bash -c 'while read -r _; do echo $EPOCHREALTIME; done'")?;
@@ -25,13 +25,13 @@ pub fn ahead(shell: &Shell) -> anyhow::Result<f64> {
         let mut line = String::new();
         answers.read_line(&mut line).context("read the node's clock")?;
         let after = now();
-        let told: f64 = line
+        let node: f64 = line
             .trim()
             .parse()
             .with_context(|| format!("parse the node's clock {line:?}"))?;
         let way = after - before;
         if best.is_none_or(|(least, _)| way < least) {
-            best = Some((way, told - f64::midpoint(before, after)));
+            best = Some((way, node - f64::midpoint(before, after)));
         }
     }
     drop(questions);
@@ -45,7 +45,7 @@ pub fn set(shell: &Shell) -> anyhow::Result<f64> {
         if off.abs() < RIGHT {
             return Ok(off);
         }
-        // date reads and sets within itself, so that the way to it does not count.
+        // date reads and sets in one process, so that the round trip does not count.
         shell.run(&format!("date --set 'now {:+.6} sec'", -off))?;
         off = ahead(shell)?;
     }

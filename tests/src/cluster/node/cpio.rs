@@ -1,4 +1,4 @@
-//! The archive that makes a node: appended to the initrd, unpacked by the kernel.
+//! The archive with a node's own files: appended to the initrd, unpacked by the kernel.
 
 use super::files::{Content, File};
 
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Path → mode and content, in the archive's order, as a reader by others finds them. The program `cpio` would do as well, but
+    /// Path → mode and content, in the archive's order, as read by another crate. The program `cpio` would do as well, but
     /// a fresh machine does not have it.
     fn unpacked(mut bytes: &[u8]) -> Vec<(String, u32, String)> {
         let mut entries = Vec::new();

@@ -1,4 +1,4 @@
-//! What makes a machine a node: its addresses, and the units and configuration of what runs on it.
+//! The files that make a machine a node: its addresses, and the units and configuration of its programs.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES};
 /// Each node is alone in a network of its own, so all have the same address in it.
 pub const OWN_NETWORK: &str = "10.0.2.0";
 pub const OWN_ADDRESS: &str = "10.0.2.15";
-/// What the console says once the shell can be asked for.
+/// What the console prints once the shell can be reached.
 pub const UP: &str = "epitaph: up";
 /// The cluster's range of service addresses, and the one of its DNS: there is none, but every pod's resolv.conf names it.
 const CLUSTER_DNS: &str = "10.96.0.10";
@@ -49,7 +49,7 @@ impl File {
 }
 
 /// # Errors
-/// Never in practice: only where JSON cannot be written.
+/// Never in practice: only if JSON cannot be written.
 pub fn of(config: &NodeConfig, keys: &Keys) -> anyhow::Result<Vec<File>> {
     let mut files = machine(config, keys)?;
     files.extend(containers(config)?);
@@ -70,7 +70,7 @@ fn machine(config: &NodeConfig, keys: &Keys) -> anyhow::Result<Vec<File>> {
             0o644,
             format!("127.0.0.1 localhost\n::1 localhost\n{} {name}\n", config.addresses()[0]),
         ),
-        // Without one systemd takes every boot for the first.
+        // Without a machine id, systemd takes every boot for the first.
         File::text("/etc/machine-id", 0o444, format!("{}\n", crate::sys::random_hex(16)?)),
         File::text("/etc/resolv.conf", 0o644, "nameserver 127.0.0.1\n"),
         File::text(
@@ -91,14 +91,14 @@ fn machine(config: &NodeConfig, keys: &Keys) -> anyhow::Result<Vec<File>> {
         File::text("/etc/ssh/ssh_host_ed25519_key", 0o600, keys.host_private.as_str()),
         File::text("/etc/ssh/ssh_host_ed25519_key.pub", 0o644, keys.host_public.as_str()),
         File::text("/root/.ssh/authorized_keys", 0o600, keys.client_public.as_str()),
-        // No session, no user manager: a story's commands leave logind alone, which an inhibitor's story is about.
+        // No session, no user manager: a story's commands do not involve logind, whose inhibitors a story tests.
         File::text(
             "/etc/ssh/sshd_config.d/epitaph.conf",
             0o644,
             "HostKey /etc/ssh/ssh_host_ed25519_key\nUsePAM no\nPasswordAuthentication no\nMaxSessions 100\nMaxStartups 100\n",
         ),
     ];
-    // What a server's Debian does in the background, and what would wait for a terminal.
+    // Background jobs of a Debian server, and units that would wait for a terminal.
     for unit in [
         "apt-daily.timer",
         "apt-daily-upgrade.timer",
@@ -162,7 +162,7 @@ link set eth1 up
 route replace ::/0 dev eth1
 "
     );
-    // Every node knows the way to every other that may come.
+    // Every node has a route to every possible other node.
     for other in (1..=MOST_NODES).filter(|other| *other != config.index) {
         let host = 10 + other;
         batch.push_str(&format!(
@@ -170,7 +170,7 @@ route replace ::/0 dev eth1
              route replace fd00:10:244:{other}::/64 via fd00:10:77::{host}\n"
         ));
     }
-    // One process each, for thirty take seconds. Only eth0 leads out of the cluster, and nobody there knows the pods' addresses.
+    // One process each, because thirty take seconds. Only eth0 leads out of the cluster, where the pods' addresses are unknown.
     format!(
         "#!/bin/sh -e
 ip -batch - <<'END'

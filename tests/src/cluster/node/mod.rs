@@ -1,6 +1,6 @@
 //! A node: a machine under emulation with systemd, containerd, kubelet and kube-proxy, and a root's shell in it for the stories.
 //!
-//! The machine outlives the process that started it: [`Node::open`] finds it again by its directory.
+//! The machine outlives the process that started it: [`Node::open`] finds the machine again by its directory.
 
 mod channel;
 mod clock;
@@ -27,7 +27,7 @@ use crate::cluster::{MOST_NODES, Tools, kubelet_address};
 
 pub use channel::{Ran, Shell};
 
-/// The record of its process, and the file that says what it is.
+/// The record of its process, and the file with its configuration.
 const MACHINE: &str = "machine";
 const KNOWN: &str = "node.json";
 /// How often a machine is booted before its start is an error.
@@ -46,7 +46,7 @@ pub struct NodeConfig {
     /// Both name the API server as the guest reaches it: [`crate::cluster::HOST_FOR_GUESTS`] and its port.
     pub kubelet_kubeconfig: String,
     pub kube_proxy_kubeconfig: String,
-    /// The group and port by which the nodes of one cluster, and no others, hear each other.
+    /// The group and port that only the nodes of one cluster share.
     pub lan: SocketAddrV4,
     pub memory_mib: u32,
     pub feature_gates: BTreeMap<String, bool>,
@@ -80,7 +80,7 @@ impl NodeConfig {
     }
 }
 
-/// What [`Node::open`] needs to know again.
+/// What [`Node::open`] needs to read back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Known {
     name: String,
@@ -90,7 +90,7 @@ struct Known {
     index: u8,
 }
 
-/// A machine. With [`Lifetime::Caller`] it ends with this value.
+/// A machine. With [`Lifetime::Caller`] it stops on drop.
 #[derive(Debug)]
 pub struct Node {
     dir: PathBuf,
@@ -145,7 +145,7 @@ impl Node {
     /// The node that was started in `dir`, running or not.
     ///
     /// # Errors
-    /// None was.
+    /// No node was started there.
     pub fn open(dir: &Path, lifetime: Lifetime) -> anyhow::Result<Node> {
         let path = dir.join(KNOWN);
         let known = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
@@ -169,7 +169,7 @@ impl Node {
             self.process = Some(Process::start(MACHINE, command, &log, &records(&self.dir), self.lifetime)?);
             match self.until_up(None) {
                 Ok(()) => return Ok(()),
-                // Emulation kills a kernel now and then, before anything of ours has run.
+                // Emulation crashes a kernel now and then, before a program of ours has run.
                 Err(error) if boot < BOOTS && vm::panicked(&self.console()) => {
                     eprintln!("node {}: booted again: {error:#}", self.known.name);
                     self.power_off()?;
@@ -180,7 +180,7 @@ impl Node {
         bail!("node {} did not boot in {BOOTS} attempts", self.known.name)
     }
 
-    /// Whether its machine runs, or stands still in a pause.
+    /// Whether its machine runs, or is paused.
     pub fn runs(&mut self) -> bool {
         self.process.as_mut().is_some_and(Process::runs)
     }
@@ -190,13 +190,13 @@ impl Node {
         &self.known.name
     }
 
-    /// Where the host finds what listens on the node's kubelet port.
+    /// The host's address of services on the node's kubelet port.
     #[must_use]
     pub fn loopback(&self) -> Ipv4Addr {
         self.known.loopback
     }
 
-    /// The kernel's console, for a person and for what looks for a panic.
+    /// The kernel's console, for a person and for the search for a panic.
     #[must_use]
     pub fn console(&self) -> PathBuf {
         self.dir.join("console.log")
@@ -218,7 +218,7 @@ impl Node {
             .with_context(|| format!("on node {}", self.known.name))
     }
 
-    /// Brings `image` into the node's containerd, where pods find it with `imagePullPolicy: Never`.
+    /// Imports `image` into the node's containerd, for pods with `imagePullPolicy: Never`.
     ///
     /// # Errors
     /// The archive cannot be read, or containerd refuses it.
@@ -231,10 +231,10 @@ impl Node {
     }
 
     /// Restarts the kubelet with `changes` merged over its configuration (`singleProcessOOMKill`, `shutdownGracePeriod`, …; null
-    /// takes a setting away) and waits until it is healthy. A boot undoes it.
+    /// removes a setting) and waits until the kubelet is healthy. A boot undoes the changes.
     ///
     /// # Errors
-    /// As [`Node::run`], or it is not healthy in time.
+    /// As [`Node::run`], or the kubelet is not healthy in time.
     pub fn configure_kubelet(&self, changes: &Value) -> anyhow::Result<()> {
         let text = self.run(&format!("cat {}", files::KUBELET_CONFIG))?;
         let mut config = serde_json::from_str(&text).context("parse the kubelet's configuration")?;
@@ -250,7 +250,7 @@ impl Node {
             .with_context(|| format!("wait for the kubelet of node {}", self.known.name))
     }
 
-    /// Stops `unit` as it stands (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.
+    /// Pauses `unit` (SIGSTOP), or lets it go on: a kube-proxy that is late, a kubelet that hangs.
     ///
     /// # Errors
     /// As [`Node::run`].
@@ -260,7 +260,7 @@ impl Node {
         self.run(&format!("systemctl kill --signal={signal} {unit}")).map(drop)
     }
 
-    /// The kernel's id of the present boot: another one after a reboot.
+    /// The kernel's id of the current boot: a new one after a reboot.
     ///
     /// # Errors
     /// As [`Node::run`].
@@ -268,7 +268,7 @@ impl Node {
         Ok(self.run("cat /proc/sys/kernel/random/boot_id")?.trim().to_owned())
     }
 
-    /// An orderly reboot: logind, its inhibitors, systemd's stop jobs. Returns once it is asked for; see [`Node::until_up`].
+    /// An orderly reboot: logind, its inhibitors, systemd's stop jobs. Returns after the request; see [`Node::until_up`].
     ///
     /// # Errors
     /// As [`Node::run`].
@@ -276,7 +276,7 @@ impl Node {
         self.run("systemctl reboot").map(drop)
     }
 
-    /// The reset button: nothing in the machine is told, what the disk has stays.
+    /// The reset button: no program in the machine is notified, the disk keeps its content.
     ///
     /// # Errors
     /// The machine does not run.
@@ -284,7 +284,7 @@ impl Node {
         qmp::ask(&self.dir, "system_reset", &json!({})).map(drop)
     }
 
-    /// The machine stands still, its clocks too.
+    /// Pauses the machine, its clocks too.
     ///
     /// # Errors
     /// The machine does not run.
@@ -292,7 +292,7 @@ impl Node {
         qmp::ask(&self.dir, "stop", &json!({})).map(drop)
     }
 
-    /// Goes on after [`Node::pause`], with the wall clock set right.
+    /// Resumes after [`Node::pause`], with the wall clock set right.
     ///
     /// # Errors
     /// The machine does not run, or its shell does not answer.
@@ -301,10 +301,10 @@ impl Node {
         self.until_up(None)
     }
 
-    /// The plug: the machine is gone, its disk as it was that moment. Nothing where it does not run.
+    /// The power plug: the machine is gone, its disk as it was at that moment. No effect if the machine does not run.
     ///
     /// # Errors
-    /// It outlives SIGKILL.
+    /// The machine survives SIGKILL.
     pub fn power_off(&mut self) -> anyhow::Result<()> {
         match self.process.take() {
             Some(mut process) => process.end(Duration::from_secs(5)),
@@ -328,7 +328,7 @@ impl Node {
             if vm::panicked(&self.console()) {
                 bail!("node {} panicked: {}", self.known.name, vm::tail(&self.console(), 30));
             }
-            // The console says when it is worth asking.
+            // The console shows when a connection is worth trying.
             if vm::said_up(&self.console()) {
                 match self.boot_id() {
                     Ok(id) if not != Some(id.as_str()) => return self.set_clock().map(drop),
@@ -356,7 +356,7 @@ impl Node {
         clock::ahead(&self.shell())
     }
 
-    /// Steps the node's wall clock to the host's where it is off by more than 20 ms; by how much it is ahead after that, in
+    /// Steps the node's wall clock to the host's if the difference is above 20 ms; how far the node is ahead after that, in
     /// seconds.
     ///
     /// # Errors
@@ -370,7 +370,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         if self.lifetime == Lifetime::Caller {
             self.shell().forget();
-            // Whoever wants to know asks before.
+            // A caller that needs the state asks before.
             let _ = self.power_off();
         }
     }
@@ -380,7 +380,7 @@ fn records(dir: &Path) -> PathBuf {
     dir.join("processes")
 }
 
-/// cp knows holes; a disk is mostly that.
+/// cp keeps holes; a disk is mostly holes.
 fn copy_sparse(from: &Path, to: &Path) -> anyhow::Result<()> {
     let done = Command::new("cp")
         .args(["--sparse=always", "--reflink=auto", "--"])

@@ -1,4 +1,4 @@
-//! The machine's own panel: QEMU's QMP, one question per connection.
+//! The machine's control socket: QEMU's QMP, one question per connection.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 pub const SOCKET: &str = "qmp.sock";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What QEMU returns for `command`.
 ///
@@ -24,11 +24,11 @@ pub fn ask(dir: &Path, command: &str, arguments: &Value) -> anyhow::Result<Value
 }
 
 fn connect(dir: &Path) -> anyhow::Result<UnixStream> {
-    // A socket's path has at most 107 bytes; by way of a file descriptor a directory may have any.
+    // A socket's path has at most 107 bytes; through a file descriptor a directory of any length works.
     let held = File::open(dir).with_context(|| format!("open {}", dir.display()))?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());
     let stream = UnixStream::connect(path).with_context(|| format!("no machine answers in {}", dir.display()))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut greeting = String::new();
     read_line(&stream, &mut greeting)?;
     Ok(stream)
@@ -39,18 +39,18 @@ fn answer(stream: &mut UnixStream, command: &str, arguments: &Value) -> anyhow::
     loop {
         let mut line = String::new();
         read_line(stream, &mut line)?;
-        let said: Value = serde_json::from_str(&line).with_context(|| format!("parse QEMU's answer {line}"))?;
+        let answer: Value = serde_json::from_str(&line).with_context(|| format!("parse QEMU's answer {line}"))?;
         // Events come in between.
-        if let Some(error) = said.get("error") {
+        if let Some(error) = answer.get("error") {
             bail!("QEMU refuses {command}: {error}");
         }
-        if let Some(value) = said.get("return") {
+        if let Some(value) = answer.get("return") {
             return Ok(value.clone());
         }
     }
 }
 
-/// Byte by byte, so that nothing of the next line is taken away.
+/// Byte by byte, so that nothing of the next line is consumed.
 fn read_line(mut stream: &UnixStream, line: &mut String) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     let mut byte = [0];

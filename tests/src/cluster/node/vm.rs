@@ -1,4 +1,4 @@
-//! QEMU's command line, and what a machine's console says.
+//! QEMU's command line, and the output of a machine's console.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
     let Known {
         loopback, lan, index, ..
     } = known;
-    // The guest's network for itself alone, at whose edge the host's loopback is; and one that the nodes share.
+    // One network for this guest alone, with the host's loopback at its edge; and one that the nodes share.
     let own = format!(
         "user,id=own,ipv6=off,net={network}/24,host={HOST_FOR_GUESTS},dhcpstart={network_guest},\
          hostfwd=tcp:{loopback}:{kubelet}-{guest}:{kubelet},hostfwd=tcp:{loopback}:{shell_port}-{guest}:22",
@@ -30,7 +30,7 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
     command
         .current_dir(dir)
-        // KVM, where there is one, makes another machine, and on some hosts a hung one.
+        // KVM, if available, is a different machine, and on some hosts a hung one.
         .args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2"])
         .args(["-m", &known.memory_mib.to_string()])
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
@@ -55,7 +55,7 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
 }
 
 /// What the host's time stamp counter counts in a millisecond: emulation hands it through, and a guest that measures it on a
-/// busy host gets it wrong. None where the host's clock frequency says nothing about it.
+/// busy host gets it wrong. None if the host's clock frequency is unknown.
 fn tsc_khz() -> Option<u64> {
     if Path::new("/sys/devices/system/cpu/cpu0/cpufreq").exists() {
         return None;
@@ -72,13 +72,13 @@ fn tsc_khz() -> Option<u64> {
 pub fn panicked(console: &Path) -> bool {
     let log = fs::read(console).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    // Not every BUG: a lock-up that the kernel complains of is a busy host's doing, and passes.
+    // Not every BUG: a lock-up that the kernel reports is caused by a busy host, and passes.
     ["Kernel panic", "kernel BUG at", "BUG: unable to", "BUG: kernel ", "Oops: "]
         .iter()
         .any(|sign| log.contains(sign))
 }
 
-/// Whether the present boot has come to its shell.
+/// Whether the current boot has reached its shell.
 pub fn said_up(console: &Path) -> bool {
     let log = fs::read(console).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_is_up_when_it_says_so_after_it_began() {
+    fn a_boot_is_complete_once_the_console_reports_it() {
         let up = |text: &str| said_up(console(text).path());
         assert!(up("epitaph: initrd\nnoise\nepitaph: up\n"));
         assert!(!up("epitaph: initrd\n"));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_hosts_lockup_is_no_panic() {
+    fn a_lockup_on_a_busy_host_is_not_a_panic() {
         let panicked = |text: &str| panicked(console(text).path());
         assert!(panicked("[ 1.0] Kernel panic - not syncing: Attempted to kill init!\n"));
         assert!(panicked("[ 1.0] BUG: unable to handle page fault for address: 0\n"));

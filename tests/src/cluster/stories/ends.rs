@@ -243,14 +243,14 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             lasts: &[("SIGTERM → exit", Duration::from_secs(8))],
-            // A relist can only say that it is gone.
+            // A relist can only report that the pod is gone.
             whole: false,
             ..CLEAN
         },
     },
 ];
 
-/// The agent ends between the stop signal and the end: the next one cannot know what it missed, and says so.
+/// The agent stops between the stop signal and the exit: the next agent cannot know what it missed, and reports the gap.
 const fn agent_ends(
     name: &'static str,
     what: &'static str,
@@ -276,7 +276,7 @@ const fn agent_ends(
     }
 }
 
-/// Looks for the prey by its name: what a badly written "cleanup" DaemonSet does.
+/// Finds its target by name, as a badly written "cleanup" DaemonSet does.
 fn killer(name: &str) -> serde_json::Value {
     let script =
         "for p in /proc/[0-9]*; do if [ \"$(cat $p/comm 2>/dev/null)\" = prey-of-a-pod ]; then kill -9 ${p#/proc/}; fi; done";

@@ -1,4 +1,4 @@
-//! Who ended the pod, if not a delete.
+//! Terminations by others than a delete request.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ pub const STORIES: &[Story] = &[
     },
 ];
 
-/// More than half of what a node with two processors has to give.
+/// More than half of the allocatable CPU of a node with two processors.
 fn demanding(name: &str, story: &str) -> Value {
     let mut pod = victim_with(
         name,

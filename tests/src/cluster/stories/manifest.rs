@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::NAMESPACE;
 use crate::cluster::images::VICTIM;
 
-/// A pod, named and labelled after its story. Every taint is tolerated, so that a story that taints the node ends no other.
+/// A pod, named and labelled after its story. Every taint is tolerated, so that a story that taints the node evicts no other pod.
 pub fn pod(name: &str, spec: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",
@@ -29,7 +29,7 @@ pub fn victim(name: &str, grace: u32, args: &[&str]) -> Value {
     )
 }
 
-/// The same, with more said of the container.
+/// The same, with more fields of the container.
 pub fn victim_with(name: &str, grace: u32, args: &[&str], more: Value) -> Value {
     let mut app = container("app", args);
     merge(&mut app, more);

@@ -1,4 +1,4 @@
-//! The deaths that are played on a real cluster: what is applied, what is done to it, and what must be said of it.
+//! The terminations that are played on a real cluster: the manifests, the acts, and the expected reports.
 
 mod containers;
 mod ends;
@@ -26,24 +26,24 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
     .flatten()
 }
 
-/// Where they live.
+/// The pods' namespace.
 pub const NAMESPACE: &str = "stories";
 
-/// One death of one pod, which has the story's name.
+/// The termination of one pod, which has the story's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Story {
     /// Kebab-case, unique.
     pub name: &'static str,
     /// What happens, in a line.
     pub what: &'static str,
-    /// What is applied: given the story's name.
+    /// The manifests, given the story's name.
     pub manifest: fn(&str) -> Vec<Value>,
     /// When to begin with `acts`.
     pub from: From,
     pub acts: &'static [Act],
-    /// It needs the cluster for itself.
+    /// The story needs the cluster for itself.
     pub alone: bool,
-    /// A switch of the kubelet's configuration that is on for this story; it is then alone.
+    /// A setting of the kubelet's configuration that is on for this story, which then runs alone.
     pub kubelet: Option<&'static str>,
     pub expected: Expected,
 }
@@ -52,11 +52,11 @@ pub struct Story {
 pub enum From {
     /// The pod is Ready.
     Ready,
-    /// At once: it ends, or never becomes ready, by itself.
+    /// At once: the pod exits, or never becomes ready, by itself.
     Applied,
 }
 
-/// Something that is done, one after the other.
+/// One act; acts follow one another.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     /// With this grace, or the pod's own; does not wait.
@@ -84,39 +84,39 @@ pub enum Act {
     ReplaceAgent,
     /// The active observer's process is killed, and another takes over.
     KillObserver,
-    /// Nobody can reach the API server for so long.
+    /// The API server is unreachable for so long.
     StopApiServer(Duration),
 }
 
-/// What the trace must say.
+/// What the trace must show.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     /// Without the verdict, which the name ends with.
     pub root: &'static str,
-    /// Of the root. `a|b`: either, where it depends on how slow the machine is.
+    /// The root's verdict. `a|b`: either, depending on the speed of the machine.
     pub verdict: &'static str,
     pub cause: &'static str,
     /// Of each `container.stop`, by the container's name.
     pub containers: &'static [(&'static str, &'static str)],
-    /// Containers that end before the pod's end, each once and with a trace of its own.
+    /// Containers that exit before the pod's termination, each once and with a trace of its own.
     pub earlier: &'static [&'static str],
-    /// Spans that must be there besides.
+    /// Further spans that must be there.
     pub spans: &'static [&'static str],
     /// Spans and how long they last at least.
     pub lasts: &'static [(&'static str, Duration)],
     /// Words of the root's sentence.
     pub sentence: &'static [&'static str],
-    /// Words of its remedy; there must be one where this is not empty.
+    /// Words of its remedy; if not empty, there must be a remedy.
     pub remedy: &'static [&'static str],
     /// Words of its advice.
     pub advice: &'static [&'static str],
-    /// Another pod took its place, as this rule has it, and its Service's endpoint went.
+    /// Another pod replaced the pod, by this rule, and its Service's endpoint was removed.
     pub replaced: Option<&'static str>,
-    /// Nothing of it may be told as incomplete, or as not seen.
+    /// No report may be marked incomplete or unseen.
     pub whole: bool,
 }
 
-/// A pod's end, asked for and clean.
+/// A pod's clean termination after a deletion request.
 pub(crate) const CLEAN: Expected = Expected {
     root: "pod.termination",
     verdict: "clean",
@@ -132,7 +132,7 @@ pub(crate) const CLEAN: Expected = Expected {
     whole: true,
 };
 
-/// One container, `app`, of which the pod's verdict is.
+/// One container, `app`, which decides the pod's verdict.
 pub(crate) const fn one(verdict: &'static str, containers: &'static [(&'static str, &'static str)]) -> Expected {
     Expected {
         verdict,

@@ -1,11 +1,11 @@
-//! Ends of a container that are not its pod's deletion.
+//! Exits of a container without a deletion of its pod.
 
 use serde_json::{Value, json};
 
 use super::manifest::{exec, merge, victim, victim_with};
 use super::{Act, CLEAN, Expected, From, NAMESPACE, Story, one};
 
-/// The pod goes on: the container's end has a trace of its own.
+/// The pod goes on: the container's exit has a trace of its own.
 const RESTARTED: Expected = Expected {
     root: "container.stop",
     containers: &[],

@@ -1,4 +1,4 @@
-//! Pods of workloads behind a Service: what replaces them, and when their endpoint goes.
+//! Pods of workloads behind a Service: their replacement, and the removal of their endpoint.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Brings a whole cluster up, says how it is, and ends it. All that it must know again is in its directory.
+//! Starts a whole cluster, reports its state, and stops it. All state that must survive is in its directory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,35 +26,41 @@ use crate::sys::boot_now;
 const JAEGER: &str = "jaeger";
 /// Room for a hundred pods.
 const MEMORY_MIB: u32 = 3072;
-/// Multicast on the loopback alone; the port tells one cluster's from another's.
+/// Multicast on the loopback alone; the port separates clusters.
 const LAN_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 const TO_END: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
-/// Makes it so that a cluster of `tools` with at least `nodes` nodes runs in `directory`, and returns when they are ready. What
-/// runs already is kept; what has died is started again; what is of other tools, or has lost its store, is made anew. Each step
-/// is told to `say`. `players` is where the programs are that go into images: those of this package, and `epitaph`.
+/// Makes a cluster of `tools` with at least `nodes` nodes run in `directory`, and returns when the nodes are ready. A running
+/// part is kept; a stopped part is started again; a part of other tools, or one that has lost its store, is made anew. Each step
+/// is passed to `report`. `players` is the directory of the programs that go into images: those of this package, and `epitaph`.
 ///
 /// # Errors
 /// A part does not come up.
-pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Cluster> {
+pub fn up(
+    tools: &Tools,
+    directory: &Path,
+    nodes: u8,
+    players: &Path,
+    report: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<Cluster> {
     ensure!(nodes <= MOST_NODES, "{nodes} nodes: at most {MOST_NODES} are possible");
     if let Some(parent) = directory.parent() {
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
     }
     let _alone = alone(directory)?;
-    end_what_cannot_stay(tools, directory, say)?;
-    timed(say, "control plane", || control_plane(tools, directory, say))?;
-    timed(say, "Jaeger", || start_jaeger(tools, directory))?;
+    stop_outdated_parts(tools, directory, report)?;
+    timed(report, "control plane", || control_plane(tools, directory, report))?;
+    timed(report, "Jaeger", || start_jaeger(tools, directory))?;
     let cluster = Cluster::open(directory)?.context("the cluster that was just recorded is gone")?;
     if nodes > 0 {
         let images = directory.join("images");
-        let images = timed(say, "images", || images::all(tools, players, &images))?;
+        let images = timed(report, "images", || images::all(tools, players, &images))?;
         scope(|threads| {
             let start = |index| {
                 threads.spawn({
                     let (cluster, images) = (&cluster, &images);
-                    move || start_node(cluster, index, images, say)
+                    move || start_node(cluster, index, images, report)
                 })
             };
             let threads: Vec<_> = (1..=nodes).map(start).collect();
@@ -65,20 +71,20 @@ pub fn up(tools: &Tools, directory: &Path, nodes: u8, players: &Path, say: &(dyn
     Ok(cluster)
 }
 
-/// Ends every process that is written down in `directory`, and removes it.
+/// Stops every process that is recorded in `directory`, and removes the directory.
 ///
 /// # Errors
-/// One cannot be ended.
-pub fn down(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+/// A process cannot be stopped.
+pub fn down(directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
     if !directory.exists() {
-        say("there is no cluster");
+        report("there is no cluster");
         return Ok(());
     }
     let _alone = alone(directory)?;
-    end_all(directory, say)
+    end_all(directory, report)
 }
 
-/// What is written down and how it is, as text; whether all of it runs.
+/// The recorded parts and their state, as text; whether all of them run.
 ///
 /// # Errors
 /// The records cannot be read.
@@ -136,7 +142,7 @@ pub fn status(directory: &Path) -> anyhow::Result<(String, bool)> {
     Ok((text, all))
 }
 
-/// One at a time: held until it is dropped. Refuses a directory that holds something else: it would be removed in the end.
+/// A lock, held until dropped. Refuses a directory with other content: `down` would remove it.
 fn alone(directory: &Path) -> anyhow::Result<File> {
     let marks = ["cluster.json", "processes", NODES, "credentials"];
     let ours = marks.iter().any(|mark| directory.join(mark).exists());
@@ -152,7 +158,7 @@ fn alone(directory: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-fn end_what_cannot_stay(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+fn stop_outdated_parts(tools: &Tools, directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
     let records = directory.join("processes");
     let why = match Known::read(directory) {
         Ok(None) if Process::names(&records)?.is_empty() => return Ok(()),
@@ -162,15 +168,15 @@ fn end_what_cannot_stay(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> 
         Ok(Some(_)) if Process::find("etcd", &records)?.is_none() => "etcd of the cluster here does not run",
         Ok(Some(_)) => return Ok(()),
     };
-    say(&format!("{why}: the cluster is stopped and created again"));
-    end_all(directory, say)
+    report(&format!("{why}: the cluster is stopped and created again"));
+    end_all(directory, report)
 }
 
-fn control_plane(tools: &Tools, directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+fn control_plane(tools: &Tools, directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
     let before: Vec<String> = Process::names(&directory.join("processes"))?;
     for name in &before {
         if Process::find(name, &directory.join("processes"))?.is_none() {
-            say(&format!("{name} had stopped: starting it again"));
+            report(&format!("{name} had stopped: starting it again"));
         }
     }
     ControlPlane::start(tools, directory, Parts::Full, Lifetime::Detached)?;
@@ -204,8 +210,8 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
     bail!("Jaeger did not come up; see {}", log.display())
 }
 
-/// Starts it if it does not run, and waits until the API server calls it ready and it has every image.
-fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)) -> anyhow::Result<()> {
+/// Starts the node if it does not run, and waits until the API server reports it ready and it has every image.
+fn start_node(cluster: &Cluster, index: u8, images: &[Image], report: &dyn Fn(&str)) -> anyhow::Result<()> {
     let name = node_name(index);
     let directory = cluster.node_directory(&name);
     let begin = boot_now();
@@ -217,23 +223,23 @@ fn start_node(cluster: &Cluster, index: u8, images: &[Image], say: &dyn Fn(&str)
         Some(node) => node,
         None => {
             if ended {
-                say(&format!("{name} had stopped: creating it again"));
+                report(&format!("{name} had stopped: creating it again"));
             }
-            // Else what the API server still says of an earlier one would pass for this one's word.
+            // Otherwise the API server's status of an earlier node would be taken for this node's status.
             kubectl.run(&["delete", "node", &name, "--ignore-not-found"])?;
             clear(&directory)?;
             let node = Node::start(cluster.tools(), &node_config(cluster, index)?, &directory, Lifetime::Detached);
             let node = node.with_context(|| format!("start {name}"))?;
-            say(&format!("{name}: booted after {:.1} s", since()));
+            report(&format!("{name}: booted after {:.1} s", since()));
             node
         }
     };
     let object = format!("node/{name}");
     kubectl.run(&["wait", "--for=create", &object, "--timeout=600s"])?;
     kubectl.run(&["wait", "--for=condition=Ready", &object, "--timeout=600s"])?;
-    say(&format!("{name}: Ready after {:.1} s", since()));
+    report(&format!("{name}: Ready after {:.1} s", since()));
     let imported = import(&node, images, &directory)?;
-    say(&format!(
+    report(&format!(
         "{name}: {imported} of {} images imported, after {:.1} s",
         images.len(),
         since()
@@ -258,7 +264,7 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
     })
 }
 
-/// Brings what the node does not have yet into its containerd; how many that were.
+/// Imports the images that the node's containerd lacks; their number.
 fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usize> {
     let file = directory.join(IMAGES);
     let mut known: BTreeMap<String, String> = match fs::read(&file) {
@@ -282,23 +288,23 @@ fn import(node: &Node, images: &[Image], directory: &Path) -> anyhow::Result<usi
     Ok(count)
 }
 
-fn end_all(directory: &Path, say: &dyn Fn(&str)) -> anyhow::Result<()> {
-    // Nodes first, then what they ask, the store last.
+fn end_all(directory: &Path, report: &dyn Fn(&str)) -> anyhow::Result<()> {
+    // Nodes first, then their servers, the store last.
     for name in nodes(directory)? {
         let directory = directory.join(NODES).join(&name);
         if let Ok(node) = Node::open(&directory, Lifetime::Detached) {
             node.shell().forget();
         }
         if end_recorded(&directory.join("processes"))? > 0 {
-            say(&format!("{name} ended"));
+            report(&format!("{name} stopped"));
         }
     }
     let count = end_recorded(&directory.join("processes"))?;
-    say(&format!("{count} programs stopped"));
+    report(&format!("{count} programs stopped"));
     clear(directory)
 }
 
-/// How many were still running.
+/// How many processes were still running.
 fn end_recorded(records: &Path) -> anyhow::Result<usize> {
     let mut names = Process::names(records)?;
     names.sort_by_key(|name| (name == "etcd", name == "kube-apiserver"));
@@ -337,10 +343,10 @@ fn clear(directory: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn timed<T>(say: &dyn Fn(&str), what: &str, step: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+fn timed<T>(report: &dyn Fn(&str), what: &str, step: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let begin = boot_now();
     let done = step().with_context(|| format!("bring up: {what}"))?;
-    say(&format!("{what}: ready after {:.1} s", (boot_now() - begin) as f64 / 1e9));
+    report(&format!("{what}: ready after {:.1} s", (boot_now() - begin) as f64 / 1e9));
     Ok(done)
 }
 
@@ -360,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_down_is_ended_though_the_rest_cannot_be_read() {
+    fn recorded_processes_are_stopped_even_if_other_state_is_unreadable() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("state");
         fs::create_dir_all(directory.join("processes")).unwrap();

@@ -1,4 +1,4 @@
-//! What the players know to be true, checked against the story before any verdict on it counts.
+//! The facts that the players know, compared with the story before any verdict on it counts.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::runtime::{Did, Stop};
 use crate::story::{Bystander, End, Story};
 
 impl Played {
-    /// Where the truth is not what the story says: then the story was not played, and no verdict on it counts.
+    /// The differences between the facts and the story: with any of them the story was not played, and no verdict on it counts.
     pub fn differs(&self, role: &Role) -> Vec<String> {
         let mut differs = Vec::new();
-        self.check_birth(role, &mut differs);
+        self.check_start(role, &mut differs);
         self.check_stop(role.story, &mut differs);
         self.check_end(role.story, &mut differs);
         self.check_clients(role.story, &mut differs);
         differs
     }
 
-    fn check_birth(&self, role: &Role, differs: &mut Vec<String>) {
+    fn check_start(&self, role: &Role, differs: &mut Vec<String>) {
         let started = self.did.iter().find_map(|d| match d {
             Did::Started { ns_pid, membership, .. } => Some((ns_pid, membership)),
             _ => None,
@@ -32,7 +32,7 @@ impl Played {
             differs.push(format!("its own pid is {ns_pid}"));
         }
         let path = format!("/{SLICE}/{}", role.scope);
-        let is_there = |line: &str| line.ends_with(&format!(":{path}")) && line.starts_with("0::") == role.tells_sockets;
+        let is_there = |line: &str| line.ends_with(&format!(":{path}")) && line.starts_with("0::") == role.sockets_attributable;
         if !membership.lines().any(is_there) {
             differs.push(format!("its cgroups are {membership:?}, without {path}"));
         }
@@ -73,7 +73,7 @@ impl Played {
         if let (Some((stop, ..)), Some((kill, ..))) = (signalled, killed)
             && u128::from(kill - stop) < plan_grace.as_nanos()
         {
-            differs.push("the kill came before the grace was over".into());
+            differs.push("the kill came before the grace period expired".into());
         }
     }
 
@@ -135,7 +135,7 @@ impl Played {
                 self.load.as_ref().is_some_and(|load| load.is_as_told(traffic))
                     && probed == self.probes.as_ref().is_some_and(|probes| probes.is_as_told("refused"))
             }
-            (Bystander::Nobody | Bystander::Signals { .. }, _) => self.seen.is_empty(),
+            (Bystander::None | Bystander::Signals { .. }, _) => self.seen.is_empty(),
         };
         if !good {
             differs.push(format!(

@@ -1,4 +1,4 @@
-//! What Jaeger and the API server show of a story's pod, held against what must be said of it.
+//! Compares Jaeger's traces and the API server's Events of a story's pod with the expected ones.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::play::{Pod, text};
 use super::stories::{Expected, NAMESPACE};
 use crate::traces::{end, kind_of, misnamed, tag};
 
-/// Traces of a pod that is over, besides its own: a line for each that tells of more than a container that had ended before.
-pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
+/// Traces of a terminated pod, besides its own: a line for each that reports more than a container that had exited before.
+pub(super) fn reported_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
     let mut earlier = expected.earlier.to_vec();
     let mut problems = Vec::new();
     for other in others {
@@ -33,7 +33,7 @@ pub(super) fn told_twice(expected: &Expected, others: &[Value]) -> Vec<String> {
     problems
 }
 
-/// What is not as expected, a line each.
+/// The differences from the expected trace, a line each.
 pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<String> {
     let mut problems = Vec::new();
     let spans: Vec<&Value> = trace["spans"].as_array().into_iter().flatten().collect();
@@ -85,10 +85,10 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
         ("advice", expected.advice),
     ];
     for (what, words) in about {
-        let said = text(&tag(root, &format!("epitaph.{what}")));
+        let reported = text(&tag(root, &format!("epitaph.{what}")));
         for word in words {
-            if !said.contains(word) {
-                problems.push(format!("the {what} lacks `{word}`: {said}"));
+            if !reported.contains(word) {
+                problems.push(format!("the {what} lacks `{word}`: {reported}"));
             }
         }
     }
@@ -102,13 +102,13 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
     problems
 }
 
-/// Spans that stand where they must not, or are not what a span of a trace must be.
+/// Spans that are in the wrong place, or lack what a span of a trace must have.
 fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (place, span) in spans.iter().enumerate() {
         let name = kind_of(span);
         problems.extend(misnamed(span));
-        // What ends after its parent is a skewed clock to Jaeger; the observer's spans may.
+        // Jaeger takes a span that ends after its parent for a skewed clock; the observer's spans may do so.
         let is_late = matches!(name, "endpoint.removal" | "replacement");
         let warnings = span["warnings"].as_array().into_iter().flatten();
         for warning in warnings.filter(|warning| !(is_late && text(warning).starts_with("clock skew adjustment disabled"))) {
@@ -122,7 +122,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
         if !tag(span, "epitaph.verdict").is_null() && tag(span, "error") != unclean {
             problems.push(format!("{name}: unclean {unclean}, error {}", tag(span, "error")));
         }
-        // Nobody connects to the victims but the kubelet, where a story does not ask for clients.
+        // Only the kubelet connects to the victims, unless a story asks for clients.
         if name.ends_with(" connections") && !expected.spans.contains(&name) {
             problems.push(format!("{name} without any client: {}", span["tags"]));
         }
@@ -137,7 +137,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
             continue;
         };
         let (wanted, within) = match name {
-            // Words of the observer, which come later.
+            // The observer's attributes, which come later.
             "endpoint.removal" | "replacement" => ("pod.termination", false),
             "container.stop" => ("pod.termination", true),
             _ => ("container.stop", true),
@@ -154,7 +154,7 @@ fn misplaced(expected: &Expected, spans: &[&Value]) -> Vec<String> {
     problems
 }
 
-/// Where the span's resource is not the pod's.
+/// The difference of the span's resource from the pod, if any.
 fn of_another(trace: &Value, span: &Value, pod: &Pod) -> Option<String> {
     let process = &trace["processes"][span["processID"].as_str().unwrap_or_default()];
     let is_its = tag(process, "k8s.pod.name") == pod.name
@@ -165,7 +165,7 @@ fn of_another(trace: &Value, span: &Value, pod: &Pod) -> Option<String> {
     (!is_its).then(|| format!("{} belongs to {process}", name(span)))
 }
 
-/// Where the observer's spans do not say what took the pod's place, or which Service it left. `now`: the story's pods.
+/// Whether the observer's spans lack the pod's replacement, or the Service that it left. `now`: the story's pods.
 pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     let find = |wanted: &str| {
@@ -193,7 +193,7 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     );
     same("the Service", tag(removal, "k8s.service.name"), json!(pod.service));
     let start = |span: &Value| span["startTime"].as_u64().unwrap_or(0);
-    // Only a ReplicaSet makes the next one at once, not when this one is gone.
+    // Only a ReplicaSet makes the next pod at once, not after this pod is gone.
     let late = start(replacement) >= end(root);
     let soon = start(replacement) < start(root) + 30_000_000;
     let in_time = if rule == "next-of-replica-set" { soon } else { late };
@@ -203,7 +203,7 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     problems
 }
 
-/// Which of the agent's own Events are not there for this trace, or are and must not be. `all`: of `events.k8s.io`.
+/// The agent's own Events that are missing for this trace, or unwanted. `all`: of `events.k8s.io`.
 pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<String> {
     let [root] = roots(trace)[..] else {
         return vec!["no root".to_owned()];
@@ -241,11 +241,11 @@ pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<
         }
         let [unclean, early] = wanted.map(|(reason, _)| of(kind, name, reason));
         let sentence = text(&tag(root, "epitaph.sentence"));
-        // A container's that crashes again and again has the words of its last crash.
-        let is_told = |event: &Value| text(&event["note"]).contains(&sentence);
+        // A container that crashes again and again has the text of its last crash.
+        let is_reported = |event: &Value| text(&event["note"]).contains(&sentence);
         if let Some(event) = unclean
             && kind_of(root) == "pod.termination"
-            && !is_told(event)
+            && !is_reported(event)
         {
             problems.push(format!("Event of {kind} {name}: {}, not {sentence}", event["note"]));
         }
@@ -275,7 +275,7 @@ pub(super) fn roots(trace: &Value) -> Vec<&Value> {
     spans.filter(|span| span["references"] == json!([])).collect()
 }
 
-/// A trace for a person who must find out what is wrong.
+/// A trace as text, for a person who looks for the problem.
 pub(super) fn outline(trace: &Value) -> String {
     let spans = trace["spans"].as_array().into_iter().flatten();
     let lines = spans.map(|span| {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_not_there_is_missed_and_one_too_many_is_noticed() {
+    fn a_missing_event_and_a_surplus_event_are_reported() {
         let pod = Pod {
             name: "web-1".to_owned(),
             uid: "u".to_owned(),
@@ -399,16 +399,16 @@ mod tests {
     }
 
     #[test]
-    fn what_had_ended_before_has_a_trace_beside_the_pods_and_nothing_else_has() {
+    fn only_an_earlier_exit_has_a_trace_besides_the_pods() {
         let expected = Expected {
             earlier: &["first"],
             ..CLEAN
         };
-        let told = |others: &[Value]| told_twice(&expected, others).len();
-        assert_eq!(told(&[]), 1);
-        assert_eq!(told(&[stop("first", json!([]))]), 0);
-        assert_eq!(told(&[stop("first", json!([])), stop("first", json!([]))]), 1);
-        assert_eq!(told(&[stop("first", json!([])), stop("app", json!([]))]), 1);
-        assert_eq!(told(&[stop("first", json!([{"spanID": "1"}]))]), 2, "no root");
+        let problems = |others: &[Value]| reported_twice(&expected, others).len();
+        assert_eq!(problems(&[]), 1);
+        assert_eq!(problems(&[stop("first", json!([]))]), 0);
+        assert_eq!(problems(&[stop("first", json!([])), stop("first", json!([]))]), 1);
+        assert_eq!(problems(&[stop("first", json!([])), stop("app", json!([]))]), 1);
+        assert_eq!(problems(&[stop("first", json!([{"spanID": "1"}]))]), 2, "no root");
     }
 }
