@@ -129,7 +129,7 @@ fn cgroup(id: u64) -> Question {
 }
 
 #[test]
-fn a_cgroup_that_nobody_looked_for_is_asked_again() {
+fn a_cgroup_without_a_look_up_is_asked_for_again() {
     let mut m = Machine::new(CgroupMode::V2);
     m.unknown(5, CgroupFact::BUSY);
     assert_eq!(m.asks(task(42, 1, 5)), [cgroup(5)]);
@@ -206,7 +206,7 @@ fn unknown_ids_are_asked_for_once() {
 }
 
 #[test]
-fn the_root_is_the_host_and_no_id_is_nobody() {
+fn the_root_is_the_host_and_no_id_is_unknown() {
     let mut m = Machine::new(CgroupMode::V2);
     assert_eq!([m.cgroup(1), m.cgroup(0)], ["host", "NoId"]);
     assert_eq!(m.asks(task(42, 1, 1)), []);
@@ -255,7 +255,7 @@ fn hybrid_root_asks_the_process() {
 }
 
 #[test]
-fn a_subject_whose_cgroup_is_not_found_is_unknown() {
+fn a_subject_without_a_found_cgroup_is_unknown() {
     let mut m = Machine::new(CgroupMode::Hybrid);
     m.process(42, SECOND, &[(0, 1, "/"), (9, 0, "/a.service")]);
     // The v2 root shows nothing; v1 names a subject, but not which of its lives.

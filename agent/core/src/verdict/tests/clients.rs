@@ -215,7 +215,7 @@ fn a_sleep_far_longer_than_clients_came() {
 }
 
 #[test]
-fn a_silence_says_something_only_after_many_clients() {
+fn a_silence_counts_only_after_many_clients() {
     let advice = |ended: Builder| {
         let advice = ended.judged().verdict.advice;
         advice.iter().map(|a| (a.kind.name(), a.seconds)).collect::<Vec<_>>()
@@ -240,7 +240,7 @@ fn a_silence_says_something_only_after_many_clients() {
 }
 
 #[test]
-fn evidence_says_whose_word_it_is() {
+fn evidence_names_its_source() {
     let mut ended = refused(termination(), 0.2, 0.3, 2.4, 1.2);
     ended.t.traffic.since = at(-1.0);
     ended.t.traffic.accepted = count(5, -0.9, 0.25);

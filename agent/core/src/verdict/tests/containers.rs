@@ -79,7 +79,7 @@ fn killed_after_the_grace_of_its_liveness_probe() {
 }
 
 #[test]
-fn restarted_and_nobody_says_why() {
+fn restarted_without_a_known_reason() {
     check(
         termination().unasked().term(0.3).exit(0.5, 0),
         expect![[r#"

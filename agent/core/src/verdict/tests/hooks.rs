@@ -42,7 +42,7 @@ fn overran_and_the_process_was_quick() {
 }
 
 #[test]
-fn overran_and_nobody_handles_the_signal() {
+fn overran_without_a_handler() {
     check(
         termination().hook(0.2, 10.2, KILLED).dropped_term(10.3).kill(12.3),
         expect![[r#"
@@ -130,7 +130,7 @@ fn of_the_network_refused() {
 }
 
 #[test]
-fn of_the_network_and_nobody_knows_whether_it_failed() {
+fn of_the_network_with_an_unknown_result() {
     let events_unknown = |k: &mut PodContext| {
         k.pre_stop.as_mut().expect("a hook").events_unknown = Some("the API server did not answer within 2s".into());
     };
