@@ -262,7 +262,7 @@ fn unclean(namespace: &str, name: &str, owner: &str) -> Report {
         facts: PodTerminationFacts {
             pod: Arc::new(pod),
             boot_id: "boot".into(),
-            asked: None,
+            stop_reason: None,
             request: None,
             begin: now,
             end: now,

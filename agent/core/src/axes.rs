@@ -1,16 +1,16 @@
-//! The three axes of a verdict: why it ended, how it ended, what its clients saw.
+//! The three axes of a verdict: why the subject terminated, how it exited, and what its clients observed.
 
 use serde::Serialize;
 
-/// Why it had to end.
+/// Why the subject terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Its runtime (or systemd) asked it to stop; without Kubernetes it is not known why.
+    /// The runtime (or systemd) stopped it; without Kubernetes the reason is not known.
     Stopped,
-    /// It ended of its own accord with exit code 0.
+    /// Exited by itself with code 0.
     Completed,
-    /// Its pod was deleted.
+    /// The pod was deleted.
     Deleted,
     /// The Eviction API, as `kubectl drain` and the cluster autoscaler use it.
     EvictedApi,
@@ -20,22 +20,22 @@ pub enum Cause {
     EvictedTaint,
     /// The scheduler, or the kubelet for a critical pod, made room for a pod of higher priority.
     EvictedPreempted,
-    /// The pod exceeded its own `activeDeadlineSeconds`; where its Job exceeds the Job's, it is [`Cause::Deleted`].
+    /// The pod exceeded its own `activeDeadlineSeconds`; if the Job exceeds its own deadline, the cause is [`Cause::Deleted`].
     Deadline,
     Liveness,
     Startup,
-    /// The kubelet restarted or ended the container alone: its definition changed, a resize wants it, or no evidence names why.
+    /// The kubelet restarted or ended the container alone: a changed definition, a resize, or no evidence of the reason.
     Restart,
     NodeShutdown,
     Oom,
-    /// It ended by its own fault: a signal of its own or a non-zero exit code.
+    /// Its own fault: a signal raised by itself or a non-zero exit code.
     Crash,
-    /// Someone who is neither its runtime nor itself signalled it.
+    /// A signal from a process that is neither the runtime nor the subject.
     External,
     Unknown,
 }
 
-/// How it ended.
+/// How the main process exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
@@ -45,12 +45,12 @@ pub enum Exit {
     IgnoredStopSignal,
     BlockedStopSignal,
     KilledAfterGrace,
-    /// The preStop hook took the grace: what was left was too short.
+    /// The preStop hook used up the grace period: the rest was too short.
     PrestopOverran,
     PrestopFailed,
-    /// A sidecar was killed because the main containers had used up the grace.
+    /// A sidecar was killed because the main containers had used up the grace period.
     SidecarStarved,
-    /// The grace is long over, and it still runs.
+    /// Still runs long after the grace period.
     Stuck,
     /// The container was never started, or the runtime lost it.
     RuntimeFailed,
@@ -62,13 +62,13 @@ pub enum Exit {
     Unknown,
 }
 
-/// What its clients saw.
+/// What clients observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficAxis {
     Quiet,
     Refused,
-    /// Clients on this node were turned away on the way to it (ICMP: a proxy's or a policy's REJECT, no route).
+    /// Clients on this node were rejected before they reached the subject (ICMP: a proxy's or a policy's REJECT, no route).
     ProxyRejected,
     Reset,
     Cut,

@@ -207,7 +207,7 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
     })
 }
 
-/// Anybody may send itself anything: that it is an announcement does not prove that an agent sent it.
+/// Any process can send itself any signal: an announcement does not prove that an agent sent it.
 fn announcement(signal: &SignalGenerate) -> Option<PeerAnnouncement> {
     let own = u32::from(signal.signal.number()) == wire::announcement::SIGNAL && signal.sender.tgid == signal.target.tgid;
     let nonce = wire::announcement::nonce(signal.code).filter(|_| own)?;
@@ -217,7 +217,7 @@ fn announcement(signal: &SignalGenerate) -> Option<PeerAnnouncement> {
 
 fn oom_victim(b: &mut &[u8], form: Form) -> OomVictim {
     let victim = task(b, form);
-    // A kernel that gives only the pid leaves the rest 0, and no task started at 0.
+    // A kernel with only the pid leaves the rest 0, and no task starts at 0.
     let known = victim.start != Boot(0) || victim.tid != Pid(0);
     OomVictim {
         victim: victim.tgid,
@@ -232,7 +232,7 @@ fn cgroup_mkdir(b: &mut &[u8], form: Form) -> Result<CgroupMkdir, DecodeError> {
     let (hierarchy, path_len) = (b.get_u32_le(), b.get_u32_le() as usize);
     let bytes: [u8; wire::PATH_LEN] = array(b);
     let path = match path_len {
-        // Not readable, or cut: the file system knows.
+        // Not readable, or truncated: the file system has the path.
         0 | wire::PATH_LEN => None,
         1..wire::PATH_LEN => Some(escaped(&bytes[..path_len])),
         _ => {
@@ -250,7 +250,7 @@ fn cgroup_mkdir(b: &mut &[u8], form: Form) -> Result<CgroupMkdir, DecodeError> {
     })
 }
 
-/// A path as text: what is no UTF-8 and what a terminal would obey is escaped. A backslash stays, for systemd's names have them.
+/// A path as text: invalid UTF-8 and control characters are escaped. A backslash stays, because systemd's names contain backslashes.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -381,7 +381,7 @@ const WITHOUT_V1_CGROUP: u16 = 2;
 /// The last version without all that [`wire::VERSION`] lists first.
 const WITHOUT_CONTAINER: u16 = 3;
 
-/// What a record looks like.
+/// The layout of a record.
 #[derive(Clone, Copy)]
 struct Form {
     version: u16,
@@ -422,7 +422,7 @@ fn armed_by(b: &mut &[u8], form: Form) -> Option<Armed> {
     form.has_containers().then_some(armed)
 }
 
-/// A reason alone arms nothing where the map is full.
+/// A reason alone arms nothing if the map is full.
 fn armed(is_armed: bool, arms: bool) -> Armed {
     match (is_armed, arms) {
         (false, _) => Armed::No,

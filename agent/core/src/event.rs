@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::time::Boot;
 
-/// A process as the kernel saw it at that moment; see [`epitaph_ebpf::Task`] for units.
+/// A process at the time of the event; see [`epitaph_ebpf::Task`] for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     pub tgid: Pid,
@@ -16,17 +16,17 @@ pub struct Task {
     /// 0 unknown.
     pub pidns: u32,
     pub cgroup: CgroupId,
-    /// Its cgroup of v1, where that tells tasks apart alongside v2.
+    /// The v1 cgroup, if v1 separates tasks alongside v2.
     pub v1_cgroup: Option<CgroupId>,
-    /// The cgroup of the outermost container around it, as the kernel side knows it: see [`epitaph_ebpf::Task::container`].
-    /// None: not known there.
+    /// The cgroup of the outermost container, known to the kernel side: see [`epitaph_ebpf::Task::container`]. None: not known
+    /// there.
     pub container: Option<CgroupId>,
     pub start: Boot,
     pub comm: Comm,
 }
 
 impl Task {
-    /// The first process of a pid namespace other than the initial one: unhandled signals do not reach it.
+    /// The first process of a pid namespace other than the initial one: the kernel discards unhandled signals to this process.
     pub const fn is_ns_init(&self) -> bool {
         self.ns_level > 0 && self.ns_pid == 1
     }
@@ -42,7 +42,7 @@ pub enum SignalResult {
     LoseInfo,
 }
 
-/// What the target's signal table has for the signal.
+/// The signal's entry in the target's signal table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     Unknown,
@@ -51,7 +51,7 @@ pub enum Disposition {
     Handler,
 }
 
-/// State of the target when the signal was made.
+/// State of the target when the signal was generated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetState {
     pub blocked: bool,
@@ -59,7 +59,7 @@ pub struct TargetState {
     pub frozen: bool,
     pub exiting: bool,
     pub traced: bool,
-    /// The target thread waited for the signal in sigwait(3) or its kin.
+    /// The target thread waited for the signal in sigwait(3) or a similar call.
     pub sigwait: bool,
 }
 
@@ -77,9 +77,9 @@ impl SignalSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
     No,
-    /// Because of an earlier one, or because user space said so.
+    /// Because of an earlier event, or because user space armed them.
     Already,
-    /// This event is a reason to, the first or one more.
+    /// This event arms the sockets, as the first reason or as another.
     ByThis,
 }
 
@@ -109,17 +109,17 @@ pub struct SignalGenerate {
     pub result: SignalResult,
     pub disposition: Disposition,
     pub state: TargetState,
-    /// What waited to be read once this one was made; None unknown.
+    /// The pending signals after this signal; None unknown.
     pub pending: Option<SignalSet>,
-    /// Of the target's cgroup. None: a record of an older epitaph, which does not say.
+    /// The state of the target's cgroup. None: a record of an older epitaph without this field.
     pub armed: Option<Armed>,
 }
 
-/// An agent, this one or a peer, announces that it observes this machine: a [`SignalGenerate`] that stops nobody.
+/// An agent, this one or a peer, announces that it observes this machine: a [`SignalGenerate`] that stops no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAnnouncement {
     pub task: Task,
-    /// Drawn by chance at its start.
+    /// A random number, chosen at the agent's start.
     pub nonce: u32,
 }
 
@@ -136,7 +136,7 @@ pub struct SignalDiscarded {
     pub signal: Signal,
 }
 
-/// How a process ended, exactly.
+/// The exact exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     Exited(u8),
@@ -186,9 +186,9 @@ pub struct OomVictim {
 pub struct CgroupMkdir {
     pub cgroup: CgroupId,
     pub parent: CgroupId,
-    /// The container that it inherits, as [`Task::container`].
+    /// The inherited container, as [`Task::container`].
     pub container: Option<CgroupId>,
-    /// From the hierarchy's root; None where the kernel cut it (the source then asks the file system).
+    /// From the hierarchy's root; None if the kernel truncated the path (the source then reads the file system).
     pub path: Option<String>,
 }
 
@@ -233,7 +233,7 @@ pub struct TcpCounts {
     pub last_received: u32,
 }
 
-/// How far both sides were at the event; wraps around.
+/// Progress of both sides at the event; wraps around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpProgress {
     /// Jiffies, low 32 bits, as the times in [`TcpCounts`].
@@ -246,7 +246,7 @@ pub struct TcpProgress {
     pub data_segments_received: u32,
 }
 
-/// Whose connect it was.
+/// The client of a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// The kubelet's: a probe or a hook.
@@ -257,36 +257,36 @@ pub enum Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     pub op: TcpOp,
-    /// The socket's own cgroup (where `foreign`, that of the process that ended), or that of the closed listener where no socket stood behind the event; None unknown.
+    /// The socket's own cgroup; if `foreign`, the exited process's; for an event without a socket, the closed listener's. None unknown.
     pub cgroup: Option<CgroupId>,
-    /// Of `cgroup`, as [`Task::container`].
+    /// The container of `cgroup`, as [`Task::container`].
     pub container: Option<CgroupId>,
     pub netns: u32,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// False where the packet met no socket (a refused SYN).
+    /// False if the packet reached no socket (a refused SYN).
     pub has_socket: bool,
     /// No process holds the socket: not accepted yet, or closed before.
     pub unheld: bool,
-    /// Without a socket: the packet was no SYN, so the client believed in a connection.
+    /// Without a socket: the packet was not a SYN, so the client had a connection.
     pub not_syn: bool,
-    /// It is the end of a connect, and evidence about the remote end: then `cgroup` is the client's own.
+    /// The event is the end of a connect, and evidence about the remote end: then `cgroup` is the client's own.
     pub client: Option<Client>,
-    /// The socket was closed by the end of its process, not by a close(2) of its own.
+    /// The socket was closed by the exit of its process, not by close(2).
     pub by_exit: bool,
-    /// A process of `cgroup` ended and closed a connection whose socket belongs to another cgroup, one handed over.
+    /// A process of `cgroup` exited and closed a connection on a handed-over socket that belongs to another cgroup.
     pub foreign: bool,
     /// `sk_err` at the event; 0 none.
     pub sk_err: u32,
-    /// Process that was current.
+    /// The current process.
     pub tgid: Pid,
     pub counts: Option<TcpCounts>,
-    /// None: not read, as by the probes of older epitaphs.
+    /// None: not read, as by older probes.
     pub progress: Option<TcpProgress>,
 }
 
 impl Tcp {
-    /// IPv4 where the wire carries an IPv4-mapped address.
+    /// IPv4 for an IPv4-mapped address on the wire.
     pub fn address(bytes: [u8; 16], port: u16) -> SocketAddr {
         SocketAddr::new(IpAddr::from(bytes).to_canonical(), port)
     }

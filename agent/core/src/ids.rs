@@ -27,7 +27,7 @@ impl CgroupId {
     pub const fn v2(id: u64) -> Self {
         CgroupId { hierarchy: 0, id }
     }
-    /// The kernel never gives a directory inode 0: an id of 0 was not read.
+    /// The kernel never gives a directory inode 0: id 0 means not read.
     pub const fn is_known(self) -> bool {
         self.id != 0
     }
@@ -67,11 +67,11 @@ impl Signal {
     pub const fn is_self_inflicted(self) -> bool {
         matches!(self.0, 13 | 14 | 26 | 27) || self.is_resource_limit()
     }
-    /// SIGHUP, SIGINT, SIGQUIT, SIGTERM: what a person sends to end a process.
+    /// SIGHUP, SIGINT, SIGQUIT, SIGTERM: what a person sends to terminate a process.
     pub const fn is_request(self) -> bool {
         self.is_from_terminal() || self.0 == Signal::TERM.0
     }
-    /// SIGHUP, SIGINT, SIGQUIT: what a terminal sends to end its processes.
+    /// SIGHUP, SIGINT, SIGQUIT: what a terminal sends to terminate its processes.
     pub const fn is_from_terminal(self) -> bool {
         matches!(self.0, 1..=3)
     }
@@ -84,16 +84,16 @@ impl Signal {
     pub const fn is_real_time(self) -> bool {
         self.0 >= SIGRTMIN
     }
-    /// SIGCONT, SIGSTOP, and the terminal's stops SIGTSTP, SIGTTIN, SIGTTOU: a process goes on or stands still, and does not end.
+    /// SIGCONT, SIGSTOP, and the terminal's stops SIGTSTP, SIGTTIN, SIGTTOU: a process continues or pauses, and does not terminate.
     pub const fn is_job_control(self) -> bool {
         matches!(self.0, 18..=22)
     }
-    /// SIGCHLD, SIGURG, SIGWINCH: ignored by default, so that a process without a handler never notices them.
+    /// SIGCHLD, SIGURG, SIGWINCH: ignored by default, so a process without a handler never notices them.
     pub const fn is_ignored_by_default(self) -> bool {
         matches!(self.0, 17 | 23 | 28)
     }
-    /// Ends a process that has no handler.
-    pub const fn is_deadly(self) -> bool {
+    /// Terminates a process that has no handler.
+    pub const fn is_fatal_by_default(self) -> bool {
         !self.is_job_control() && !self.is_ignored_by_default()
     }
 }
@@ -164,24 +164,24 @@ impl fmt::Debug for Comm {
     }
 }
 
-/// A container id as its runtime gave it: 64 hex digits, lower case. Shared text: an attribution is cloned for every event.
+/// A container id from the runtime: 64 hex digits, lower case. Shared text: an attribution is cloned for every event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContainerId(#[serde(with = "text")] pub Arc<str>);
 
 impl ContainerId {
-    /// The first 12 digits, as every runtime's command line shows them.
+    /// The first 12 digits, the short form of every runtime's command line.
     pub fn short(&self) -> &str {
         self.0.get(..12).unwrap_or(&self.0)
     }
 }
 
-/// A Kubernetes pod's UID as its cgroup's name gives it (static pods: the config hash).
+/// A Kubernetes pod's UID as in its cgroup's name (static pods: the config hash).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodUid(#[serde(with = "text")] pub Arc<str>);
 
-/// `Arc<str>` as a JSON string, without serde's `rc` feature for everybody.
+/// `Arc<str>` as a JSON string, without serde's `rc` feature in the whole workspace.
 pub(crate) mod text {
     use std::sync::Arc;
 
@@ -209,6 +209,6 @@ mod tests {
         assert_eq!(of(Signal::is_request), [1, 2, 3, 15]);
         assert_eq!(of(Signal::is_self_inflicted), [13, 14, 24, 25, 26, 27]);
         assert_eq!(of(Signal::is_conventional_stop)[..4], [2, 3, 15, 34]);
-        assert_eq!(of(|signal| !signal.is_deadly()), [17, 18, 19, 20, 21, 22, 23, 28]);
+        assert_eq!(of(|signal| !signal.is_fatal_by_default()), [17, 18, 19, 20, 21, 22, 23, 28]);
     }
 }

@@ -1,6 +1,6 @@
-//! The core's inputs: all that any source can say, parsed. Made by `decode` (kernel records) and the `source` rooms, nowhere else.
+//! The core's inputs: everything that a source can report, parsed. Made by `decode` (kernel records) and the `source` rooms, nowhere else.
 //!
-//! *Architecture invariant*: no clock, no environment, no files here, and no text that was not bounded and escaped.
+//! *Architecture invariant*: no clock, no environment, no files here, and only text that is bounded and escaped.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use crate::ids::{CgroupId, Pid};
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::time::{Boot, WallOffset};
 
-/// A cgroup that exists: from the scan at the start, or asked for when an event named an unknown id.
+/// A cgroup that exists: from the scan at the start, or looked up when an event named an unknown id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupFact {
     pub cgroup: CgroupId,
-    /// From the hierarchy's root; None where it is gone or was not readable, with the reason.
+    /// From the hierarchy's root; the reason if the cgroup is gone or was not readable.
     pub path: Result<String, String>,
 }
 
 impl CgroupFact {
-    /// The reason in `path` where the cgroup is gone from the file system; any other text says why it was not readable.
+    /// The reason in `path` if the cgroup is gone from the file system; any other text is why the path was not readable.
     pub const GONE: &str = "gone";
-    /// The reason where it was not looked up: asked again, there may be an answer.
+    /// The reason if there was no look-up: a later look-up may find the path.
     pub const BUSY: &str = "too many unknown cgroups at once to look for each";
 }
 
-/// A process as `/proc` shows it: the processes of a subject at the start, and those whose cgroup the kernel could not give
-/// (cgroup v1).
+/// A process as `/proc` shows it: the processes of a subject at the start, and processes without a cgroup in the kernel's
+/// record (cgroup v1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFact {
     pub tgid: Pid,
@@ -40,7 +40,7 @@ pub struct ProcessFact {
     /// One entry per hierarchy: the cgroup (id 0 where its directory was not found) and its path. Ordered by how well the
     /// hierarchy separates containers and units: those of kernel records ([`CgroupMode::hierarchy`], v1 alongside it), `name=systemd`,
     /// memory, then the others.
-    /// Empty where the process was gone or not readable: then only `tgid` means anything.
+    /// Empty if the process was gone or not readable: then only `tgid` is valid.
     pub cgroups: Vec<(CgroupId, String)>,
 }
 
@@ -68,27 +68,27 @@ impl ProcessFact {
 #[serde(rename_all = "snake_case")]
 pub enum ProbeState {
     Active,
-    /// On this kernel it shows less or nothing, and another probe shows that: its tracepoint, and in brackets what it shows.
+    /// On this kernel another probe shows part or all of this probe's evidence: that probe's tracepoint, and in brackets the evidence.
     Substituted {
         by: String,
     },
-    /// This kernel cannot have it.
+    /// This kernel cannot have the probe.
     Unsupported(String),
-    /// It should have worked.
+    /// The kernel should have the probe, but the probe failed.
     Failed(String),
 }
 
-/// Without these probes no termination is seen at all; without any other one verdicts only know less, and say so.
+/// Without these probes no termination is observed; without any other probe, verdicts only have less evidence, and report this.
 pub const ESSENTIAL: [&str; 2] = ["signal_generate", "sched_process_exit"];
 
 impl ProbeState {
-    /// Whether what the probe is there for is observed, by itself or by another.
-    pub fn is_told(&self) -> bool {
+    /// Whether the probe's evidence is observed, by this probe or by another.
+    pub fn is_observed(&self) -> bool {
         matches!(self, ProbeState::Active | ProbeState::Substituted { .. })
     }
 }
 
-/// Who is observing, since when, on which machine.
+/// The observing agent, its start, and the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// `/proc/sys/kernel/random/boot_id`.
@@ -96,7 +96,7 @@ pub struct Observation {
     pub host: String,
     pub kernel: String,
     pub wall_offset: WallOffset,
-    /// From here on the probes see everything; what ended or was signalled before is not known.
+    /// From here on the probes record everything; earlier exits and signals are not known.
     pub since: Boot,
     #[serde(alias = "hybrid", deserialize_with = "cgroups")]
     pub cgroups: CgroupMode,
@@ -108,7 +108,7 @@ pub struct Observation {
 pub enum CgroupMode {
     #[default]
     V2,
-    /// v1 alongside v2: a process's v2 cgroup then need not be its container's, and the v2 root says nothing about it.
+    /// v1 alongside v2: a process's v2 cgroup then need not be its container's, and the v2 root shows nothing about it.
     Hybrid,
     /// No v2. Tasks are separated in this hierarchy, the number in `/proc/PID/cgroup`; which socket belongs to which is not known.
     V1(u32),
@@ -140,7 +140,7 @@ impl CgroupMode {
     }
 }
 
-/// Recordings made before there was [`CgroupMode::V1`] say whether it was hybrid.
+/// Recordings older than [`CgroupMode::V1`] only have whether the machine was hybrid.
 fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<CgroupMode, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -155,7 +155,7 @@ fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<CgroupMode, D::E
     })
 }
 
-/// All that any source can say. Closed: the core handles every kind.
+/// Everything that a source can report. Closed: the core handles every kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// First input of every run, and again after a gap.

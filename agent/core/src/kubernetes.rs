@@ -1,4 +1,4 @@
-//! What Kubernetes wanted of a container that ended: the API's timeline joined to the kernel's. Made by `correlate`, read by
+//! The Kubernetes context of a container's termination: the API's timeline joined to the kernel's. Made by `correlate`, read by
 //! `verdict`, `render` and the sinks.
 
 use std::sync::Arc;
@@ -9,51 +9,51 @@ use crate::event::ExitStatus;
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
 use crate::time::Boot;
 
-/// The pod's side of one container's termination.
+/// The Kubernetes context of one container's termination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodContext {
     pub pod: Arc<PodIdentity>,
-    /// The container's name; None where no status named its id (yet).
+    /// The container's name; None if no status has named the id (yet).
     pub container: Option<String>,
     pub kind: Option<ContainerKind>,
     pub image: Option<String>,
     /// Restarts before this termination.
     pub restarts: u32,
     pub options: PodOptions,
-    /// Why it had to end, where Kubernetes says so.
-    pub asked: Option<Asked>,
-    /// The pod's deletion request, where there was one.
+    /// Why Kubernetes stopped the container, if the API shows a reason.
+    pub stop_reason: Option<StopReason>,
+    /// The pod's deletion request, if there was one.
     pub request: Option<Request>,
-    /// The grace that counted for this termination, with all that shortened it; None unknown.
+    /// The grace period that counted for this termination, shortened by later requests; None unknown.
     pub grace: Option<Duration>,
     pub pre_stop: Option<PreStopRun>,
-    /// When the last of the pod's main containers ended, for a sidecar's termination: sidecars wait for them.
+    /// For a sidecar: the exit of the pod's last main container. The kubelet stops sidecars after that.
     pub mains_ended: Option<Boot>,
-    /// hostPID or shareProcessNamespace: no pid namespace of its own, so its main process is no init.
+    /// hostPID or shareProcessNamespace: no pid namespace of its own, so the main process is not an init.
     pub shares_pid_namespace: bool,
-    /// What the API says of its end, once it does.
+    /// `state.terminated`, once the API shows it.
     pub reported: Option<Reported>,
-    /// The API was away while it ended, or a relist hid what happened: this may be incomplete, and why.
+    /// Why this context may be incomplete: the API was not reachable during the termination, or a relist hid changes.
     pub incomplete: Option<String>,
 }
 
-/// Why it had to end, by evidence of the API.
+/// Why Kubernetes stopped a container or pod, by evidence of the API. `asked` in JSON and attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct StopReason {
     pub cause: Cause,
-    /// What says so: `deletionTimestamp`, `DisruptionTarget=EvictionByEvictionAPI`, `status.reason=Evicted`,
+    /// The source: `deletionTimestamp`, `DisruptionTarget=EvictionByEvictionAPI`, `status.reason=Evicted`,
     /// `Event Killing: …`.
     pub evidence: String,
     pub detail: Option<Detail>,
 }
 
-/// What the evidence says beyond the cause. Messages are bounded to 256 bytes.
+/// Details of the evidence beyond the cause. Messages are bounded to 256 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Of [`Cause::Restart`].
     DefinitionChanged,
     ResizeRequiresRestart,
-    /// Of [`Cause::Deleted`]: pod garbage collection did it.
+    /// Of [`Cause::Deleted`]: pod garbage collection deleted the pod.
     PodGc {
         message: String,
     },
@@ -63,28 +63,31 @@ pub enum Detail {
     },
 }
 
-/// When the deletion was asked for, on this node's clock: at no earlier and no later than.
+/// The deletion request: the earliest and latest possible time, on this node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub earliest: Boot,
     pub latest: Boot,
     /// `deletionGracePeriodSeconds` of the first request.
     pub grace: Duration,
-    /// Later requests that shortened it: when seen, and to what.
+    /// Later requests that shortened the grace period: when observed, and the new grace period.
     pub shortened: Vec<(Boot, Duration)>,
     /// The API server's clock minus ours, nanoseconds, at least and at most; None not measured.
     pub skew: Option<(i64, i64)>,
 }
 
-/// How long after the grace a busy kubelet and runtime may still be about to kill.
+/// The API's times, and the kubelet's counts, are whole seconds.
+pub const RESOLUTION: Duration = Duration::from_secs(1);
+
+/// A busy kubelet and runtime may send the SIGKILL this long after the grace period.
 const SLOW_KILL: Duration = Duration::from_secs(10);
 
-/// Least time between a stop signal and the SIGKILL, whatever is left of the grace.
+/// Least time between a stop signal and the SIGKILL, even if less is left of the grace period.
 const LEAST_WAIT: Duration = Duration::from_secs(2);
 
 impl Request {
-    /// The last of the later ones, where it can have counted for what ended then: kubelets were seen to wait for the first grace
-    /// all the same.
+    /// The last shorter grace period, if it can have counted for a termination at `end`: kubelets were observed to keep the first
+    /// grace period regardless.
     pub fn shortened_for(&self, end: Boot) -> Option<(Boot, Duration)> {
         let first = self.earliest.plus(self.grace);
         let counted = |(seen, grace): &(Boot, Duration)| end < first && end < seen.plus(*grace).plus(SLOW_KILL);
@@ -98,16 +101,16 @@ pub struct PreStopRun {
     pub hook: PreStop,
     /// From its exec (an `exec` hook), or from the request to the stop signal (the others, which no process here shows).
     pub begin: Option<Boot>,
-    /// Its process's end, or the stop signal before which the kubelet waited for it.
+    /// Exit of the hook's process, or the stop signal, before which the kubelet waited for the hook.
     pub end: Option<Boot>,
-    /// Of an `exec` hook, where its process was known for certain.
+    /// Of an `exec` hook, if its process is certain.
     pub status: Option<ExitStatus>,
-    /// The process was known by its place between request and stop signal, its name and its ancestry; else the times are
-    /// those of the wait.
+    /// The process was recognised by its time between request and stop signal, its name and its ancestry; otherwise the times
+    /// are those of the wait.
     pub seen: bool,
-    /// `FailedPreStopHook`, where such an Event came.
+    /// The message of the Event `FailedPreStopHook`, if there was one.
     pub failed: Option<String>,
-    /// Why there may be such an Event although none came.
+    /// Why such an Event may exist although none arrived.
     pub events_unknown: Option<String>,
 }
 
@@ -118,20 +121,20 @@ pub struct Reported {
     pub reason: Option<String>,
 }
 
-/// What is known of a pod's end besides its containers' own terminations.
+/// The facts of a pod's termination other than those of its containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTerminationFacts {
     pub pod: Arc<PodIdentity>,
     pub boot_id: String,
-    pub asked: Option<Asked>,
+    pub stop_reason: Option<StopReason>,
     pub request: Option<Request>,
-    /// The request at its earliest, or the first evidence where that is earlier or there was no request.
+    /// The earliest time of the request; the first evidence if that is earlier or there was no request.
     pub begin: Boot,
-    /// End of the last container.
+    /// Exit of the last container.
     pub end: Boot,
-    /// Named by the API and ended, but never seen by the probes: name and what the API says.
+    /// Containers with an exit that only the API shows: name and `state.terminated`.
     pub unseen: Vec<(String, Option<Reported>)>,
-    /// When the API did not show it any more, and whether a watch showed that.
+    /// When the pod was gone from the API; true if a watch showed this.
     pub gone: Option<(Boot, bool)>,
 }
 
@@ -144,17 +147,17 @@ impl PodContext {
         }
     }
 
-    /// When the runtime may send SIGKILL at the earliest. `stop` is the runtime's stop signal. None where the grace is not known, or
-    /// when the kubelet began to count it.
+    /// The earliest time at which the runtime may send SIGKILL. `stop` is the runtime's stop signal. None if the grace period or its
+    /// begin is not known.
     pub fn grace_end(&self, stop: Option<Boot>) -> Option<Boot> {
         let grace = self.grace?;
-        // A request after the stop signal is not why it was sent.
+        // A request after the stop signal did not cause the signal.
         let request = self.request.as_ref();
         let request = request.filter(|request| stop.is_none_or(|stop| request.earliest <= stop));
         let begin = match request {
             Some(request) if grace < request.grace => request.shortened.last().map_or(request.latest, |(seen, _)| *seen),
             Some(request) => request.latest,
-            // The kubelet runs the hook first, at a time that nothing shows.
+            // The kubelet runs the hook first, and no evidence shows when.
             None => stop.filter(|_| self.pre_stop.is_none())?,
         };
         let least = stop.map(|stop| stop.plus(LEAST_WAIT));
@@ -163,7 +166,7 @@ impl PodContext {
 }
 
 impl Reported {
-    /// The runtime or the kubelet says that its program was never run.
+    /// The runtime or the kubelet reports that the program was never started.
     pub fn never_started(&self) -> bool {
         const REASONS: [&str; 7] = [
             "StartError",

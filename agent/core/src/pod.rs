@@ -1,4 +1,4 @@
-//! Pods of the Kubernetes API, reduced to what a termination needs. Made by `source/pods`, nowhere else.
+//! Pods of the Kubernetes API, reduced to the facts that a termination needs. Made by `source/pods`, nowhere else.
 //!
 //! *Architecture invariant*: no client types, no clock, and no text longer than Kubernetes' own limits.
 
@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContainerId, PodUid};
 use crate::time::{Boot, Wall};
+
+/// Kubernetes' default of `terminationGracePeriodSeconds`.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// One version of a pod of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,20 +29,20 @@ pub struct PodFact {
     pub containers: Vec<ContainerStatus>,
 }
 
-/// The parts of a pod that never change; they name it everywhere.
+/// The parts of a pod that never change; they identify the pod everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodIdentity {
     pub uid: PodUid,
-    /// What its cgroups are named after: the UID, for a static pod the config hash.
+    /// The UID in the names of the pod's cgroups: the pod's UID, for a static pod the config hash.
     pub cgroup_uid: PodUid,
     pub namespace: String,
     pub name: String,
     pub node: String,
-    /// The controller at the top of its owners; a pod without one is its own workload (kind `Pod`).
+    /// The controller at the top of the owners; a pod without a controller is its own workload (kind `Pod`).
     pub workload: Workload,
     /// A mirror pod: deleting it does not stop the containers.
     pub is_static: bool,
-    /// `service.name`, `service.namespace`, `service.version` of its application, as OpenTelemetry's operator computes them.
+    /// `service.name`, `service.namespace`, `service.version` of the application, as OpenTelemetry's operator computes them.
     pub service: Service,
     /// `metadata.creationTimestamp`.
     pub created: Option<Wall>,
@@ -80,10 +83,10 @@ pub struct PodSpec {
     pub options: PodOptions,
 }
 
-/// Our annotations on the pod; where it has none, on its namespace.
+/// Our annotations on the pod, otherwise on its namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodOptions {
-    /// `epitaph.dev/ignore: "true"`: nothing about it is exported.
+    /// `epitaph.dev/ignore: "true"`: nothing about the pod is exported.
     pub ignore: bool,
     /// `epitaph.dev/expected-exit-codes: "0,3"`: clean besides 0 and, after the stop signal, 128 + n.
     pub expected_exit_codes: Vec<u8>,
@@ -104,7 +107,7 @@ pub struct ContainerSpec {
     pub kind: ContainerKind,
     pub image: String,
     pub pre_stop: Option<PreStop>,
-    /// `lifecycle.stopSignal`; the image's own is not in the API.
+    /// `lifecycle.stopSignal`; the image's own stop signal is not in the API.
     pub stop_signal: Option<String>,
     pub liveness: Option<KubeletProbe>,
     pub startup: Option<KubeletProbe>,
@@ -126,7 +129,7 @@ pub enum ContainerKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreStop {
-    /// `argv[0]`; the other arguments are the user's and are not kept.
+    /// `argv[0]`; the other arguments may be private and are not kept.
     Exec {
         program: String,
     },
@@ -154,7 +157,7 @@ pub enum KubeletProbeKind {
     Exec {
         program: String,
     },
-    /// Also gRPC: what the kubelet connects to; None for a named port that no container declares.
+    /// Also gRPC: the port that the kubelet connects to; None for a named port that no container declares.
     Network {
         port: Option<u16>,
     },
@@ -200,7 +203,7 @@ pub struct ContainerStatus {
     pub id: Option<ContainerId>,
     pub restarts: u32,
     pub state: ContainerState,
-    /// `lastState.terminated`: the one before it, with its id.
+    /// `lastState.terminated`: the previous container, with its id.
     pub last: Option<Ended>,
 }
 
@@ -212,7 +215,7 @@ pub enum ContainerState {
     Terminated(Ended),
 }
 
-/// `state.terminated`. No proof: OOMKilled is sticky, 137 can be synthetic, and the times are whole seconds.
+/// `state.terminated`. Not proof: OOMKilled is sticky, 137 can be synthetic, and the times are whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub id: Option<ContainerId>,
@@ -220,12 +223,12 @@ pub struct Ended {
     pub reason: Option<String>,
 }
 
-/// A pod whose object is gone.
+/// A pod that is gone from the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodGone {
     pub uid: PodUid,
     pub seen: Boot,
-    /// False where a list after an interruption lacked it: it was deleted at an unknown time before `seen`.
+    /// False if a list after an interruption did not have the pod: it was deleted at an unknown time before `seen`.
     pub watched: bool,
 }
 
@@ -233,9 +236,9 @@ pub struct PodGone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodEvent {
     pub uid: PodUid,
-    /// When it arrived, which can be long after it happened.
+    /// Time of arrival, possibly long after the Event happened.
     pub seen: Boot,
-    /// When it happened (last), by the clock of its reporter, often in whole seconds; the kubelet's clock is this node's.
+    /// Time of the (last) occurrence, by the reporter's clock, often in whole seconds; the kubelet's clock is this node's.
     #[serde(default)]
     pub at: Option<Wall>,
     /// From `involvedObject.fieldPath`: `spec.containers{app}`.
@@ -246,12 +249,12 @@ pub struct PodEvent {
     pub message: String,
 }
 
-/// How far the Kubernetes Events on a pod of this node are known. Sent when a termination leaves a question to them, and again with
-/// the answer: before the first update there was no question.
+/// How far the Kubernetes Events on a pod of this node are known. Sent when a termination needs the Events, and again with the
+/// answer: before the first update there was no request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodEventsUpdate {
     pub uid: PodUid,
-    /// When the question came up; of an answer, when the list was requested: it holds for terminations before that.
+    /// Time of the request; in an answer, time of the list request: the answer covers terminations before that.
     pub seen: Boot,
     pub state: PodEventsState,
 }
@@ -263,15 +266,15 @@ pub enum PodEventsState {
     Asked,
     /// Each Event of the API was sent, as a [`PodEvent`].
     Known,
-    /// There may be more, and no further list is requested. `why` is bounded to 1 KiB.
+    /// There may be more Events, and no further list is requested. `why` is bounded to 1 KiB.
     Unknown { why: String },
 }
 
-/// State of the watch of this node's pods. Sent whenever it changes; the first one announces that pods are to be expected at all.
+/// State of the watch of this node's pods. Sent at every change; the first one announces that pods will follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PodsState {
-    /// No answer yet, or the watch is interrupted. With the reason, where there is one.
+    /// No answer yet, or the watch is interrupted, with the reason if there is one.
     Away { reason: Option<String> },
     /// All pods of the node have been sent, and changes follow.
     Synced,

@@ -1,4 +1,4 @@
-//! What the core answers: reports for the sinks, commands for the kernel.
+//! The results of the core: reports for the sinks, commands for the kernel.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -26,53 +26,53 @@ impl Answers {
     }
 }
 
-/// What the kernel is to do with a cgroup's sockets from now on.
+/// A command for the kernel about a cgroup's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The pod's deletion was requested: watch them.
     Watch(CgroupId),
-    /// The subject is finished: they need no watching any more.
+    /// The subject is finished: stop watching them.
     Forget(CgroupId),
 }
 
-/// What the sinks are to know.
+/// A report for the sinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// Reported at once, before the kill.
     StopSignalIgnored(Box<StopSignalIgnored>),
-    /// An OOM kill of a process that was not the main one, and the subject goes on.
+    /// An OOM kill of a process other than the main process; the subject continues.
     ChildOomKilled { subject: Subject, oom: OomKill },
-    /// A container or unit ended. One of a pod that goes on (a restart), or of a pod that is not known, has its own trace.
+    /// A container or unit terminated. A container of a pod that continues (a restart), or of an unknown pod, has its own trace.
     Terminated(Box<Termination>),
-    /// A container of a pod that is being deleted still runs long after its grace: reported once. Its end is reported as any other's,
-    /// if it comes.
+    /// A container of a pod that is being deleted still runs long after the grace period: reported once. A later termination is
+    /// reported like any other.
     Stuck(Box<Stuck>),
-    /// A pod ended, with all its containers that ended with it; they are not reported as [`Report::Terminated`].
+    /// A pod terminated, with all containers that terminated with it; these are not reported as [`Report::Terminated`].
     PodTerminated(Box<PodTermination>),
     /// The first pod of a workload runs here.
     Workload(Workload),
     /// The last pod of a reported workload is gone from here: once for each [`Report::Workload`].
     WorkloadGone(Workload),
-    /// Terminations that were not reported, for their pods' owners want it so (`epitaph.dev/ignore`).
+    /// Terminations that were not reported because of `epitaph.dev/ignore`.
     OptedOut { count: u64 },
-    /// Something was not kept, by reason.
+    /// Dropped evidence, by reason.
     Dropped { reason: DropReason, count: u64 },
 }
 
-/// A termination, judged: its facts, the pod's side of them, and the verdict on both.
+/// A judged termination: its facts, its Kubernetes context, and the verdict on both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Termination {
     pub facts: TerminationFacts,
-    /// What Kubernetes wanted of it; None where it belongs to no pod, or without the API.
+    /// None for a unit, for a container without a pod, or without the API.
     pub kubernetes: Option<Arc<PodContext>>,
-    /// It is reported by itself, for the observation ended, but it ended with its pod, whose own end whoever observes next reports:
-    /// its spans belong into the pod's trace.
+    /// The observation ended, so this termination is reported separately, but it belongs to its pod's termination, which the next
+    /// observation reports: the spans belong to the pod's trace.
     pub of_ending_pod: bool,
     pub verdict: Verdict,
 }
 
 impl Termination {
-    /// Judges it: once, when all is known that will be.
+    /// Judges the facts: once, when they are complete.
     pub fn judged(facts: TerminationFacts, kubernetes: Option<Arc<PodContext>>) -> Termination {
         let verdict = verdict::judge(&facts, kubernetes.as_deref());
         Termination {
@@ -100,22 +100,22 @@ impl Deref for Termination {
     }
 }
 
-/// A container that still runs long after its grace.
+/// A container that still runs long after its grace period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// As far as they go: its end is open.
+    /// The facts so far, without an exit.
     pub facts: TerminationFacts,
     pub kubernetes: Arc<PodContext>,
     pub verdict: Verdict,
 }
 
-/// A pod that ended: its own facts, its containers, and the verdict on all of them.
+/// A terminated pod: its own facts, its containers, and the verdict on all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTermination {
     pub facts: PodTerminationFacts,
-    /// Each with its [`PodContext`]; sandboxes are left out. In order of their ends.
+    /// Each with its [`PodContext`]; sandboxes are left out. In the order of their exits.
     pub containers: Vec<Termination>,
-    /// Of the containers the one with the highest precedence; the sentence names it.
+    /// The verdict of the container with the highest precedence; the sentence names this container.
     pub verdict: Verdict,
 }
 
@@ -150,16 +150,16 @@ pub struct StopSignalIgnored {
     pub signal: Signal,
     pub sender: Actor,
     pub disposition: Disposition,
-    /// Time until the SIGKILL, where the grace is known.
+    /// Time until the SIGKILL, if the grace period is known.
     pub grace_left: Option<Duration>,
     pub kubernetes: Option<Arc<PodContext>>,
     pub sentence: String,
 }
 
-/// Why the core did not keep something. Names on metrics: `DropReason::name`.
+/// Why the core dropped evidence. Names on metrics: `DropReason::name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DropReason {
-    /// More live timelines than the cap: the longest idle was closed as unknown.
+    /// More live timelines than the cap: the longest idle timeline was closed as unknown.
     TimelineCap,
     /// More facts in one timeline than the cap.
     FactCap,
@@ -167,7 +167,7 @@ pub enum DropReason {
     IndexCap,
     /// An event whose process could not be attributed.
     Unattributed,
-    /// More pods than the cap, or a pod's ends held for the API longer than the cap allows: reported without what was missing.
+    /// More pods than the cap, or more held terminations than the cap: reported without the missing context.
     PodCap,
 }
 

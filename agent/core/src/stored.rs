@@ -1,4 +1,4 @@
-//! An input as JSON: what a recording holds of every input but kernel records, which stay bytes.
+//! An input as JSON: the form in a recording of every input except kernel records, which stay bytes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::input::{CgroupFact, Input, Observation, ProbeState, ProcessFact};
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::time::{Boot, WallOffset};
 
-/// Any input but a kernel record. A field that is added has a default, so that older recordings stay readable.
+/// Any input except a kernel record. An added field has a default, so that older recordings stay readable.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub enum StoredInput {
@@ -27,7 +27,7 @@ pub enum StoredInput {
         pod: PodFact,
     },
     PodGone(PodGone),
-    /// The older tag is the one that every reader knows.
+    /// The older tag, which every reader knows.
     #[serde(rename = "pod_hint", alias = "pod_event")]
     PodEvent(PodEvent),
     /// As above.
@@ -48,7 +48,7 @@ pub enum StoredInput {
 }
 
 impl StoredInput {
-    /// None for a kernel event: it is kept as bytes.
+    /// None for a kernel event, which is kept as bytes.
     pub fn new(input: &Input) -> Option<StoredInput> {
         Some(match input.clone() {
             Input::Kernel { .. } => return None,
@@ -75,7 +75,7 @@ impl StoredInput {
         })
     }
 
-    /// None where it speaks of a kind of evidence that this version does not know.
+    /// None for a kind of evidence that this version does not know.
     pub fn input(self) -> Option<Input> {
         Some(match self {
             StoredInput::Start(observation) => Input::Start(observation),

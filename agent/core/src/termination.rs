@@ -1,4 +1,4 @@
-//! The facts of one termination: what the kernel showed, before anybody judges it. Made by `correlate`, read by `verdict`, `render`
+//! The facts of one termination: the kernel's evidence, before the judgement. Made by `correlate`, read by `verdict`, `render`
 //! and the sinks.
 
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 
-/// Names a termination for good, on any machine and after any restart of the agent.
+/// Identifies a termination on any machine and after any restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TerminationKey {
     pub boot_id: String,
     pub cgroup: CgroupId,
-    /// Start of the main process: a unit's cgroup can see several terminations. 0 where the main process was never known.
+    /// Start of the main process: a unit's cgroup can see several terminations. 0 if the main process was never known.
     pub main_start: Boot,
 }
 
-/// A process that acted: sent a signal, or ended.
+/// A process that sent a signal, or exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub tgid: Pid,
@@ -29,7 +29,7 @@ pub struct Actor {
     pub parent: Pid,
     pub parent_comm: Comm,
     pub place: Attribution,
-    /// The pod and container it lives in, where a status of that pod names it.
+    /// The process's pod and container, if a status of the pod names the container.
     pub pod: Option<Arc<PodContainer>>,
     pub role: Role,
 }
@@ -41,33 +41,33 @@ pub struct PodContainer {
     pub container: String,
 }
 
-/// What the sender of a signal is to the target.
+/// The relation of a signal's sender to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// The runtime that made the container, systemd for a unit: known by ancestry and cgroup, not by name.
+    /// The runtime that created the container, systemd for a unit: by ancestry and cgroup, not by name.
     Runtime,
     /// The target itself.
     Itself,
     /// Another process of the same subject.
     Inside,
-    /// Anything else on the machine, another container too.
+    /// Any other process on the machine, also in another container.
     Other,
-    /// The kernel, of its own accord (OOM, end of the pid namespace, resource limit).
+    /// The kernel itself (OOM, end of the pid namespace, resource limit).
     Kernel,
 }
 
-/// The main process: init of the container's pid namespace, or the first that came in from outside.
+/// The main process: init of the container's pid namespace, or the first process from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MainProcess {
     pub tgid: Pid,
-    /// The pid that the process itself sees.
+    /// The pid in the process's own pid namespace.
     pub ns_pid: u32,
     pub is_ns_init: bool,
     pub comm: Comm,
     pub start: Boot,
 }
 
-/// The first stop signal, and what the kernel did with it.
+/// The first stop signal, with the kernel's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub at: Boot,
@@ -76,13 +76,13 @@ pub struct Stop {
     pub result: SignalResult,
     pub disposition: Disposition,
     pub state: TargetState,
-    /// The process entered its handler for it.
+    /// The process entered its handler for the signal.
     pub handler_entered: Option<Boot>,
     /// Later stop signals to the main process (a second `docker stop`, an impatient operator).
     pub repeated: u32,
 }
 
-/// The SIGKILL that the main process got.
+/// The SIGKILL to the main process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill {
     pub at: Boot,
@@ -97,7 +97,7 @@ pub struct MainExit {
     pub status: ExitStatus,
 }
 
-/// A process of the subject that the OOM killer took.
+/// A process of the subject that the OOM killer terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OomKill {
     pub at: Boot,
@@ -106,11 +106,11 @@ pub struct OomKill {
     pub is_main: bool,
 }
 
-/// Events of one kind: how many, from when to when.
+/// Events of one kind: number, first and last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub count: u64,
-    /// Meaningless where `count` is 0.
+    /// Not valid if `count` is 0.
     pub first: Boot,
     pub last: Boot,
 }
@@ -119,48 +119,48 @@ pub struct Count {
 pub struct ListenerClosed {
     pub at: Boot,
     pub local: SocketAddr,
-    /// Closed by the end of the process rather than by close(2).
+    /// Closed by the exit of the process, not by close(2).
     pub by_exit: bool,
 }
 
-/// What happened on the subject's sockets from the pod's request, else the stop signal (or, without one, its end) on.
+/// Events on the subject's sockets from the pod's deletion request on; without a request from the stop signal, otherwise from the exit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// The TCP probes were active over the whole of it.
+    /// The TCP probes were active for the whole time.
     pub observed: bool,
-    /// Never observed: the kernel knows a socket by its cgroup v2, and the subject has none to itself, beside v1.
+    /// Never observed: the kernel records a socket by its v2 cgroup, and the subject has no v2 cgroup of its own.
     pub cgroup_v1: bool,
-    /// From when on the counts below are counted.
+    /// Begin of the counts below.
     pub since: Boot,
-    /// Clients were still refused when counting had to end.
+    /// Clients were still refused when counting stopped.
     pub refusing_on: bool,
-    /// How a refused SYN was known: the server's RST, or the client's own error (on kernels before 6.12).
+    /// How a refused SYN was recorded: the server's RST, or the client's own error (on kernels before 6.12).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,
-    /// New connections accepted; the last one says until when clients still came.
+    /// New accepted connections; the last time shows until when clients connected.
     pub accepted: Count,
-    /// SYNs answered by RST because no socket listened any more.
+    /// SYNs answered by RST because no socket was listening any more.
     pub refused: Count,
-    /// The same by the port that they came to.
+    /// The same by local port.
     pub refused_by_port: BTreeMap<u16, Count>,
     /// Established connections that the server's side reset.
     pub reset: Count,
-    /// Of `reset`: those that no accept(2) had taken yet when their listener closed.
+    /// Of `reset`: not yet accepted by accept(2) when the listener closed.
     pub reset_queued: u64,
-    /// Connections open at the exit and closed by it with a FIN, and not provably idle.
+    /// Connections that were open at the exit, closed by the exit with a FIN, and not provably idle.
     pub cut: Count,
-    /// Of `cut`: those where the client's last bytes had got no answer.
+    /// Of `cut`: the client's last bytes had no answer.
     pub cut_unanswered: u64,
-    /// Connections closed by the exit where the server had spoken last: idle keep-alive.
+    /// Connections closed by the exit after the server had sent last: idle keep-alive.
     pub idle_closed: Count,
-    /// Connects from this node to the subject's own address and port that an ICMP error ended, and not the subject: a proxy's or
-    /// a policy's REJECT, a route that was gone.
+    /// Connects from this node to the subject's own address and port that failed with an ICMP error, not by the subject: a proxy's
+    /// or a policy's REJECT, a missing route.
     pub rejected: Count,
-    /// The kubelet's own probes and hooks: in none of the counts above.
+    /// The kubelet's own probes and hooks: not in the counts above.
     pub kubelet: KubeletTraffic,
 }
 
-/// Clients were refused on a port from its listener's close on.
+/// Clients were refused on a port after its listener closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalWindow {
     pub closed: Boot,
@@ -170,7 +170,7 @@ pub struct RefusalWindow {
 /// See [`Traffic::kubelet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KubeletTraffic {
-    /// False: the kubelet's cgroup is not known, so whatever it did counts as clients'.
+    /// False: the kubelet's cgroup is not known, so its connections count as clients'.
     pub known: bool,
     pub accepted: Count,
     pub refused: Count,
@@ -194,7 +194,7 @@ impl RefusalWindow {
 }
 
 impl Traffic {
-    /// One for each port: a server closes its admin's listener first, and drains behind the other.
+    /// One window for each port: a server may close an admin listener first, and drain behind the other.
     pub fn refusal_windows(&self) -> Vec<RefusalWindow> {
         if self.refused_by_port.is_empty() {
             return self.window(self.refused, |_| true).into_iter().collect();
@@ -203,7 +203,7 @@ impl Traffic {
         self.refused_by_port.iter().filter_map(of_port).collect()
     }
 
-    /// The longest of them; None where nobody was refused, or on a port of which no close was seen.
+    /// The longest window; None if no client was refused on a port with an observed close.
     pub fn refusal_window(&self) -> Option<Duration> {
         self.refusal_windows().iter().map(RefusalWindow::length).max()
     }
@@ -213,7 +213,7 @@ impl Traffic {
         if refused.count == 0 || closes().next().is_none() {
             return None;
         }
-        // The kernel unhashes a listener before its record: a SYN can meet the closed port a moment before the close that is recorded.
+        // The kernel unhashes a listener before it records the close: a SYN can reach the closed port just before the recorded close.
         let closed = closes().filter(|at| *at <= refused.first).max().unwrap_or(refused.first);
         Some(RefusalWindow {
             closed,
@@ -229,16 +229,16 @@ pub struct Gaps {
     pub lost: Vec<(&'static str, u64)>,
     /// Facts over the cap of one timeline: counted, not kept.
     pub over_cap: u64,
-    /// It was already running when observation began, so a stop signal may have come before.
+    /// The process was already running when the observation began, so an earlier stop signal is possible.
     pub late_start: bool,
     /// Probes that were not active, by name.
     pub inactive_probes: Vec<String>,
 }
 
-/// All that the kernel showed of one termination of a container or a unit.
+/// The kernel's evidence of one termination of a container or a unit.
 ///
-/// Complete when the subject's machine makes it. The pods' machine adds, by value and before the one judgement, what only the API
-/// knows of the same facts: which containers the senders live in, and that clients were watched too late.
+/// Complete when the subject's machine returns the value. Before the one judgement, the pods' machine adds facts that only the API
+/// has: the senders' containers, and that clients were watched too late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminationFacts {
     pub key: TerminationKey,
@@ -246,36 +246,36 @@ pub struct TerminationFacts {
     /// Path of the subject's cgroup, where known.
     pub cgroup_path: Option<String>,
     pub main: Option<MainProcess>,
-    /// First evidence: the stop signal, else the kill, else the end.
+    /// First evidence: the stop signal, otherwise the kill, otherwise the exit.
     pub begin: Boot,
-    /// End of the main process, else of the cgroup.
+    /// Exit of the main process, otherwise the removal of the cgroup.
     pub end: Boot,
     pub stop: Option<Stop>,
     /// The SIGKILL that took effect.
     pub kill: Option<Kill>,
-    /// The signal that ended it, as it was sent; for a SIGKILL the same as `kill`.
+    /// The fatal signal, as it was sent; for a SIGKILL the same as `kill`.
     pub fatal: Option<Fatal>,
     pub exit: Option<MainExit>,
     pub oom: Vec<OomKill>,
-    /// Other processes of the subject that ended between `begin` and `end`.
+    /// Number of other processes of the subject that exited between `begin` and `end`.
     pub other_exits: u64,
     pub traffic: Traffic,
-    /// What was lost, for the reader.
+    /// Lost evidence, for the reader.
     pub gaps: Gaps,
-    /// What was lost or not observed and could have changed the verdict.
+    /// Lost or unobserved evidence that could have changed the verdict.
     pub missing: MissingEvidence,
-    /// Why the end itself was not seen; meaningful where `exit` is None.
+    /// Why the exit was not observed; valid if `exit` is None.
     pub open: Open,
 }
 
-/// How a signal that ended the process was sent.
+/// How the fatal signal was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fatal {
     pub at: Boot,
     pub signal: Signal,
     /// `si_code`.
     pub code: i32,
-    /// The sender was the init of the target's pid namespace, on its way out.
+    /// The sender was the exiting init of the target's pid namespace.
     pub namespace_ended: bool,
     pub sender: Actor,
 }
@@ -283,19 +283,19 @@ pub struct Fatal {
 /// Evidence that may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEvidence {
-    /// Records lost while it went on.
+    /// Records lost during the termination.
     pub lost: Vec<Kind>,
     /// Probes that were not active.
     pub inactive: Vec<Kind>,
-    /// Nothing was observed for a while that reaches into this termination.
+    /// A time without observation overlaps this termination.
     pub gap: bool,
-    /// It ran before the observation began, and that is so recent that a stop signal may have come before.
+    /// The process ran before the observation began, so recently that an earlier stop signal is possible.
     pub late_start: bool,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
 }
 
-/// Why the end of the main process was not seen.
+/// Why the exit of the main process was not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Open {
     #[default]
@@ -306,12 +306,12 @@ pub enum Open {
 }
 
 impl TerminationFacts {
-    /// The observation ended before it did: whoever observes next reports its end.
+    /// The observation ended first: the next observation reports the termination.
     pub fn is_still_ending(&self) -> bool {
         self.open == Open::ObservationEnded && self.exit.is_none()
     }
 
-    /// With the containers that the senders of its signals live in, as `of` knows them.
+    /// With the containers of the signals' senders, from `of`.
     #[must_use]
     pub fn with_sender_pods(mut self, of: impl Fn(&Attribution) -> Option<Arc<PodContainer>>) -> TerminationFacts {
         let senders = [
@@ -325,14 +325,14 @@ impl TerminationFacts {
         self
     }
 
-    /// Its clients were not watched over all of the time that counts.
+    /// Clients were not watched for the whole time that counts.
     #[must_use]
     pub fn with_traffic_unobserved(mut self) -> TerminationFacts {
         self.traffic.observed = false;
         self
     }
 
-    /// What was left of the container after its end has ended, too.
+    /// The container's remaining processes have exited, too.
     #[must_use]
     pub fn with_leftover(mut self) -> TerminationFacts {
         self.other_exits += 1;
@@ -341,7 +341,7 @@ impl TerminationFacts {
 }
 
 impl Fatal {
-    /// `si_code` above 0 and below 128: the kernel tells the process about its own fault.
+    /// `si_code` above 0 and below 128: the kernel signals the process's own fault.
     pub fn is_fault(&self) -> bool {
         self.code > 0 && self.code < si_code::KERNEL
     }

@@ -1,4 +1,4 @@
-//! Text that others chose (processes, pods, servers): made safe to show, and bounded. Pure.
+//! Text from outside (processes, pods, servers): escaped and bounded. Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub fn bounded(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first characters of `text` that fit into `bytes`, as they are.
+/// The first characters of `text` that fit into `bytes`, unchanged.
 pub fn head(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]

@@ -4,6 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+/// A clock tick of `/proc/PID/stat`, nanoseconds: USER_HZ is 100 on every architecture of Linux that has BPF, for any HZ
+/// of the kernel.
+pub const TICK_NS: u64 = 10_000_000;
+
 /// A moment on `CLOCK_BOOTTIME`, nanoseconds since boot: monotonic, counts suspend, the same for kernel and user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

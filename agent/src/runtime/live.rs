@@ -9,7 +9,7 @@ use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind, Task};
 use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{Input, Observation};
-use epitaph_core::neighbours::Peers;
+use epitaph_core::peers::Peers;
 use epitaph_core::report::Command;
 use epitaph_core::time::{Boot, WallOffset};
 use epitaph_ebpf::watch as bits;
@@ -199,14 +199,14 @@ impl Live {
     /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
     fn meet_peers(&mut self, now: Boot) -> Result<(), RuntimeError> {
         let act = self.peers.tick(now);
-        if act.say && self.announcing != Announcing::Forbidden {
+        if act.announce && self.announcing != Announcing::Forbidden {
             self.announce();
         }
-        if !act.tell.is_empty() {
+        if !act.log.is_empty() {
             const WORDS: &str =
                 "another epitaph observes this machine, too: every termination is exported twice where both export";
             const REMEDY: &str = "run one agent per node; `epitaph watch` at the same time does no harm";
-            let who = self.who(&act.tell);
+            let who = self.who(&act.log);
             if !self.pipeline.sinks().note(&format!("{WORDS}; {REMEDY} ({who})"))? {
                 tracing::warn!(%who, remedy = REMEDY, "{WORDS}");
             }
@@ -379,8 +379,8 @@ fn take_record(
     match &event {
         Event::CgroupMkdir(mkdir) if hierarchies.has(mkdir.cgroup) => updates.created.push(mkdir.cgroup),
         Event::CgroupRmdir(rmdir) if hierarchies.has(rmdir.cgroup) => updates.removed.push(rmdir.cgroup),
-        Event::PeerAnnouncement(announcement) => peers.hear(clock::now(), announcement),
-        Event::ProcessExit(exit) => peers.ended(&exit.task),
+        Event::PeerAnnouncement(announcement) => peers.receive(clock::now(), announcement),
+        Event::ProcessExit(exit) => peers.exited(&exit.task),
         _ => {}
     }
     let input = Input::Kernel { at, event };

@@ -1,4 +1,4 @@
-//! The bounded store of cgroups: id → path and place, for the living and for a while the dead.
+//! The bounded store of cgroups: id → path and place, for live cgroups and, for a while, removed ones.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -13,16 +13,16 @@ use crate::input::CgroupFact;
 use crate::time::Boot;
 
 /// How long a removed cgroup answers: longer than any reorder window and any lag of the reader.
-pub(super) const KEEP_DEAD: Duration = Duration::from_secs(120);
+pub(super) const KEEP_REMOVED: Duration = Duration::from_secs(120);
 
 pub(super) struct Cgroups {
     max_live: usize,
-    max_dead: usize,
+    max_removed: usize,
     entries: Map<CgroupId, Cgroup>,
     live: usize,
     live_order: VecDeque<(u64, CgroupId)>,
-    dead: usize,
-    dead_order: VecDeque<(Boot, u64, CgroupId)>,
+    removed: usize,
+    removed_order: VecDeque<(Boot, u64, CgroupId)>,
     /// Own cgroups of live subjects.
     owners: HashMap<OwnerKey, CgroupId>,
     /// Live cgroups below a subject whose own cgroup has not been seen yet.
@@ -35,32 +35,32 @@ pub(super) struct Cgroups {
 type OwnerKey = (u32, Arc<str>);
 
 pub(super) struct Cgroup {
-    /// Tells this entry from an earlier one of the same id, in the queues.
+    /// Separates this entry from an earlier one of the same id, in the queues.
     sequence: u64,
-    died: Option<Boot>,
-    /// As the file system has it: the key of the parent's paths.
+    removed_at: Option<Boot>,
+    /// As in the file system: the key of the parent's paths.
     path: Arc<str>,
-    /// As it may be shown; the same text but for odd names. Empty where no path is known.
+    /// Safe to print; differs from `path` only for odd names. Empty if no path is known.
     pub shown: Arc<str>,
     pub place: Attribution,
 }
 
 impl Cgroup {
     pub fn is_live(&self) -> bool {
-        self.died.is_none()
+        self.removed_at.is_none()
     }
 }
 
 impl Cgroups {
-    pub fn new(max_live: usize, max_dead: usize) -> Cgroups {
+    pub fn new(max_live: usize, max_removed: usize) -> Cgroups {
         Cgroups {
             max_live: max_live.max(1),
-            max_dead: max_dead.max(1),
+            max_removed: max_removed.max(1),
             entries: Map::default(),
             live: 0,
             live_order: VecDeque::new(),
-            dead: 0,
-            dead_order: VecDeque::new(),
+            removed: 0,
+            removed_order: VecDeque::new(),
             owners: HashMap::new(),
             orphans: HashMap::new(),
             sequence: 0,
@@ -72,7 +72,7 @@ impl Cgroups {
         self.entries.get(&cgroup)
     }
 
-    /// The cgroup of the outermost container around a cgroup, which may be itself; None where it is not known or not alive.
+    /// The cgroup of the outermost container around a cgroup, possibly the cgroup itself; None if not known or not live.
     pub fn outermost_container(&self, cgroup: CgroupId) -> Option<CgroupId> {
         let outermost = path::outermost_container(&self.get(cgroup)?.path)?;
         self.owners.get(&(cgroup.hierarchy, Arc::from(outermost))).copied()
@@ -110,7 +110,7 @@ impl Cgroups {
             cgroup,
             Cgroup {
                 sequence: self.sequence,
-                died: None,
+                removed_at: None,
                 path,
                 shown,
                 place,
@@ -121,10 +121,10 @@ impl Cgroups {
         self.bound_live();
     }
 
-    /// Remembers that nothing can be found out, so that it is not asked again for a while.
+    /// Remembers that the look-up found nothing, so that it is not repeated for a while.
     pub fn insert_unknown(&mut self, now: Boot, cgroup: CgroupId, reason: &str) {
         self.expire(now);
-        // What an event or a scan said of it is better than a file system that has it no more.
+        // The path from an event or a scan is better than a file system that no longer has the cgroup.
         if self.entries.contains_key(&cgroup) {
             return;
         }
@@ -140,13 +140,13 @@ impl Cgroups {
             cgroup,
             Cgroup {
                 sequence,
-                died: Some(now),
+                removed_at: Some(now),
                 path: Arc::clone(&none),
                 shown: none,
                 place,
             },
         );
-        self.bury(now, sequence, cgroup);
+        self.keep_removed(now, sequence, cgroup);
     }
 
     pub fn remove(&mut self, now: Boot, cgroup: CgroupId) {
@@ -154,11 +154,11 @@ impl Cgroups {
         let Some(entry) = self.entries.get_mut(&cgroup).filter(|entry| entry.is_live()) else {
             return;
         };
-        entry.died = Some(now);
+        entry.removed_at = Some(now);
         let sequence = entry.sequence;
         self.live -= 1;
         self.disown(cgroup);
-        self.bury(now, sequence, cgroup);
+        self.keep_removed(now, sequence, cgroup);
     }
 
     /// Entries given up because the store was full, since the last call.
@@ -166,7 +166,7 @@ impl Cgroups {
         std::mem::take(&mut self.drops)
     }
 
-    /// The subject's own cgroup, as far as it is known; else the first of its cgroups stands in until it is.
+    /// The subject's own cgroup if it is known; until then the first of its cgroups stands in.
     fn own(&mut self, cgroup: CgroupId, path: &str, owner: OwnerKey) -> CgroupId {
         if *owner.1 != *path {
             if let Some(own) = self.owners.get(&owner) {
@@ -175,7 +175,7 @@ impl Cgroups {
             let orphans = self.orphans.entry(owner).or_default();
             orphans.push(cgroup);
             let first = orphans[0];
-            // The stand-in may have come by its place before: siblings have one key.
+            // The stand-in may have got its place before: siblings have one key.
             return match self.entries.get(&first) {
                 Some(Cgroup {
                     place: Attribution::Subject(_, own),
@@ -197,7 +197,7 @@ impl Cgroups {
         cgroup
     }
 
-    /// A cgroup that is no longer alive stands for no path any more: the next one there is another life.
+    /// A removed cgroup no longer stands for a path: the next cgroup at that path is another life.
     fn disown(&mut self, cgroup: CgroupId) {
         let Some(entry) = self.entries.get(&cgroup) else { return };
         let Ok(Place::Subject(_, own)) = path::parse(&entry.path) else {
@@ -215,11 +215,11 @@ impl Cgroups {
         }
     }
 
-    fn bury(&mut self, now: Boot, sequence: u64, cgroup: CgroupId) {
-        self.dead += 1;
-        self.dead_order.push_back((now, sequence, cgroup));
-        while self.dead > self.max_dead || self.dead_order.len() > 2 * self.max_dead + 64 {
-            let Some((_, sequence, cgroup)) = self.dead_order.pop_front() else {
+    fn keep_removed(&mut self, now: Boot, sequence: u64, cgroup: CgroupId) {
+        self.removed += 1;
+        self.removed_order.push_back((now, sequence, cgroup));
+        while self.removed > self.max_removed || self.removed_order.len() > 2 * self.max_removed + 64 {
+            let Some((_, sequence, cgroup)) = self.removed_order.pop_front() else {
                 break;
             };
             if self.is_entry(cgroup, sequence, false) {
@@ -250,11 +250,11 @@ impl Cgroups {
     }
 
     fn expire(&mut self, now: Boot) {
-        while let Some(&(died, sequence, cgroup)) = self.dead_order.front() {
-            if now.since(died) < KEEP_DEAD {
+        while let Some(&(removed_at, sequence, cgroup)) = self.removed_order.front() {
+            if now.since(removed_at) < KEEP_REMOVED {
                 break;
             }
-            self.dead_order.pop_front();
+            self.removed_order.pop_front();
             if self.is_entry(cgroup, sequence, false) {
                 self.forget(cgroup);
             }
@@ -270,7 +270,7 @@ impl Cgroups {
     fn forget(&mut self, cgroup: CgroupId) {
         match self.entries.get(&cgroup).map(Cgroup::is_live) {
             None => return,
-            Some(false) => self.dead -= 1,
+            Some(false) => self.removed -= 1,
             Some(true) => {
                 self.live -= 1;
                 self.disown(cgroup);
@@ -285,9 +285,9 @@ impl Cgroups {
     /// Counters and queues agree with the entries, and nothing grows beyond its bound.
     pub fn assert_bounded(&self) {
         let live = self.entries.values().filter(|entry| entry.is_live()).count();
-        assert_eq!((self.live, self.dead), (live, self.entries.len() - live));
-        assert!(live <= self.max_live && self.dead <= self.max_dead);
-        assert!(self.live_order.len() <= 2 * self.max_live + 64 && self.dead_order.len() <= 2 * self.max_dead + 64);
+        assert_eq!((self.live, self.removed), (live, self.entries.len() - live));
+        assert!(live <= self.max_live && self.removed <= self.max_removed);
+        assert!(self.live_order.len() <= 2 * self.max_live + 64 && self.removed_order.len() <= 2 * self.max_removed + 64);
         let orphans = self.orphans.values().map(Vec::len).sum::<usize>();
         assert!(
             orphans <= live && self.owners.len() <= live,

@@ -1,12 +1,12 @@
-//! The index: cgroup id → subject, for the living and for a while the dead.
+//! The index: cgroup id → subject, for live cgroups and, for a while, removed ones.
 //!
-//! *Architecture invariant*: pure and bounded. What it does not know it asks for ([`Index::questions`]); what it has been
-//! told once it does not ask again; what it cannot know is `Unknown(reason)`, never the parent, never the root.
+//! *Architecture invariant*: pure and bounded. The index asks for missing facts ([`Index::questions`]) and never twice for the
+//! same fact; a cgroup without facts is `Unknown(reason)`, never attributed to the parent or the root.
 //!
 //! On a hybrid machine (cgroup v1 alongside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
-//! the runtime that started it. There the record's second id decides, of v1, and where neither is a container's
-//! `/proc/PID/cgroup`: see [`Index::attribute`]. So that does on a machine with v1 alone, where the kernel gives the id in one
-//! of its hierarchies: what that does not tell apart another one may.
+//! the runtime that started it. There the record's second id, of v1, decides; if neither id is a container's,
+//! `/proc/PID/cgroup` decides: see [`Index::attribute`]. `/proc/PID/cgroup` also decides on a machine with v1 alone: the kernel
+//! gives the id in one hierarchy, and another hierarchy may separate what that one does not.
 
 use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
@@ -17,7 +17,7 @@ use crate::ids::{CgroupId, Pid};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::time::Boot;
 
-/// What `/proc` or the cgroup file system must say before an event can be attributed.
+/// A look-up in `/proc` or the cgroup file system that is needed before an event can be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
     /// The path of a cgroup.
@@ -26,25 +26,25 @@ pub enum Question {
     Process(Pid),
 }
 
-/// The kernel gives the root of a hierarchy inode 1; a scan that sees another one says so.
+/// The kernel gives the root of a hierarchy inode 1; a scan reports a different one.
 const ROOT: u64 = 1;
 
 /// See the module.
 pub struct Index {
     machine: CgroupMode,
-    /// Of the hierarchy that kernel records name.
+    /// The root of the hierarchy that kernel records name.
     root: CgroupId,
-    /// Proven: some containers' processes are known by another hierarchy only, so that a unit may be their runtime's.
+    /// True once proven: only another hierarchy knows some containers' processes, so a unit may be the unit of their runtime.
     split: bool,
     cgroups: Cgroups,
     processes: Processes,
 }
 
 impl Index {
-    /// `max_live` bounds the living cgroups and the known processes (each), `max_dead` the dead ones and the ids that turned
-    /// out to be gone.
-    pub fn new(max_live: usize, max_dead: usize) -> Index {
-        let (cgroups, processes) = (Cgroups::new(max_live, max_dead), Processes::new(max_live));
+    /// `max_live` bounds the live cgroups and the known processes (each); `max_removed` bounds the removed cgroups and the ids
+    /// that were not found.
+    pub fn new(max_live: usize, max_removed: usize) -> Index {
+        let (cgroups, processes) = (Cgroups::new(max_live, max_removed), Processes::new(max_live));
         Index {
             machine: CgroupMode::V2,
             root: CgroupId::v2(ROOT),
@@ -54,7 +54,7 @@ impl Index {
         }
     }
 
-    /// Begins (or, after a gap, begins again): what was known stays true, cgroup ids are not reused within a boot.
+    /// Starts, or starts again after a gap. Known cgroups stay valid: cgroup ids are not reused within a boot.
     pub fn start(&mut self, machine: CgroupMode) {
         if machine.hierarchy() != self.root.hierarchy {
             self.root = CgroupId {
@@ -70,11 +70,11 @@ impl Index {
         self.machine
     }
 
-    /// Whose process it is.
+    /// The subject of a process.
     ///
-    /// By the ids in the record. Where there is v1 they are enough only where one names a container: else the process's own facts
-    /// decide, and without them the unit that an id names, unless containers have been seen that no id of v2 knows and the
-    /// record has no other.
+    /// The ids in the record decide. On a machine with v1 they are enough only if one of them names a container. Otherwise the
+    /// process's own facts decide, and without these the unit that an id names; unless some containers are not known by any v2
+    /// id and the record has only a v2 id.
     pub fn attribute(&self, task: &Task) -> Attribution {
         let by_ids = self.by_ids(task.cgroup, task.v1_cgroup, task.container);
         if self.is_final(task.cgroup, &by_ids) {
@@ -83,7 +83,7 @@ impl Index {
         self.refine(by_ids, task.v1_cgroup, self.processes.of(task))
     }
 
-    /// Whose parent it was that executed (`task.ppid`): differs from the task's where the process came in from outside.
+    /// The subject of the parent of the executing process (`task.ppid`): not the task's own if the process came from outside.
     pub fn attribute_parent(&self, exec: &ProcessExec) -> Attribution {
         let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup, exec.parent_container);
         if self.is_final(exec.parent_cgroup, &by_ids) {
@@ -92,7 +92,7 @@ impl Index {
         self.refine(by_ids, exec.parent_v1_cgroup, self.processes.latest(exec.task.ppid))
     }
 
-    /// Whose process it is, where the kernel gave nothing but a process id: its latest holder's.
+    /// The subject of a process known only by its id: that of the id's latest holder.
     pub fn attribute_process(&self, tgid: Pid) -> Attribution {
         self.processes
             .latest(tgid)
@@ -100,9 +100,9 @@ impl Index {
             .unwrap_or(Attribution::Unknown(UnknownCgroup::ProcessGone))
     }
 
-    /// As [`Index::attribute`]. A process that was gone before it was read, on a machine with v1, is in its
-    /// parent's container, but only where they share a depth of pid namespaces: the first process of a container in a container
-    /// is its runtime's child.
+    /// As [`Index::attribute`]. On a machine with v1, a process that exited before `/proc` was read counts for its parent's
+    /// container, but only if both have the same depth of pid namespaces: the first process of a container inside a container
+    /// is a child of the runtime.
     pub fn attribute_descendant(&self, task: &Task) -> Attribution {
         match (self.attribute(task), self.processes.parent(task)) {
             (Attribution::Unknown(UnknownCgroup::ProcessGone), Some(parent)) if is_container(parent) => parent.clone(),
@@ -110,7 +110,7 @@ impl Index {
         }
     }
 
-    /// Whose cgroup it is. Where there is v1 the root says nothing.
+    /// The subject of a cgroup. On a machine with v1 the root shows nothing.
     pub fn attribute_cgroup(&self, cgroup: CgroupId) -> Attribution {
         if !cgroup.is_known() || (self.machine.has_v1() && cgroup == self.root) {
             return Attribution::Unknown(UnknownCgroup::NoId);
@@ -122,14 +122,14 @@ impl Index {
         }
     }
 
-    /// Whose cgroup it is, and where that is not known, whose container it counts for by the kernel's word. That comes second: of
-    /// containers in a container, the path names the inner one.
+    /// The subject of a cgroup; if that is not known, the container that the kernel record names. The cgroup goes first: for a
+    /// container inside a container, the path names the inner one.
     pub fn attribute_within(&self, cgroup: CgroupId, container: Option<CgroupId>) -> Attribution {
         self.by_ids(cgroup, None, container)
     }
 
-    /// The cgroup of the outermost container around a cgroup, which may be itself: what the kernel is told for
-    /// [`epitaph_ebpf::Task::container`]. None where there is none, or where it is not known.
+    /// The cgroup of the outermost container around a cgroup, possibly the cgroup itself: the value that the kernel side gets
+    /// for [`epitaph_ebpf::Task::container`]. None if there is no container, or if the cgroup is not known.
     pub fn outermost_container(&self, cgroup: CgroupId) -> Option<CgroupId> {
         self.cgroups.outermost_container(cgroup)
     }
@@ -142,8 +142,8 @@ impl Index {
             .filter(|path| !path.is_empty())
     }
 
-    /// What must be asked before `event` is handled. Empty for nearly all events: nothing is asked twice but what may have
-    /// changed (where there is v1 a process that executes, for a runtime moves it before, and a parent).
+    /// The look-ups that are needed before `event` is handled. Empty for nearly all events: a look-up is repeated only if the
+    /// answer may have changed (on a machine with v1: a process that executes, because a runtime moves it first, and a parent).
     pub fn questions(&self, event: &Event) -> Vec<Question> {
         let mut questions = Vec::new();
         match event {
@@ -159,7 +159,7 @@ impl Index {
                 self.ask_task(&exec.task, true, &mut questions);
                 self.ask_cgroups(exec.parent_cgroup, exec.parent_v1_cgroup, &mut questions);
                 let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup, exec.parent_container);
-                // Its start is not in the record, so what is known of that id may be of another process.
+                // The parent's start is not in the record, so a known fact with that id may be of another process.
                 if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_ids) {
                     ask(Question::Process(exec.task.ppid), &mut questions);
                 }
@@ -170,7 +170,7 @@ impl Index {
             },
             Event::CgroupMkdir(made) if made.path.is_none() => self.ask_cgroup(made.cgroup, &mut questions),
             Event::Tcp(tcp) => {
-                // Whose a client is decides nothing.
+                // The subject of a client decides nothing.
                 if let Some(cgroup) = tcp.cgroup.filter(|_| tcp.client.is_none()) {
                     self.ask_cgroup(cgroup, &mut questions);
                 }
@@ -187,13 +187,13 @@ impl Index {
         }
         match &fact.path {
             Ok(path) => self.insert_path(now, fact.cgroup, path),
-            // Not remembered as unknown: what happens in it later would be unknown for as long as the dead are kept.
+            // Not remembered as unknown: later events in it would be unknown for as long as removed cgroups are kept.
             Err(reason) if reason == CgroupFact::BUSY => {}
             Err(reason) => self.cgroups.insert_unknown(now, fact.cgroup, reason),
         }
     }
 
-    /// A process's facts, or the answer that it is gone; whose it is by them.
+    /// A process's facts, or the answer that the process is gone. Returns the subject that the facts show.
     pub fn process(&mut self, now: Boot, fact: &ProcessFact) -> Attribution {
         if fact.is_gone() {
             self.processes.insert_gone(now, fact.tgid);
@@ -206,7 +206,7 @@ impl Index {
         if let Some((cgroup, path)) = recorded {
             self.insert_found(now, *cgroup, path);
         }
-        // The first of those that say most: one key per subject, whichever of its processes was asked for.
+        // The first of those that show most: one key per subject, for every process of the subject.
         let mut best: Option<(u8, &(CgroupId, String))> = None;
         for found in &fact.cgroups {
             let worth = self.worth(found.0, &found.1);
@@ -220,7 +220,7 @@ impl Index {
                 match (self.cgroups.get(*cgroup), path::parse(path)) {
                     (Some(entry), _) => entry.place.clone(),
                     (None, Ok(Place::Host)) => Attribution::Host,
-                    // Its directory was not found: the path names a subject, but not which of its lives.
+                    // The directory was not found: the path names a subject, but not which of its lives.
                     (None, _) => Attribution::Unknown(UnknownCgroup::PathUnreadable),
                 }
             }
@@ -233,7 +233,7 @@ impl Index {
         place
     }
 
-    /// A cgroup that was removed: it answers for a while.
+    /// A cgroup that was removed: its entry answers for a while.
     pub fn remove(&mut self, now: Boot, cgroup: CgroupId) {
         self.cgroups.remove(now, cgroup);
     }
@@ -243,8 +243,8 @@ impl Index {
         self.cgroups.drops() + self.processes.drops()
     }
 
-    /// By what a kernel record says: v2, unless v1 alongside it names a subject and says more. That v1 knows of none is no answer:
-    /// it need not know the units. Where neither is known, the container that the kernel has it count for.
+    /// Attribution by the ids in a kernel record: v2, unless v1 alongside it names a subject and shows more. A v1 hierarchy without
+    /// a subject is not an answer: it need not have the units. If neither is known, the container that the record names.
     fn by_ids(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>, container: Option<CgroupId>) -> Attribution {
         let by_id = self.attribute_cgroup(cgroup);
         let by_ids = match v1_cgroup.map(|v1_cgroup| self.attribute_cgroup(v1_cgroup)) {
@@ -258,7 +258,7 @@ impl Index {
     }
 
     fn refine(&self, by_ids: Attribution, v1_cgroup: Option<CgroupId>, by_process: Option<&Attribution>) -> Attribution {
-        // Every runtime gives a container a cgroup there: what that does not call one is none, unless it is not known itself.
+        // Every runtime gives a container a cgroup in v1: a known v1 cgroup that is not a container's rules a container out.
         let is_doubtful = v1_cgroup.map_or(self.split, |v1_cgroup| rank(&self.attribute_cgroup(v1_cgroup)) == 0);
         match (by_ids, by_process) {
             (Attribution::Unknown(_), Some(place)) => place.clone(),
@@ -276,7 +276,7 @@ impl Index {
 
     fn ask_task(&self, task: &Task, moved: bool, questions: &mut Vec<Question>) {
         self.ask_cgroups(task.cgroup, task.v1_cgroup, questions);
-        // Where v2 is all there is, its id is enough, whatever it says: not even the entry is touched.
+        // With v2 alone the v2 id is always enough: not even the entry is touched.
         let is_enough = !self.machine.has_v1() && task.cgroup.is_known();
         if task.tgid.0 == 0
             || is_enough
@@ -284,14 +284,14 @@ impl Index {
         {
             return;
         }
-        if (moved || self.processes.of(task).is_none()) && !self.processes.is_over(task) {
+        if (moved || self.processes.of(task).is_none()) && !self.processes.has_exited(task) {
             ask(Question::Process(task.tgid), questions);
         }
     }
 
     fn ask_cgroups(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>, questions: &mut Vec<Question>) {
         self.ask_cgroup(cgroup, questions);
-        // Not where v2 has said it all.
+        // Not if v2 alone decides.
         if let Some(v1_cgroup) = v1_cgroup
             && !is_container(&self.attribute_cgroup(cgroup))
         {
@@ -305,12 +305,12 @@ impl Index {
         }
     }
 
-    /// The record's ids alone say all there is to say.
+    /// The record's ids alone decide.
     fn is_final(&self, cgroup: CgroupId, by_ids: &Attribution) -> bool {
         is_container(by_ids) || (cgroup.is_known() && !self.machine.has_v1())
     }
 
-    /// How much a process's cgroup says of it, 0 nothing; more where its id is known too.
+    /// How much a process's cgroup shows of the process, 0 nothing; more if the id is known too.
     fn worth(&self, cgroup: CgroupId, path: &str) -> u8 {
         if let Some(entry) = self.cgroups.get(cgroup) {
             return 2 * rank(&entry.place);
@@ -348,7 +348,7 @@ fn is_container(place: &Attribution) -> bool {
     matches!(place, Attribution::Subject(Subject::Container { .. }, _))
 }
 
-/// How much a hierarchy says of a process: a container more than a unit, any subject more than the host.
+/// How much a hierarchy shows of a process: a container more than a unit, any subject more than the host.
 fn rank(place: &Attribution) -> u8 {
     match place {
         Attribution::Subject(Subject::Container { .. }, _) => 3,

@@ -82,7 +82,7 @@ impl Machine {
     }
 }
 
-const TICK: u64 = 10_000_000;
+const TICK: u64 = crate::time::TICK_NS;
 
 fn task(tgid: u32, start: u64, cgroup: u64) -> Task {
     Task {
@@ -129,7 +129,7 @@ fn cgroup(id: u64) -> Question {
 }
 
 #[test]
-fn a_cgroup_that_nobody_looked_for_is_asked_again() {
+fn a_cgroup_without_a_look_up_is_asked_for_again() {
     let mut m = Machine::new(CgroupMode::V2);
     m.unknown(5, CgroupFact::BUSY);
     assert_eq!(m.asks(task(42, 1, 5)), [cgroup(5)]);
@@ -206,7 +206,7 @@ fn unknown_ids_are_asked_for_once() {
 }
 
 #[test]
-fn the_root_is_the_host_and_no_id_is_nobody() {
+fn the_root_is_the_host_and_no_id_is_unknown() {
     let mut m = Machine::new(CgroupMode::V2);
     assert_eq!([m.cgroup(1), m.cgroup(0)], ["host", "NoId"]);
     assert_eq!(m.asks(task(42, 1, 1)), []);
@@ -249,16 +249,16 @@ fn hybrid_root_asks_the_process() {
     m.process(42, web.start.0, &[(0, 1, "/"), (9, 77, &path), (4, 88, &path)]);
     assert_eq!(m.of(web), "container 9:77");
     assert_eq!(m.asks(web), []);
-    // The cgroup alone still says nothing: a socket's, say.
+    // The cgroup alone still shows nothing: for example a socket's.
     assert_eq!(m.cgroup(1), "NoId");
     assert_eq!(m.index.attribute_process(Pid(42)), m.index.attribute(&web));
 }
 
 #[test]
-fn a_subject_whose_cgroup_is_not_found_is_unknown() {
+fn a_subject_without_a_found_cgroup_is_unknown() {
     let mut m = Machine::new(CgroupMode::Hybrid);
     m.process(42, SECOND, &[(0, 1, "/"), (9, 0, "/a.service")]);
-    // The v2 root is there and says nothing; v1 says a subject, but not which life of it.
+    // The v2 root shows nothing; v1 names a subject, but not which of its lives.
     assert_eq!(m.of(task(42, SECOND, 1)), "PathUnreadable");
     m.process(43, SECOND, &[(0, 1, "/"), (9, 0, "/a.service"), (4, 88, "/a.service")]);
     assert_eq!(m.of(task(43, SECOND, 1)), "unit a.service 4:88");
@@ -318,7 +318,7 @@ fn a_containers_process_is_not_its_runtimes_on_a_hybrid_machine() {
         ],
     );
     assert_eq!([m.of(web), m.of(shim)], ["container 9:77", "unit containerd.service 0:5"]);
-    // From now on it is proven that v2 tells half the truth here.
+    // From now on it is proven that v2 alone is not enough here.
     assert_eq!(m.of(task(43, SECOND, 5)), "ProcessGone");
 }
 
@@ -393,7 +393,7 @@ fn a_cgroup_that_is_gone_unseen_counts_for_the_container_around_it() {
     }
 }
 
-/// What the kernel is told: of containers in a container the outer one, whose end the inner ones do not survive.
+/// The value for the kernel side: of nested containers the outer one, because its termination ends the inner ones.
 #[test]
 fn the_outermost_container_around_a_cgroup_is_known_by_paths() {
     const B: &str = "b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0";
@@ -414,11 +414,11 @@ fn the_outermost_container_around_a_cgroup_is_known_by_paths() {
     }
     let outermost = |id: u64| m.index.outermost_container(CgroupId::v2(id)).map(|cgroup| cgroup.id);
     assert_eq!([5, 6, 7, 8].map(outermost), [Some(5); 4]);
-    // No container; one whose own cgroup was not seen yet; never seen.
+    // Not a container; a container without its own cgroup yet; never seen.
     assert_eq!([9, 10, 11].map(outermost), [None; 3]);
 }
 
-/// v1 alongside v2: what the records of both say is enough for a container, wherever its process is by then.
+/// v1 alongside v2: the records' ids are enough for a container, even if the process has moved.
 #[test]
 fn a_container_that_only_v1_knows_is_known_by_its_record() {
     let mut m = Machine::new(CgroupMode::Hybrid);
@@ -448,7 +448,7 @@ fn a_container_that_only_v1_knows_is_known_by_its_record() {
     }
     // A cgroup of v1 that was never seen may be any container's.
     assert_eq!(m.of(of(49, 5, 99)), "ProcessGone");
-    // The same key by what `/proc` says, whatever other hierarchies call it.
+    // The same key from `/proc`, for any names in other hierarchies.
     m.process(
         42,
         SECOND,
@@ -467,7 +467,7 @@ fn a_container_that_only_v1_knows_is_known_by_its_record() {
     // It has been seen that a unit of v2 may be a runtime's for its containers: this one is not, for v1 would know.
     assert_eq!(m.of(of(44, 5, 1)), "unit containerd.service 0:5");
     assert_eq!(m.of(task(45, SECOND, 5)), "ProcessGone");
-    // The root of both is no answer, a unit that one of them knows is one.
+    // The root in both is not an answer; a unit in one of them is.
     assert_eq!(
         (m.of(of(46, 1, 1)), m.of(of(47, 1, 8))),
         ("ProcessGone".to_owned(), "unit a.service 4:8".to_owned())
@@ -482,7 +482,7 @@ fn a_container_that_only_v1_knows_is_known_by_its_record() {
     assert_eq!(m.asks(of(48, 60, 70)), both);
 }
 
-/// v1 alone: the records tell of one hierarchy, 4 here, and what that does not tell apart another one may.
+/// v1 alone: the records have one hierarchy, 4 here, and another hierarchy may separate what this one does not.
 #[test]
 fn a_machine_with_v1_alone_is_read_by_the_hierarchy_of_its_records() {
     let mut m = Machine::new(CgroupMode::V1(4));
@@ -507,7 +507,7 @@ fn a_machine_with_v1_alone_is_read_by_the_hierarchy_of_its_records() {
         m.process(pid, SECOND, &[(4, id, "/"), (9, 70, "/system.slice/a.service")]);
         assert_eq!(m.of(of_memory(pid, id)), "unit a.service 9:70");
     }
-    // Where both hierarchies tell it, it has one key.
+    // A subject in both hierarchies has one key.
     m.process(42, SECOND, &[(4, 7, &container), (9, 77, &container)]);
     assert_eq!(show(m.index.attribute_process(Pid(42))), "container 4:7");
     // A v2 id means nothing here.
@@ -635,7 +635,7 @@ proptest! {
     // Each history checks everything after every step.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever comes, the stores keep their bounds, and what is said of a cgroup is what its path says.
+    /// For any input, the stores keep their bounds, and a cgroup's attribution matches its path.
     #[test]
     fn any_history_is_bounded_and_true(steps in prop::collection::vec(step(), 0..400), hybrid in any::<bool>()) {
         let cgroups = if hybrid { CgroupMode::Hybrid } else { CgroupMode::V2 };

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 /// The keys are inode numbers and process ids that the kernel gives out one after the other: one multiplication spreads
-/// them, and nobody can choose them to collide.
+/// them, and no process can choose ids that collide.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 

@@ -27,7 +27,7 @@ pub enum Runtime {
     Unnamed,
 }
 
-/// What has terminations of its own.
+/// A container or unit: it has terminations of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Subject {
@@ -52,18 +52,18 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Whose process it is.
+/// The owner of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribution {
-    /// The subject, and the cgroup that is its own: its processes may live in cgroups below.
+    /// The subject, and its own cgroup: the subject's processes may be in cgroups below.
     Subject(Subject, CgroupId),
     /// Known to be in no container and no unit: the root cgroup, a user's session, a runtime's own slice.
     Host,
     Unknown(UnknownCgroup),
 }
 
-/// Why a process's cgroup says nothing.
+/// Why a process's cgroup does not name a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownCgroup {
@@ -73,6 +73,6 @@ pub enum UnknownCgroup {
     NoId,
     /// The path was not readable.
     PathUnreadable,
-    /// The root on a machine with cgroup v1, and the process was gone before `/proc` could be asked.
+    /// The root on a machine with cgroup v1, and the process was gone before `/proc` was read.
     ProcessGone,
 }

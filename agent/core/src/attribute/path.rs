@@ -1,9 +1,8 @@
-//! cgroup path → container, systemd unit, or host. Pure text work; the path is data that anybody on the machine may have
-//! chosen.
+//! cgroup path → container, systemd unit, or host. Pure text work; any process on the machine may have chosen the path.
 //!
-//! In a pod the innermost pod segment and the segment after it decide, whatever stands before (kind, minikube) and below
-//! (crun's `container`, a systemd or a Docker inside the container). Without a pod the innermost container segment decides,
-//! and without one the innermost systemd service or scope.
+//! In a pod the innermost pod segment and the segment after it decide; segments before (kind, minikube) and below (crun's
+//! `container`, a systemd or a Docker inside the container) do not count. Without a pod segment the innermost container segment
+//! decides, and without a container segment the innermost systemd service or scope.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,27 +12,27 @@ use crate::text::bounded;
 
 /// The kernel's `PATH_MAX`.
 const MAX_PATH: usize = 4096;
-/// The kernel's `NAME_MAX`: a longer segment is no cgroup's.
+/// The kernel's `NAME_MAX`: a longer segment cannot be a cgroup's.
 const MAX_NAME: usize = 255;
 /// Longest path shown, in bytes before escaping.
 const MAX_SHOWN: usize = 1024;
 
-/// Whose cgroup a path is.
+/// The owner of the cgroup at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// The subject, and the path of the cgroup that is its own: a prefix of the path given.
+    /// The subject, and the path of its own cgroup: a prefix of the path given.
     Subject(Subject, &'a str),
     Host,
 }
 
-/// Why a path says nothing.
+/// Why a path does not name a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     #[error("cgroup path does not begin at its hierarchy's root")]
     NotAbsolute,
     #[error("cgroup path has a segment that no cgroup can have")]
     Malformed,
-    /// `/..` as `/proc/PID/cgroup` shows it to a reader in a cgroup namespace of its own: what stands before is not known.
+    /// `/..` as `/proc/PID/cgroup` shows it to a reader in a cgroup namespace of its own: the segments before are not known.
     #[error("cgroup path is outside the reader's cgroup namespace; run the agent in the host's cgroup namespace")]
     OutsideNamespace,
 }
@@ -51,8 +50,8 @@ pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
     }
 }
 
-/// The path of the outermost container's cgroup, a prefix of the path given: what is made inside a container counts for it,
-/// whatever name it has there.
+/// The path of the outermost container's cgroup, a prefix of the path given: a cgroup made inside a container counts for that
+/// container, under any name.
 pub fn outermost_container(path: &str) -> Option<&str> {
     let (segments, _) = split(path).ok()?;
     let is_container = |&at: &usize| {
@@ -64,7 +63,7 @@ pub fn outermost_container(path: &str) -> Option<&str> {
     Some(&path[..segments[at].end])
 }
 
-/// The segments, and whether what stands before them is not known.
+/// The segments; true if segments before them are not known.
 fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
     if !path.starts_with('/') {
         return Err(PathError::NotAbsolute);
@@ -144,14 +143,14 @@ fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
             continue;
         }
         if name == "init.scope" {
-            // The manager's own processes: of the machine's systemd they are the host's, of a user's the user@.service's.
+            // The manager's own processes: the machine's systemd belongs to the host, a user's to user@.service.
             continue;
         }
         let parent = at.checked_sub(1).map_or("", |above| segments[above].name);
         if is_session(stem, parent) || is_monitor(stem) {
             return None;
         }
-        // systemd puts an underscore before a name that the cgroup file system would take for one of its own files.
+        // systemd puts an underscore before a name that collides with a file of the cgroup file system.
         let name = name.strip_prefix('_').unwrap_or(name);
         return Some((
             Subject::Unit {
@@ -174,7 +173,7 @@ fn is_session(stem: &str, parent: &str) -> bool {
             .is_some_and(|uid| all(uid, u8::is_ascii_digit))
 }
 
-/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: it ends with its container, whose termination it is.
+/// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: its exit is part of the container's termination.
 fn is_monitor(stem: &str) -> bool {
     ["libpod-conmon-", "crio-conmon-"]
         .iter()
@@ -192,7 +191,7 @@ fn runtime_scope(name: &str) -> Option<(Runtime, ContainerId)> {
         ("libpod-", Runtime::Podman),
     ];
     let stem = name.strip_suffix(".scope").unwrap_or(name);
-    // `crio-conmon-<id>` and `libpod-conmon-<id>` are no id behind their prefix: the monitor is no container.
+    // `crio-conmon-<id>` and `libpod-conmon-<id>` have no id after their prefix: the monitor is not a container.
     PREFIXES
         .iter()
         .find_map(|(prefix, runtime)| Some((*runtime, container_id(stem.strip_prefix(prefix)?)?)))
@@ -240,7 +239,7 @@ fn is_hex(b: u8) -> bool {
     matches!(b, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// A path as it may be shown: bounded, and without anything that a terminal or a log would take for more than text.
+/// A path that is safe to print: bounded, without control characters for a terminal or a log.
 pub fn shown(path: &str) -> Cow<'_, str> {
     bounded(path, MAX_SHOWN)
 }

@@ -24,7 +24,7 @@ fn check(paths: &[&str], expected: Expect) {
     };
     let rows = paths.iter().map(|row| {
         let path = fill(row);
-        let said = match parse(&path) {
+        let found = match parse(&path) {
             Err(error) => format!("error: {error}"),
             Ok(Place::Host) => "host".to_owned(),
             Ok(Place::Subject(subject, own)) => {
@@ -39,7 +39,7 @@ fn check(paths: &[&str], expected: Expect) {
                 subject + &own
             }
         };
-        format!("{row:?}\n    {}\n", unfill(&said))
+        format!("{row:?}\n    {}\n", unfill(&found))
     });
     expected.assert_eq(&rows.collect::<String>());
 }
@@ -437,7 +437,7 @@ proptest! {
         let _ = parse(&path);
     }
 
-    /// Made of the pieces that matter: whatever is said, the own cgroup is a prefix that ends at a segment's end, says the
+    /// Made of relevant pieces: for any result, the own cgroup is a prefix that ends at a segment's end, says the
     /// same of itself, and its name is safe.
     #[test]
     fn own_cgroup_stands_for_its_subject(pieces in prop::collection::vec(prop::sample::select(vec![

@@ -1,9 +1,9 @@
-//! The bounded store of process facts, for what cgroup v2 ids cannot say. The key is a process, not its id: the kernel gives
-//! ids out again.
+//! The bounded store of process facts, for what cgroup v2 ids do not show. The key is a process, not its id: the kernel
+//! reuses ids.
 
 use std::collections::VecDeque;
 
-use super::cgroups::KEEP_DEAD;
+use super::cgroups::KEEP_REMOVED;
 use super::map::Map;
 use super::{Attribution, UnknownCgroup};
 use crate::event::Task;
@@ -11,8 +11,8 @@ use crate::ids::Pid;
 use crate::input::ProcessFact;
 use crate::time::Boot;
 
-/// `/proc/PID/stat` counts in clock ticks of USER_HZ, 100 per second on every architecture that has the probes.
-const TICK: u64 = 10_000_000;
+/// `/proc/PID/stat` counts in clock ticks.
+const TICK: u64 = crate::time::TICK_NS;
 
 pub(super) struct Processes {
     max: usize,
@@ -24,7 +24,7 @@ pub(super) struct Processes {
     drops: u64,
 }
 
-/// Process id and start in ticks; `GONE` for "was gone when asked for".
+/// Process id and start in ticks; `GONE` for a process that `/proc` did not have.
 type Key = (u32, u64);
 const GONE: u64 = u64::MAX;
 
@@ -59,15 +59,15 @@ impl Processes {
         self.facts.get(&(tgid.0, *tick)).map(|fact| &fact.place)
     }
 
-    /// Of the process's parent, as long as both are in pid namespaces of the same depth; an ancestor is no younger.
+    /// The place of the process's parent, if both are in pid namespaces of the same depth; an ancestor is never younger.
     pub fn parent(&self, task: &Task) -> Option<&Attribution> {
         let tick = *self.latest.get(&task.ppid.0)?;
         let fact = self.facts.get(&(task.ppid.0, tick))?;
         (fact.level == task.ns_level && tick <= key(task).1).then_some(&fact.place)
     }
 
-    /// `/proc` has nothing more to say: the process was gone when asked for, or its id is another's by now.
-    pub fn is_over(&self, task: &Task) -> bool {
+    /// `/proc` cannot show the process any more: it was gone at the look-up, or its id belongs to another process.
+    pub fn has_exited(&self, task: &Task) -> bool {
         self.facts
             .get(&(task.tgid.0, GONE))
             .is_some_and(|gone| task.start <= gone.known_since)
@@ -82,7 +82,7 @@ impl Processes {
     }
 
     pub fn insert_gone(&mut self, now: Boot, tgid: Pid) {
-        // Whoever held the id last is not known any more.
+        // The latest holder of the id is not known any more.
         self.latest.remove(&tgid.0);
         self.put((tgid.0, GONE), now, 0, Attribution::Unknown(UnknownCgroup::ProcessGone));
     }
@@ -110,11 +110,11 @@ impl Processes {
             if self.facts.get(&key).is_none_or(|fact| fact.sequence != sequence) {
                 continue;
             }
-            // An old fact is a dead process's, or one that is asked for again: only a fresh one is missed.
+            // An old fact is of an exited process, or is looked up again: only a fresh one is missed.
             let fresh = self
                 .facts
                 .remove(&key)
-                .is_some_and(|fact| now.since(fact.known_since) < KEEP_DEAD);
+                .is_some_and(|fact| now.since(fact.known_since) < KEEP_REMOVED);
             self.drops += u64::from(fresh);
             if self.latest.get(&key.0) == Some(&key.1) {
                 self.latest.remove(&key.0);

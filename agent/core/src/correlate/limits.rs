@@ -1,8 +1,11 @@
-//! The core's bounds of memory and of time that a person can set (`limits.*` in docs/config.md), declared here alone.
+//! The core's bounds of memory and of time that a user can set (`limits.*` in docs/config.md), declared here alone.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+/// What has terminated is remembered this long for its late events: a little longer than the index answers for its cgroups.
+pub(super) const KEEP_FINISHED: Duration = Duration::from_secs(150);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -21,7 +24,7 @@ pub struct Limits {
     pub pods: usize,
     /// Terminations of pods' containers that wait for the pod's status.
     pub held: usize,
-    /// Living cgroups in the index, and as many living processes.
+    /// Live cgroups in the index, and as many live processes.
     pub index_live: usize,
     /// Removed cgroups still in the index.
     pub index_dead: usize,
@@ -39,7 +42,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            // Far more than a node runs at once (110 pods unless told otherwise, some hundred units).
+            // Far more than a node runs at once (110 pods by default, some hundred units).
             subjects: 65_536,
             index_live: 65_536,
             timelines: 4_096,
@@ -48,13 +51,13 @@ impl Default for Limits {
             // A termination has a few of each, and a server some hundred connections; the rest is counted.
             facts: 256,
             connections: 4_096,
-            // The name is asked for at once: what waits is a burst.
+            // The name is looked up at once: the waiting events are a burst.
             pending: 1_024,
-            // Events of a removed cgroup arrive for two minutes at most (`attribute::cgroups::KEEP_DEAD`).
+            // Events of a removed cgroup arrive for two minutes at most (`attribute::cgroups::KEEP_REMOVED`).
             index_dead: 8_192,
             // The ring buffer is drained by wakeups and at least with each tick of 200 ms.
             reorder: Duration::from_millis(200),
-            // Sockets are closed and cgroups removed after the exit: well over the time that takes on a busy node.
+            // Sockets are closed and cgroups removed after the exit: far more than a busy node needs.
             linger: Duration::from_secs(2),
             // As long as a stop signal can be the reason of an exit (`finish::STOP_REACH`).
             idle: Duration::from_secs(3_600),

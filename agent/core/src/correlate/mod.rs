@@ -1,9 +1,9 @@
 //! The core: attribution, subjects and pods, three small machines, wired here in the order of the data:
 //!
-//! input → `attribution` → evidence → `subjects` → what becomes of them → `pods` → reports; and commands for the kernel.
+//! input → `attribution` → evidence → `subjects` → subject events → `pods` → reports; and commands for the kernel.
 //!
-//! Each machine answers by value, and none knows the ones after it. What goes back, goes through here: a deletion request has a
-//! subject's sockets watched, and a container that runs long over its grace is asked for its facts so far.
+//! Each machine returns values, and none knows the machines after it. This module carries data back: a deletion request has a
+//! subject's sockets watched, and a container that runs long after its grace period is asked for its facts so far.
 //!
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
@@ -38,7 +38,7 @@ pub struct Correlator {
     buffers: Buffers,
 }
 
-/// What goes from one machine to the next. Empty between two inputs: kept for its memory, for kernel records come by the thousand.
+/// The values between the machines. Empty between two inputs: kept for the allocated memory, because kernel records arrive by the thousand.
 #[derive(Default)]
 struct Buffers {
     found: Vec<Attributed>,
@@ -71,12 +71,12 @@ impl Correlator {
         }
     }
 
-    /// Whether what this cgroup's processes connect to is the kubelet's doing: its probes and hooks.
+    /// Whether connections from this cgroup are the kubelet's: its probes and hooks.
     pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
         self.attribution.is_kubelet(cgroup)
     }
 
-    /// What `/proc` or the cgroup file system must say before `input` is handled.
+    /// Look-ups in `/proc` or the cgroup file system that are needed before `input` is handled.
     pub fn questions(&self, input: &Input) -> Vec<Question> {
         match input {
             Input::Kernel { event, .. } => self.attribution.questions(event),
@@ -84,7 +84,7 @@ impl Correlator {
         }
     }
 
-    /// What each cgroup and process belongs to, as far as it is known.
+    /// The subject of each known cgroup and process.
     pub fn index(&self) -> &Index {
         self.attribution.index()
     }
@@ -99,8 +99,8 @@ impl Correlator {
         let mut answers = Answers::default();
         self.now = self.now.max(now);
         let now = self.now;
-        // By a record's own time, before it and after: where the caller was held up, the records that wait may belong to an end
-        // that is due by the clock, and the losses are not known yet. What answers a question is as late as its record.
+        // By the record's own time, before and after: if the caller was late, waiting records may belong to a termination that is
+        // due by the clock, and losses are not known yet. The answer to a look-up is as late as its record.
         let until = match &input {
             Input::Kernel { at, .. } => now.min(*at),
             Input::Cgroup(_) | Input::Process(_) => Boot(0),
@@ -166,7 +166,7 @@ impl Correlator {
         self.became(answers);
     }
 
-    /// What becomes of subjects → pods.
+    /// Subject events → pods.
     fn became(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
         for event in self.buffers.events.drain(..) {
@@ -185,7 +185,7 @@ impl Correlator {
         self.follow(from_pods, answers);
     }
 
-    /// What follows from the pods → reports and commands.
+    /// Effects of the pods → reports and commands.
     fn follow(&mut self, from_pods: FromPods, answers: &mut Answers) {
         let FromPods {
             reports,
@@ -206,7 +206,7 @@ impl Correlator {
 
     fn start(&mut self, observation: &Observation, answers: &mut Answers) {
         if !self.boot_id.is_empty() && self.boot_id != observation.boot_id {
-            // Another boot: its clock begins again, and nothing of the old one lives.
+            // Another boot: its clock starts again, and nothing of the old boot runs.
             self.end(answers);
             let drops = self.subjects.take_drops();
             let unattributed = self.attribution.take_unattributed();
@@ -223,7 +223,7 @@ impl Correlator {
         self.boot_id.clone_from(&observation.boot_id);
     }
 
-    /// Nothing more comes of this boot: what ended is reported, and what was ending as far as it was seen.
+    /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed.
     fn end(&mut self, answers: &mut Answers) {
         self.subjects.end(self.now, &self.attribution, &mut self.buffers.events);
         self.attribution.end();

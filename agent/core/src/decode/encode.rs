@@ -16,7 +16,7 @@ pub(super) fn header(at: u64, kind: Kind) -> Vec<u8> {
     b
 }
 
-/// A record of `event` at `at`, `CLOCK_BOOTTIME` nanoseconds: of version 3 where the event does not say whether sockets were armed.
+/// A record of `event` at `at`, `CLOCK_BOOTTIME` nanoseconds: of version 3 if the event does not have whether sockets were armed.
 pub(crate) fn encode(at: u64, event: &Event) -> Vec<u8> {
     let mut known = event.clone();
     let armed = match &mut known {
@@ -255,7 +255,7 @@ fn put_task(b: &mut Vec<u8>, task: &Task) {
 
 fn armed_bits(armed: Option<Armed>) -> [bool; 2] {
     match armed {
-        None => panic!("this version says it"),
+        None => panic!("a record of this version has the field"),
         Some(Armed::No) => [false, false],
         Some(Armed::Already) => [true, false],
         Some(Armed::ByThis) => [true, true],
@@ -267,7 +267,7 @@ fn armed_flags(armed: Option<Armed>) -> u32 {
     u32::from(armed) | u32::from(arms) << 1
 }
 
-/// An id of v2, for the headers here are those of a machine with v2, or one of v1.
+/// An id of v2 (the headers here are of a machine with v2), or an id of v1.
 fn put_container(b: &mut Vec<u8>, container: Option<CgroupId>) {
     put_v1_cgroup(b, container);
 }

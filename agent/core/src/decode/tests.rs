@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn an_unreadable_record_gives_the_reason() {
     let good = encode(7, &Event::CgroupRmdir(CgroupRmdir { cgroup: CgroupId::v2(5) }));
     let with = |at: usize, byte: u8| {
         let mut bytes = good.clone();
@@ -117,7 +117,7 @@ fn make_older(bytes: &mut Vec<u8>, version: u16, offset: usize) {
     bytes[2..4].copy_from_slice(&version.to_le_bytes());
 }
 
-/// Of each kind whose records have changed since, as the probes of version 3 wrote it.
+/// A record of each kind that has changed since, as written by the probes of version 3.
 #[test]
 fn what_version_3_did_not_write_is_unknown() {
     let task = |n: u8| [&[n; 24][..], &[n; 8], &[0; 8], &[n; 8], b"person\0\0\0\0\0\0\0\0\0\0"].concat();
@@ -207,7 +207,7 @@ fn a_status_is_read_as_wait_has_it() {
     );
 }
 
-/// A terminal's new size, a stop signal of httpd's, one that somebody else sends: what the core has always had.
+/// A terminal's new size, httpd's stop signal, the same from another sender: signals, as in every version.
 #[test]
 fn only_ones_own_signal_with_the_mark_is_an_announcement() {
     let task = person(CgroupId::v2(9));

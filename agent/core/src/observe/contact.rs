@@ -1,4 +1,4 @@
-//! How far a watch can be trusted with times.
+//! How exact the times of a watch are.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use crate::time::Boot;
 /// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
 const BURST: Duration = Duration::from_secs(2);
 
-/// Within so long an interrupted watch, or one whose connection died silently, is back, or is reported as interrupted once more.
+/// Within this time an interrupted watch, or a watch with a silently broken connection, is back or reported as interrupted again.
 pub const BACK_WITHIN: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contact {
     synced: bool,
-    /// When it was last known to be alive before the list or interruption that goes on.
+    /// When the watch last worked before the list or interruption in progress.
     gap_since: Option<Boot>,
-    /// Last time that an interruption was reported.
+    /// The last reported interruption.
     broken: Option<Boot>,
     /// First change after the interruption.
     back: Option<Boot>,
     listing: bool,
-    /// When inputs were read again after a while.
+    /// When inputs were read again after a pause.
     stalled: Option<Boot>,
-    /// No input was read for a while, shortly before the list that goes on or during it: changes after it may be late, too.
+    /// No input was read for a while, shortly before or during the list in progress: changes after the list may be late, too.
     listed_late: bool,
 }
 
@@ -32,13 +32,13 @@ impl Contact {
         self.synced
     }
 
-    /// Changes that happened already may not be reported yet.
+    /// Earlier changes may not be reported yet.
     pub(super) fn is_in_gap(&self) -> bool {
         self.gap_since.is_some()
     }
 
-    /// It reported a change.
-    pub(super) fn word(&mut self, now: Boot) -> Seen {
+    /// The watch reported a change.
+    pub(super) fn observed(&mut self, now: Boot) -> Seen {
         if !self.synced {
             return Seen::AtStart(now);
         }
@@ -61,14 +61,14 @@ impl Contact {
         }
     }
 
-    /// `since`: when the watch was last known to be alive.
+    /// `since`: when the watch last worked.
     pub(super) fn broken(&mut self, since: Boot, now: Boot) {
         self.gap_since.get_or_insert(since.min(now));
         self.broken = Some(now);
         self.back = None;
     }
 
-    /// No input was read from `since` on: its changes waited meanwhile.
+    /// No input was read from `since` on: changes waited meanwhile.
     pub(super) fn stalled(&mut self, since: Boot, now: Boot) {
         self.gap_since.get_or_insert(since);
         self.broken = Some(now);
@@ -77,14 +77,14 @@ impl Contact {
         self.listed_late |= self.listing;
     }
 
-    /// An interrupted watch without changes may be back, and quiet.
+    /// An interrupted watch without changes may be back.
     pub(super) fn tick(&mut self, now: Boot) {
-        let told_all = match (self.back, self.broken) {
+        let is_caught_up = match (self.back, self.broken) {
             (Some(back), _) => now.since(back) > BURST,
             (None, Some(broken)) => now.since(broken) > BACK_WITHIN,
             (None, None) => false,
         };
-        if told_all && !self.listing {
+        if is_caught_up && !self.listing {
             self.gap_ends();
         }
     }
@@ -135,7 +135,7 @@ impl Seen {
         matches!(self, Seen::AtStart(_))
     }
 
-    /// It happened after all changes that were reported before it.
+    /// The change happened after all changes that were reported before.
     pub(super) fn is_in_order(self) -> bool {
         matches!(self, Seen::Watched(_))
     }

@@ -1,8 +1,8 @@
 //! Which one of several observers is active, by a `coordination.k8s.io/v1` Lease, with client-go's rules: a holder renews,
-//! gives up when it could not for the renew deadline, and others take over when they saw no renewal for the lease's duration.
+//! gives up if renewals fail for the renew deadline, and others take over if they observe no renewal for the lease's duration.
 //!
-//! *Architecture invariant*: another's clock is never compared with ours. A lease expires by how long *we* saw no change of it,
-//! on a clock that counts suspend.
+//! *Architecture invariant*: another machine's clock is never compared with ours. A Lease expires after *we* observed no change for
+//! its duration, on a clock that counts suspend.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::time::{Boot, Wall};
 pub struct Timing {
     /// How long others wait for a renewal; whole seconds, as the API has it.
     pub lease: Duration,
-    /// How long the holder goes on without one. Shorter than `lease`: the difference is what a slow clock may cost.
+    /// How long the holder continues without a renewal. Shorter than `lease`: the difference allows for a slow clock.
     pub renew_deadline: Duration,
-    /// Between two attempts.
+    /// Pause between two attempts.
     pub retry: Duration,
 }
 
@@ -53,17 +53,17 @@ pub struct Version {
 pub enum Ask {
     Read,
     Create(Record),
-    /// Only where it is still at that version.
+    /// Only if the Lease is still at that version.
     Replace(Version),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// What was read, or written.
+    /// The Lease that was read or written.
     Is(Version),
-    /// There is none.
+    /// The Lease does not exist.
     Missing,
-    /// Another one was faster.
+    /// Another candidate was faster.
     Conflict,
     /// No answer, or a refusal.
     Failed,
@@ -77,8 +77,9 @@ pub struct Election {
     seen: Option<Seen>,
     /// When the last successful renewal was sent.
     renewed: Option<Boot>,
-    asked: Option<(Ask, Boot)>,
-    /// What the last answer leads to.
+    /// The request without an answer yet, and its time.
+    pending: Option<(Ask, Boot)>,
+    /// The next request, after the last answer.
     next: Option<Ask>,
     not_before: Boot,
 }
@@ -86,7 +87,7 @@ pub struct Election {
 #[derive(Debug)]
 struct Seen {
     is: Version,
-    /// When its record was first seen like this.
+    /// When this record was first observed.
     since: Boot,
 }
 
@@ -97,13 +98,13 @@ impl Election {
             timing,
             seen: None,
             renewed: None,
-            asked: None,
+            pending: None,
             next: None,
             not_before: Boot(0),
         }
     }
 
-    /// Ours until then, whatever becomes of the API server. None: it is not ours.
+    /// Until then we hold the Lease, even without the API server. None: we do not hold it.
     pub fn leads_until(&self) -> Option<Boot> {
         self.renewed.map(|renewed| renewed.plus(self.timing.renew_deadline))
     }
@@ -112,23 +113,23 @@ impl Election {
         self.leads_until().is_some_and(|until| now < until)
     }
 
-    /// Who holds it, as far as is known.
+    /// The last known holder.
     pub fn holder(&self) -> Option<&str> {
         self.seen.as_ref()?.is.record.holder.as_deref()
     }
 
-    /// Another one may have had it meanwhile. False where it ran out while nobody could be asked, and it is still in our name.
+    /// Another candidate may have held the Lease meanwhile. False if the Lease expired while the API did not answer, and still has our name.
     pub fn is_lost(&self) -> bool {
         self.holder() != Some(&self.identity)
     }
 
-    /// What to ask now; one question at a time.
+    /// The next request; one at a time.
     pub fn ask(&mut self, now: Boot, wall: Wall) -> Option<Ask> {
         if self.renewed.is_some() && !self.leads(now) {
             self.renewed = None;
             self.next = None;
         }
-        if self.asked.is_some() || now < self.not_before {
+        if self.pending.is_some() || now < self.not_before {
             return None;
         }
         let ask = match (self.next.take(), &self.seen) {
@@ -136,12 +137,12 @@ impl Election {
             (None, Some(seen)) if self.renewed.is_some() => self.renewal(&seen.is, wall),
             _ => Ask::Read,
         };
-        self.asked = Some((ask.clone(), now));
+        self.pending = Some((ask.clone(), now));
         Some(ask)
     }
 
     pub fn answer(&mut self, now: Boot, wall: Wall, answer: Answer) {
-        let Some((ask, asked_at)) = self.asked.take() else { return };
+        let Some((ask, asked_at)) = self.pending.take() else { return };
         self.not_before = now.plus(self.timing.retry);
         match (ask, answer) {
             (Ask::Read, Answer::Is(is)) => {
@@ -156,10 +157,10 @@ impl Election {
             }
             (Ask::Create(_) | Ask::Replace(_), Answer::Is(is)) => {
                 self.seen = Some(Seen { is, since: now });
-                // From when it was sent: others may have seen it as early as that.
+                // From the time of the request: others may have observed the renewal that early.
                 self.renewed = Some(asked_at);
             }
-            // Whose it is now is found out at once; until then it may be nobody's else.
+            // Reads the current holder at once; the Lease may be held by another candidate.
             (Ask::Create(_) | Ask::Replace(_), Answer::Conflict | Answer::Missing) => {
                 self.next = Some(Ask::Read);
                 self.not_before = now;
@@ -168,7 +169,7 @@ impl Election {
         }
     }
 
-    /// What gives it up at once, so that nobody waits for its end. Nothing is to be done as its holder after this.
+    /// The request that releases the Lease at once, so no candidate waits for the expiry. The caller must not act as holder after this.
     pub fn release(&mut self, wall: Wall) -> Option<Ask> {
         self.renewed.take()?;
         let seen = self.seen.take()?;
@@ -184,7 +185,7 @@ impl Election {
         }))
     }
 
-    /// The clock of its expiry starts again only where the record changed: others edit annotations, too.
+    /// The expiry starts again only if the record changed: other programs edit annotations, too.
     fn see(&mut self, now: Boot, is: Version) {
         match &mut self.seen {
             Some(seen) if seen.is.record == is.record => seen.is.version = is.version,

@@ -1,4 +1,4 @@
-//! Services' endpoints over all their slices, and the way out of each one that is a pod.
+//! Services' endpoints over all their slices, and the removal of each endpoint that is a pod.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 
-/// An endpoint that moves from one slice to another is in none for a moment.
+/// An endpoint that moves between slices is in no slice for a moment.
 const MOVE: Duration = Duration::from_secs(3);
 
-/// How long an endpoint that is gone waits for its pod's word.
-const PATIENCE: Duration = BACK_WITHIN;
+/// How long a removed endpoint waits for its pod's change.
+const POD_WAIT: Duration = BACK_WITHIN;
 
-/// One that left so long before its pod's end, and was never terminating, left for another reason.
+/// An endpoint that was never terminating and was removed this long before its pod's termination has another reason.
 const LAG: Duration = Duration::from_secs(30);
 
-/// Not ready so shortly before the pod's end is part of it: a container that ended is told as either first.
+/// Not ready this shortly before the pod's termination is part of it: the two watches report a container's exit in any order.
 const NEAR: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub(super) struct Endpoints {
     count: usize,
     slices: HashMap<SliceKey, Slice>,
     services: HashMap<ServiceKey, Service>,
-    /// In no slice any more.
+    /// Endpoints that are in no slice any more.
     departed: BTreeSet<(ServiceKey, PodUid)>,
-    /// Told already: one span per Service and pod, whatever comes.
-    told: HashSet<(ServiceKey, PodUid)>,
-    /// Told since the list began.
+    /// Already reported: one span per Service and pod.
+    reported: HashSet<(ServiceKey, PodUid)>,
+    /// Slices in the list in progress.
     listed: Option<HashSet<SliceKey>>,
 }
 
@@ -54,7 +54,7 @@ struct Service {
     endpoints: HashMap<PodUid, Endpoint>,
     ready: usize,
     serving_terminating: usize,
-    /// Since when none is ready and kube-proxy uses serving, terminating ones.
+    /// Since when no endpoint is ready and kube-proxy uses serving, terminating endpoints.
     all_terminating: Option<Moment>,
 }
 
@@ -64,9 +64,9 @@ struct Endpoint {
     ports: Arc<[String]>,
     address_types: Vec<Arc<str>>,
     conditions: Conditions,
-    /// It was on its way out when first seen.
+    /// Terminating when first observed.
     terminating_at_start: bool,
-    /// It was not ready when first seen, and never since.
+    /// Not ready when first observed, and never ready since.
     unready_at_start: bool,
     terminating: Option<Moment>,
     not_ready: Option<Moment>,
@@ -90,7 +90,7 @@ impl Endpoints {
             slices: HashMap::new(),
             services: HashMap::new(),
             departed: BTreeSet::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             listed: None,
         }
     }
@@ -110,7 +110,7 @@ impl Endpoints {
         if self.slices.get(&fact.key).is_some_and(|slice| slice.service != service) {
             self.slice_gone(&fact.key, seen);
         }
-        // One pod may stand in a slice more than once.
+        // One pod may be in a slice more than once.
         let mut now_in: HashMap<&PodUid, Conditions> = HashMap::new();
         for endpoint in &fact.endpoints {
             let conditions = now_in.entry(&endpoint.pod).or_default();
@@ -139,7 +139,7 @@ impl Endpoints {
         for uid in left {
             self.leave(&service, &uid, &fact.key.name, seen);
         }
-        self.reckon(&service, seen);
+        self.update_all_terminating(&service, seen);
     }
 
     pub(super) fn slice_gone(&mut self, key: &SliceKey, seen: Seen) {
@@ -147,14 +147,14 @@ impl Endpoints {
         for uid in &slice.pods {
             self.leave(&slice.service, uid, &key.name, seen);
         }
-        self.reckon(&slice.service, seen);
+        self.update_all_terminating(&slice.service, seen);
     }
 
     pub(super) fn list_begin(&mut self) {
         self.listed = Some(HashSet::new());
     }
 
-    /// Those that the list lacked are gone.
+    /// Slices that are not in the list are gone.
     pub(super) fn list_end(&mut self, seen: Seen) {
         let listed = self.listed.take().unwrap_or_default();
         let lacking: Vec<SliceKey> = self.slices.keys().filter(|key| !listed.contains(*key)).cloned().collect();
@@ -163,7 +163,7 @@ impl Endpoints {
         }
     }
 
-    /// Those that are out for good. `pods_in_gap`: the pods' watch may not have told yet of their ends.
+    /// Reports completed removals. `pods_in_gap`: the pods' watch may not have reported the terminations yet.
     pub(super) fn finish(&mut self, now: Boot, pods: &Pods, pods_in_gap: bool, out: &mut Vec<Output>) {
         let mut over = Vec::new();
         for key in &self.departed {
@@ -181,17 +181,17 @@ impl Endpoints {
             match record.map(|record| (record, record.ended)) {
                 Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(dropped(DropReason::BeginUnseen)),
                 Some((record, Some(ended))) if pods.has_trace(record) => {
-                    let went_on = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(LAG);
-                    if went_on {
+                    let continued = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(LAG);
+                    if continued {
                         out.push(dropped(DropReason::PodGoesOn));
-                    } else if self.told.insert(key.clone()) {
+                    } else if self.reported.insert(key.clone()) {
                         let pod = (record.identity.clone(), ended);
                         out.push(Output::Removal(Box::new(removal(endpoint, departed, pod, &key.0))));
                     }
                 }
                 Some((_, Some(_))) => {}
-                _ if pods_in_gap || waited < PATIENCE => continue,
-                // The Service let go of it, or its end was missed.
+                _ if pods_in_gap || waited < POD_WAIT => continue,
+                // The Service dropped the endpoint, or the pod's termination was missed.
                 Some((record, None)) if pods.has_trace(record) => out.push(dropped(DropReason::PodGoesOn)),
                 Some((_, None)) => {}
                 None => out.push(dropped(DropReason::PodUnknown)),
@@ -201,10 +201,10 @@ impl Endpoints {
         for (service, uid) in over {
             self.forget(&service, &uid);
         }
-        self.told.retain(|(_, uid)| pods.get(uid).is_some());
+        self.reported.retain(|(_, uid)| pods.get(uid).is_some());
     }
 
-    /// The pod stands in this slice; false where there is no room for it.
+    /// The pod is in this slice; false if there is no room for the endpoint.
     fn place(&mut self, key: &ServiceKey, uid: &PodUid, conditions: Conditions, fact: &SliceFact, seen: Seen) -> bool {
         let service = self.services.entry(key.clone()).or_default();
         let endpoint = match service.endpoints.get_mut(uid) {
@@ -226,7 +226,7 @@ impl Endpoints {
                 conditions,
             }),
         }
-        // Within one slice: two of them are not written at once.
+        // Within one slice: two slices are not written together.
         endpoint.publish_not_ready |= conditions.ready && conditions.terminating;
         endpoint.ports = fact.ports.clone();
         if !endpoint.address_types.contains(&fact.address_type) {
@@ -251,7 +251,7 @@ impl Endpoints {
     }
 
     /// Whether all of the Service's endpoints are terminating, once all of a slice is known.
-    fn reckon(&mut self, key: &ServiceKey, seen: Seen) {
+    fn update_all_terminating(&mut self, key: &ServiceKey, seen: Seen) {
         let Some(service) = self.services.get_mut(key) else { return };
         let all_terminating = service.ready == 0 && service.serving_terminating > 0;
         match (all_terminating, service.all_terminating) {
@@ -288,7 +288,7 @@ impl Service {
         let before = endpoint.conditions;
         let places = endpoint.places.iter().map(|place| place.conditions);
         let after = places.reduce(Conditions::or).unwrap_or_default();
-        // What is in no slice is judged by what it was last.
+        // An endpoint in no slice keeps its last conditions.
         if !endpoint.places.is_empty() {
             endpoint.follow(after, seen.moment());
         }
@@ -307,7 +307,7 @@ impl Endpoint {
             places: Vec::new(),
             ports: Arc::default(),
             address_types: Vec::new(),
-            // Counted when it gets its place.
+            // Counted when it gets a place.
             conditions: Conditions::default(),
             terminating_at_start: seen.is_at_start() && conditions.terminating,
             unready_at_start: seen.is_at_start() && !conditions.ready,
@@ -345,8 +345,8 @@ fn removal(
     (pod, ended): (Arc<PodIdentity>, Moment),
     service: &ServiceKey,
 ) -> EndpointRemoval {
-    // A pod may be not ready for hours before something else ends it.
-    let of_the_end = |not_ready: &Moment| not_ready.at.plus(NEAR) >= ended.at;
+    // A pod may be not ready for hours before an unrelated termination.
+    let of_the_termination = |not_ready: &Moment| not_ready.at.plus(NEAR) >= ended.at;
     EndpointRemoval {
         pod,
         service: service.name.clone(),
@@ -354,7 +354,7 @@ fn removal(
         address_types: endpoint.address_types.clone(),
         begin: endpoint
             .terminating
-            .or(endpoint.not_ready.filter(of_the_end))
+            .or(endpoint.not_ready.filter(of_the_termination))
             .unwrap_or(departed),
         end: departed,
         terminating: endpoint.terminating,

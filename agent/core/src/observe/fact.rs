@@ -6,7 +6,7 @@ use crate::ids::PodUid;
 use crate::pod::{ApiClock, PodIdentity};
 use crate::time::Boot;
 
-/// The observer's watches. Each has gaps of its own.
+/// The observer's watches. Each has its own gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Watch {
     EndpointSlices,
@@ -39,7 +39,7 @@ pub enum Input {
         ignored: bool,
     },
     NamespaceGone(String),
-    /// All objects follow; an object that does not is gone.
+    /// All objects follow; an object that does not follow is gone.
     ListBegin(Watch),
     ListEnd(Watch),
     /// A list or a watch failed: changes from `since` on may be reported late.
@@ -50,7 +50,7 @@ pub enum Input {
     ApiClock(ApiClock),
     /// No input was read since the last one: changes of all watches waited meanwhile.
     Stalled,
-    /// Nothing but time.
+    /// Only time has passed.
     Tick,
 }
 
@@ -87,7 +87,7 @@ pub struct SliceFact {
     pub address_type: Arc<str>,
     /// As in [`super::EndpointRemoval::ports`].
     pub ports: Arc<[String]>,
-    /// Those that are pods.
+    /// The endpoints that are pods.
     pub endpoints: Vec<EndpointFact>,
 }
 
@@ -142,7 +142,7 @@ pub struct PodSight {
 }
 
 impl PodSight {
-    /// It is being deleted, or has finished.
+    /// The pod is being deleted, or has finished.
     pub fn ends(&self) -> bool {
         self.deleting || self.failed || self.succeeded
     }

@@ -1,9 +1,9 @@
-//! What one node cannot see of a pod's end: when its endpoints left their Services, and which pod took its place.
+//! The part of a pod's termination that one node cannot observe: when the endpoints left their Services, and which pod replaced it.
 //!
-//! A pure state machine beside `correlate`: watched objects in, finished facts out.
+//! A pure state machine, separate from `correlate`: watched objects in, finished facts out.
 //!
-//! *Architecture invariant*: reads no clock, does no I/O, keeps a bounded number of objects and counts what it does not keep.
-//! Only what was watched from its beginning is told: an observer that starts in the middle of a removal says nothing of it.
+//! *Architecture invariant*: reads no clock, does no I/O, keeps a bounded number of objects and counts dropped ones.
+//! Only changes that were watched from their beginning are reported: an observer that starts during a removal does not report it.
 
 mod contact;
 pub mod election;
@@ -29,14 +29,14 @@ use endpoints::Endpoints;
 use pods::Pods;
 use replacements::Replacements;
 
-/// Bounds of memory; what does not fit is counted.
+/// Bounds of memory; dropped objects are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserverLimits {
-    /// Pods known, those that are gone but still needed among them.
+    /// Known pods, including those that are gone but still needed.
     pub pods: usize,
-    /// Endpoints known, one per Service and pod.
+    /// Known endpoints, one per Service and pod.
     pub endpoints: usize,
-    /// Ended pods that wait for a replacement.
+    /// Terminated pods that wait for a replacement.
     pub vacancies: usize,
 }
 
@@ -51,11 +51,11 @@ impl Default for ObserverLimits {
     }
 }
 
-/// When something was seen, on this machine's clock.
+/// When a change was observed, on this machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub at: Boot,
-    /// The watch was interrupted before: it may have happened so much earlier.
+    /// The watch was interrupted before: the change may be earlier by up to this.
     pub gap: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Moment {
     }
 }
 
-/// One pod's way out of one Service.
+/// The removal of one pod from one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRemoval {
     pub pod: Arc<PodIdentity>,
@@ -77,46 +77,46 @@ pub struct EndpointRemoval {
     pub service: Arc<str>,
     /// `http/TCP:8080`, or without a name `TCP:8080`.
     pub ports: Arc<[String]>,
-    /// `IPv4`, `IPv6`: of the slices that held it.
+    /// `IPv4`, `IPv6`: of the slices with the pod.
     pub address_types: Vec<Arc<str>>,
-    /// Terminating first seen; where it never was, no longer ready, if that belongs to the pod's end; else gone.
+    /// First terminating; if never terminating, first not ready, if close to the pod's termination; otherwise gone.
     pub begin: Moment,
     /// In no slice of the Service any more.
     pub end: Moment,
     pub terminating: Option<Moment>,
-    /// Since when it was not ready.
+    /// First not ready.
     pub not_ready: Option<Moment>,
-    /// Since when it was not serving.
+    /// First not serving.
     pub not_serving: Option<Moment>,
-    /// Since when, within begin and end, no endpoint of the Service was ready and kube-proxy used serving, terminating ones.
+    /// Since when, between begin and end, no endpoint of the Service was ready and kube-proxy used serving, terminating endpoints.
     pub all_terminating: Option<Moment>,
-    /// It was ready and terminating at once, as only `publishNotReadyAddresses` makes it.
+    /// The endpoint was ready and terminating at the same time, which only `publishNotReadyAddresses` causes.
     pub publish_not_ready: bool,
-    /// As far as it was known when this was told.
+    /// As known at the time of the report.
     pub api_clock: Option<ApiClock>,
 }
 
-/// The pod that took an ended one's place.
+/// The pod that replaced a terminated pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// The one that ended.
+    /// The terminated pod.
     pub pod: Arc<PodIdentity>,
-    /// As it was when it became ready.
+    /// The replacement, as it was when it became ready.
     pub by: Arc<PodIdentity>,
     pub rule: Rule,
     pub created: Moment,
     pub scheduled: Option<Moment>,
     pub ready: Option<Moment>,
-    /// Ready, or, without that, the end of the replacement or of our patience.
+    /// Ready; without that, the termination of the replacement or the end of our wait.
     pub end: Moment,
     /// As in [`EndpointRemoval::api_clock`].
     pub api_clock: Option<ApiClock>,
 }
 
-/// How a replacement is known.
+/// The rule that identified a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The next pod of the same ReplicaSet (or ReplicationController), first ended first replaced.
+    /// The next pod of the same ReplicaSet (or ReplicationController), first terminated, first replaced.
     NextOfReplicaSet,
     /// Same StatefulSet, same name.
     NameInStatefulSet,
@@ -140,7 +140,7 @@ impl Rule {
     }
 }
 
-/// What the machine says.
+/// The results of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     Removal(Box<EndpointRemoval>),
@@ -149,7 +149,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Whose trace it is for.
+    /// The pod of the trace.
     pub fn pod_mut(&mut self) -> Option<&mut Arc<PodIdentity>> {
         match self {
             Output::Removal(removal) => Some(&mut removal.pod),
@@ -159,7 +159,7 @@ impl Output {
     }
 }
 
-/// Why something is not told.
+/// Why a change is not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// More pods than [`ObserverLimits::pods`].
@@ -168,11 +168,11 @@ pub enum DropReason {
     EndpointCap,
     /// More open vacancies than [`ObserverLimits::vacancies`].
     VacancyCap,
-    /// It was under way when the observation began.
+    /// The change had begun before the observation.
     BeginUnseen,
-    /// An endpoint left whose pod the pods' watch never showed.
+    /// An endpoint was removed, and the pods' watch never showed its pod.
     PodUnknown,
-    /// An endpoint left whose pod goes on, as far as the pods' watch tells.
+    /// An endpoint was removed, and its pod continues according to the pods' watch.
     PodGoesOn,
 }
 
@@ -199,13 +199,13 @@ impl DropReason {
     }
 }
 
-/// One term of office: made when the Lease is won, dropped when it is lost.
+/// The state of one leader session: created when the Lease is acquired, dropped when the Lease is lost.
 #[derive(Debug)]
 pub struct Observer {
     contact: [Contact; Watch::ALL.len()],
-    /// When the last input was taken in.
-    told: Option<Boot>,
-    /// Namespaces whose owners opted out, of the list that goes on.
+    /// Time of the last input.
+    last_input: Option<Boot>,
+    /// Namespaces with `epitaph.dev/ignore`, of the list in progress.
     ignored_so_far: Option<HashSet<String>>,
     pods: Pods,
     endpoints: Endpoints,
@@ -217,7 +217,7 @@ impl Observer {
     pub fn new(limits: ObserverLimits) -> Observer {
         Observer {
             contact: Default::default(),
-            told: None,
+            last_input: None,
             ignored_so_far: None,
             pods: Pods::new(limits.pods),
             endpoints: Endpoints::new(limits.endpoints),
@@ -229,8 +229,8 @@ impl Observer {
     /// `now` does not go back.
     pub fn handle(&mut self, now: Boot, input: Input) -> Vec<Output> {
         let mut out = Vec::new();
-        let before = self.told.replace(now).unwrap_or(now);
-        let seen = input.watch().map(|watch| self.contact[watch as usize].word(now));
+        let before = self.last_input.replace(now).unwrap_or(now);
+        let seen = input.watch().map(|watch| self.contact[watch as usize].observed(now));
         match (input, seen) {
             (Input::Broken { watch, since }, _) => self.contact[watch as usize].broken(since, now),
             (Input::ListBegin(watch), _) => self.list_begin(watch, now),
@@ -256,7 +256,7 @@ impl Observer {
             (Input::ApiClock(clock), _) => self.api_clock = Some(clock),
             _ => {}
         }
-        // Before that nobody knows who opted out.
+        // Before that, the annotations of the namespaces are not known.
         if self.is_synced() {
             let pods_in_gap = self.contact[Watch::Pods as usize].is_in_gap();
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
@@ -273,17 +273,17 @@ impl Observer {
         out
     }
 
-    /// Every watch told its first list.
+    /// Every watch has completed its first list.
     pub fn is_synced(&self) -> bool {
         self.contact.iter().all(Contact::is_synced)
     }
 
-    /// Pods, and endpoints, known.
+    /// Numbers of known pods and endpoints.
     pub fn known(&self) -> (usize, usize) {
         (self.pods.len(), self.endpoints.len())
     }
 
-    /// A pod that ends before the namespaces are known may be one whose owners opted out: as if it had ended before us.
+    /// A pod that terminates before the namespaces are known may be ignored by annotation: it counts as terminated before our start.
     fn unless_unsynced(&self, seen: Seen) -> Seen {
         if self.is_synced() {
             seen
@@ -302,7 +302,7 @@ impl Observer {
     }
 
     fn list_end(&mut self, watch: Watch, now: Boot, out: &mut Vec<Output>) {
-        let seen = self.contact[watch as usize].word(now);
+        let seen = self.contact[watch as usize].observed(now);
         match watch {
             Watch::EndpointSlices => self.endpoints.list_end(seen),
             Watch::Pods => {

@@ -10,7 +10,7 @@ use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 
-/// How long a pod that is gone is still known: the watches of slices and pods are not in step.
+/// How long a pod that is gone is still known: the watches of slices and pods are not synchronised.
 const KEEP: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20));
 
 #[derive(Debug)]
@@ -18,11 +18,11 @@ pub(super) struct Pods {
     most: usize,
     known: HashMap<PodUid, Record>,
     gone: VecDeque<(Boot, PodUid)>,
-    /// Pods of an owner that have not ended.
+    /// Number of an owner's pods that have not terminated.
     live: HashMap<Arc<str>, usize>,
-    /// Told since the list began.
+    /// Pods in the list in progress.
     listed: Option<HashSet<PodUid>>,
-    /// Namespaces whose owners opted out.
+    /// Namespaces with `epitaph.dev/ignore`.
     pub(super) ignored: HashSet<String>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Record {
     pub(super) created: Seen,
     pub(super) scheduled: Option<Moment>,
     pub(super) ready: Option<Moment>,
-    /// Deleting, failed, succeeded or gone, whatever came first.
+    /// Deleting, failed, succeeded or gone: the first of these.
     pub(super) ended: Option<Moment>,
     pub(super) succeeded: bool,
     gone: bool,
-    /// When it began to end: what the statuses say later, they say of ends before that, too.
+    /// A container had run by the begin of the termination: later statuses can be about earlier exits.
     started: bool,
     ignored: Option<bool>,
 }
@@ -49,12 +49,12 @@ pub(super) struct Step {
     pub(super) uid: PodUid,
     pub(super) seen: Seen,
     pub(super) is_new: bool,
-    /// It is on its node from now on.
+    /// The pod has a node from now on.
     pub(super) is_scheduled: bool,
-    /// It ends from now on.
+    /// The pod's termination begins.
     pub(super) ends: bool,
     pub(super) is_gone: bool,
-    /// Pods of its owner that have not ended, this one left out.
+    /// The owner's pods that have not terminated, without this pod.
     pub(super) others: usize,
 }
 
@@ -78,9 +78,9 @@ impl Pods {
         self.known.get(uid)
     }
 
-    /// An agent tells of its end, so that there is a trace to add to.
+    /// An agent reports the pod's termination, so there is a trace to add to.
     pub(super) fn has_trace(&self, record: &Record) -> bool {
-        // The pod's own word, and where it has none its namespace's.
+        // The pod's own annotation, otherwise the namespace's.
         let ignored = record
             .ignored
             .unwrap_or_else(|| self.ignored.contains(&record.identity.namespace));
@@ -174,7 +174,7 @@ impl Pods {
         self.listed = Some(HashSet::new());
     }
 
-    /// Those that the list lacked are gone.
+    /// Pods that are not in the list are gone.
     pub(super) fn list_end(&mut self, seen: Seen) -> Vec<Step> {
         let listed = self.listed.take().unwrap_or_default();
         let mut lacking: Vec<PodUid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Which pod took an ended one's place: one for one, by rules of the controllers, and none where two are possible.
+//! Which pod replaced a terminated pod: one for one, by rules of the controllers, and none if two are possible.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 
-/// A ReplicaSet replaces at once. A pod that it ended because it needs fewer is not replaced: one made later has another reason.
+/// A ReplicaSet replaces at once. A pod that was removed by scaling down is not replaced: a pod created later has another reason.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// The other controllers wait until the old pod is gone; a Job then waits six minutes at most.
 const AFTER_GONE: Duration = Duration::from_secs(600);
 
-/// How long after its creation a replacement is waited for.
+/// How long after its creation a replacement may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Replacements {
     most: usize,
-    /// By the owner's UID, in the order of their ends.
+    /// By the owner's UID, in the order of the terminations.
     vacancies: HashMap<Arc<str>, VecDeque<Vacancy>>,
     open: usize,
-    /// Made, and not ready yet.
+    /// Created, and not ready yet.
     coming: HashMap<PodUid, Coming>,
     checked: Option<Boot>,
 }
@@ -36,7 +36,7 @@ struct Vacancy {
     pod: Arc<PodIdentity>,
     has_trace: bool,
     completion_index: Option<Box<str>>,
-    /// Its controller may have made the replacement before we saw it end.
+    /// The controller may have created the replacement before the termination was observed.
     is_unsure: bool,
     was_alone: bool,
     at_once: bool,
@@ -89,11 +89,11 @@ impl Replacements {
         }
         let settled = record.ready.is_some() || record.ended.is_some();
         if settled && let Some(coming) = self.coming.remove(&step.uid) {
-            out.push(told(coming, record, record.ready.unwrap_or(step.seen.moment())));
+            out.push(replacement(coming, record, record.ready.unwrap_or(step.seen.moment())));
         }
     }
 
-    /// What was waited for in vain.
+    /// Drops waits that have expired.
     pub(super) fn finish(&mut self, now: Boot, pods: &Pods, out: &mut Vec<Output>) {
         if self
             .checked
@@ -114,7 +114,7 @@ impl Replacements {
         late.sort_by(|a, b| a.0.cmp(&b.0));
         for (uid, coming) in late {
             if let Some(record) = pods.get(&uid) {
-                out.push(told(coming, record, Moment::exact(now)));
+                out.push(replacement(coming, record, Moment::exact(now)));
             }
         }
     }
@@ -148,7 +148,7 @@ impl Replacements {
         });
     }
 
-    /// A pod was made, or got its node: the vacancy that it fills, if one.
+    /// A pod was created, or got its node: it fills at most one vacancy.
     fn fill(&mut self, step: &Step, record: &Record) {
         let Some(owner) = &record.owner else { return };
         let Some(queue) = self.vacancies.get_mut(&owner.uid) else {
@@ -184,7 +184,7 @@ impl Replacements {
         let Some((vacancy, rule)) = found.and_then(|(at, rule)| queue.remove(at).zip(Some(rule))) else {
             return;
         };
-        // One that ended before the observation began belongs to a trace that may have its replacement already.
+        // The trace of a pod that terminated before the observation began may already have a replacement.
         if vacancy.has_trace && !vacancy.is_unsure {
             let coming = Coming {
                 pod: vacancy.pod,
@@ -196,7 +196,7 @@ impl Replacements {
     }
 }
 
-fn told(coming: Coming, record: &Record, end: Moment) -> Output {
+fn replacement(coming: Coming, record: &Record, end: Moment) -> Output {
     let Coming { pod, rule, created } = coming;
     Output::Replacement(Box::new(Replacement {
         pod,

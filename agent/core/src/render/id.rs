@@ -1,5 +1,5 @@
-//! Trace and span ids, derived by hashing: the same death has the same ids in every process that tells of it, before and
-//! after a restart of the agent, so their spans meet in one trace without a word between them.
+//! Trace and span ids, derived by hashing: the same termination has the same ids in every process that reports it, before and
+//! after a restart of the agent, so the spans meet in one trace without any communication.
 //!
 //! *Architecture invariant*: pure, and pinned by fixed vectors below. A change of what is hashed is a new version in the
 //! domain (`epitaph/2/…`), never an edit.
@@ -14,31 +14,29 @@ use crate::kubernetes::PodContext;
 use crate::pod::PodIdentity;
 use crate::report::{StopSignalIgnored, Termination};
 use crate::termination::TerminationKey;
+use crate::time::TICK_NS;
 use crate::verdict::Cause;
 
-/// Resolution of a process's start in `/proc/PID/stat`, nanoseconds (USER_HZ is 100 on every architecture of Linux that
-/// has BPF). An agent that started after the process knows the start from there; one that saw the exec knows it exactly.
-/// Both must name the same trace, so only the tick is hashed.
-const START_TICK_NS: u64 = 10_000_000;
-
-/// The trace of one death without Kubernetes.
+/// The trace of one termination without Kubernetes.
 ///
-/// `main` is the main process, where known: it tells apart two deaths of a unit whose main processes started within one
-/// tick of [`START_TICK_NS`] (`RestartSec=0`).
+/// `main` is the main process, where known: it separates two terminations of a unit if the main processes started within one
+/// tick of [`TICK_NS`] (`RestartSec=0`).
 pub fn trace_id(key: &TerminationKey, main: Option<Pid>) -> TraceId {
     let hash = Domain::new("epitaph/1/trace")
         .text(&key.boot_id)
         .number(key.cgroup.hierarchy.into())
         .number(key.cgroup.id)
-        .number(key.main_start.0 / START_TICK_NS)
+        // An agent that started after the process knows the start from `/proc/PID/stat`; an agent that recorded the exec knows
+        // the start exactly. Both must derive the same trace, so only the tick is hashed.
+        .number(key.main_start.0 / TICK_NS)
         .number(main.map_or(0, |pid| pid.0.into()))
         .finish();
     TraceId::from_bytes(non_zero(hash))
 }
 
-/// The trace of a pod's end, told by the agent of its node and by the observer.
+/// The trace of a pod's termination, reported by the agent of the node and by the observer.
 ///
-/// `static_boot` is the boot id for a static pod, whose UID here is its config hash ([`PodIdentity::cgroup_uid`]): that one
+/// `static_boot` is the boot id for a static pod, whose UID here is the config hash ([`PodIdentity::cgroup_uid`]): the hash
 /// stays the same over reboots, so each boot has a trace of its own. None for any other pod.
 pub fn pod_trace_id(uid: &PodUid, static_boot: Option<&str>) -> TraceId {
     let hash = Domain::new("epitaph/1/pod")
@@ -48,18 +46,18 @@ pub fn pod_trace_id(uid: &PodUid, static_boot: Option<&str>) -> TraceId {
     TraceId::from_bytes(non_zero(hash))
 }
 
-/// [`pod_trace_id`] of a pod that ended in this boot.
+/// [`pod_trace_id`] of a pod that terminated in this boot.
 pub fn of_pod(pod: &PodIdentity, boot_id: &str) -> TraceId {
     pod_trace_id(&pod.cgroup_uid, pod.is_static.then_some(boot_id))
 }
 
-/// The trace of a container's end that is not its pod's. `pod` is the UID that the cgroup's name gives.
+/// The trace of a container that terminated without its pod. `pod` is the UID in the cgroup's name.
 pub fn container_trace_id(pod: &PodUid, container: &ContainerId) -> TraceId {
     let hash = Domain::new("epitaph/1/container").text(&pod.0).text(&container.0).finish();
     TraceId::from_bytes(non_zero(hash))
 }
 
-/// The trace of a death that is told by itself: its own, or that of its pod, whose end is still to be told.
+/// The trace of a termination that is reported separately: its own, or the trace of the pod if the pod's termination follows.
 pub fn of(termination: &Termination) -> TraceId {
     if let Some(context) = termination.kubernetes.as_deref().filter(|_| termination.of_ending_pod) {
         return of_pod(&context.pod, &termination.key.boot_id);
@@ -67,7 +65,7 @@ pub fn of(termination: &Termination) -> TraceId {
     own_trace(&termination.key, &termination.subject, termination.main.map(|main| main.tgid))
 }
 
-/// The trace in which the death will be told that this warns of: the pod's, where the whole pod was asked to end.
+/// The trace of the termination that this early warning announces: the pod's if deletion of the whole pod was requested.
 pub fn of_early(early: &StopSignalIgnored) -> TraceId {
     match early.kubernetes.as_deref().filter(|context| ends_the_pod(context)) {
         Some(context) => of_pod(&context.pod, &early.key.boot_id),
@@ -75,7 +73,7 @@ pub fn of_early(early: &StopSignalIgnored) -> TraceId {
     }
 }
 
-/// From the cgroup's own name, so that the API's answer, or its silence, changes no id.
+/// From the cgroup's own name, so that no id depends on an answer of the API.
 fn own_trace(key: &TerminationKey, subject: &Subject, main: Option<Pid>) -> TraceId {
     match subject {
         Subject::Container { id, pod: Some(pod), .. } => container_trace_id(pod, id),
@@ -96,15 +94,19 @@ fn ends_the_pod(context: &PodContext) -> bool {
                 | Cause::NodeShutdown
         )
     };
-    context.request.is_some() || context.asked.as_ref().is_some_and(|asked| by_the_pod(asked.cause))
+    context.request.is_some()
+        || context
+            .stop_reason
+            .as_ref()
+            .is_some_and(|stop_reason| by_the_pod(stop_reason.cause))
 }
 
-/// The root of [`pod_trace_id`]: whoever adds to a pod's trace hangs its spans here.
+/// The root of [`pod_trace_id`]: the parent of all spans that other processes add to a pod's trace.
 pub fn pod_root(trace: TraceId) -> SpanId {
     span_id(trace, "pod.termination", 0)
 }
 
-/// A span of a trace. `discriminator` tells apart spans of one name in one trace; 0 where there is only one.
+/// A span of a trace. `discriminator` separates spans of one name in one trace; 0 if there is only one.
 pub fn span_id(trace: TraceId, name: &str, discriminator: u64) -> SpanId {
     let hash = Domain::new("epitaph/1/span")
         .bytes(&trace.to_bytes())
@@ -134,7 +136,7 @@ pub fn service_span_id(trace: TraceId, name: &str, service: &str) -> SpanId {
     SpanId::from_bytes(non_zero(hash))
 }
 
-/// A hash of fields that cannot run into each other: every text carries its length, numbers are 8 bytes, big endian.
+/// A hash of fields with clear borders: every text carries its length, numbers are 8 bytes, big endian.
 struct Domain(Sha256);
 
 impl Domain {
@@ -190,7 +192,7 @@ mod tests {
 
     const BOOT: &str = "5ad5ae73-41a8-4a0c-8b5c-3a1c2b0e0f11";
 
-    /// Whoever must edit this breaks every trace that is half exported: take a new version of the domain instead.
+    /// An edit here breaks every trace that is half exported: take a new version of the domain instead.
     #[test]
     fn ids_never_change() {
         let trace = trace_id(&key(BOOT, 0, 4711, 1_234_567_890_123), Some(Pid(815)));
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_tells_deaths_apart() {
+    fn every_field_separates_terminations() {
         let base = key(BOOT, 0, 4711, 1_000_000_000);
         let ids = [
             trace_id(&base, Some(Pid(1))),
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_and_their_containers_are_told_apart() {
+    fn pods_and_their_containers_have_different_ids() {
         let other = PodUid("0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6f".into());
         let traces = [
             pod_trace_id(&uid(), None),

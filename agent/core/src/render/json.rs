@@ -161,7 +161,7 @@ fn millis(d: Duration) -> f64 {
     d.as_micros() as f64 / 1000.0
 }
 
-/// Negative for evidence from before the begin of the termination.
+/// Negative for evidence before the begin of the termination.
 pub(super) fn after_ms(at: Boot, begin: Boot) -> f64 {
     if at < begin {
         -millis(begin.since(at))
@@ -279,7 +279,7 @@ fn state(state: TargetState) -> Vec<&'static str> {
         frozen,
         exiting,
         traced,
-        // Evidence that no verdict rests on yet.
+        // Evidence that no verdict uses yet.
         sigwait: _,
     } = state;
     [

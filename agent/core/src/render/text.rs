@@ -1,7 +1,7 @@
 //! Terminations as a person reads them in a terminal.
 //!
-//! *Invariant*: whatever processes named themselves, nothing leaves here that a terminal would obey but our own colours, and
-//! those only with [`Style::Color`].
+//! *Invariant*: for any name that a process chooses, the output has no control sequence except our own colours, and these only
+//! with [`Style::Color`].
 
 use std::fmt::Write as _;
 
@@ -71,7 +71,7 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Sty
             out,
             "    {}  exit not observed; {}",
             paint.bold(&format!("container {}", escape(name))),
-            said(end.as_ref())
+            status(end.as_ref())
         );
     }
     out
@@ -176,7 +176,7 @@ fn in_pod(subject: &Subject, context: Option<&PodContext>) -> String {
     }
 }
 
-fn said(end: Option<&Reported>) -> String {
+fn status(end: Option<&Reported>) -> String {
     let Some(Reported { exit_code, reason }) = end else {
         return "the pod's status reports no exit code".to_owned();
     };
@@ -184,7 +184,7 @@ fn said(end: Option<&Reported>) -> String {
     format!("the pod's status reports exit code {exit_code}{}", reason.unwrap_or_default())
 }
 
-/// What may be missing from the evidence, None where nothing is.
+/// What may be missing from the evidence; None if nothing is.
 fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     let Gaps {
         lost,
@@ -207,8 +207,7 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>) -> Option<String> {
     (!parts.is_empty()).then(|| format!("gaps: {}", parts.join("; ")))
 }
 
-/// Text from outside as text that a terminal only shows: controls, line breaks, and the invisible characters that reorder what
-/// is read are written as escapes.
+/// Text from outside, safe for a terminal: controls, line breaks and invisible characters that reorder text are escaped.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_with_all_there_is() {
+    fn a_termination_with_every_part() {
         check(
             &sample::ignored(),
             expect![[r#"
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_that_is_not_understood_says_what_is_missing() {
+    fn an_unknown_termination_names_what_is_missing() {
         check(
             &sample::unknown_unit(),
             expect![[r#"
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_whose_pod_goes_on() {
+    fn a_container_of_a_pod_that_continues() {
         let t = fixtures::pods::restarted(1);
         let early = fixtures::pods::early(&t);
         let observation = fixtures::terminations::observation();
@@ -368,7 +367,7 @@ mod tests {
             let t = sample::hostile(&text);
             let plain = termination(&t, &observation, Style::Plain);
             prop_assert!(!plain.contains(|c: char| c.is_control() && c != '\n'), "{:?}", plain);
-            // Line breaks are ours: the same number whatever the names are.
+            // Line breaks are ours: the same number for any names.
             let lines = termination(&sample::hostile("x"), &observation, Style::Plain).lines().count();
             prop_assert_eq!(plain.lines().count(), lines);
             prop_assert_eq!(uncolored(&termination(&t, &observation, Style::Color)), plain);
@@ -379,10 +378,10 @@ mod tests {
             warning.subject = t.subject.clone();
             warning.sentence = text.clone();
             let pod = fixtures::pods::hostile(&text);
-            let told = pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain);
-            prop_assert!(!told.contains(|c: char| c.is_control() && c != '\n'), "{:?}", told);
+            let text = pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain);
+            prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{:?}", text);
             let lines = pod_termination(&fixtures::pods::hostile("x"), &fixtures::terminations::observation(), Style::Plain).lines().count();
-            prop_assert_eq!(told.lines().count(), lines);
+            prop_assert_eq!(text.lines().count(), lines);
             let (_, oom) = sample::child_oom();
             let rest = observing(&observation, &probes, Style::Plain)
                 + &early(&warning, &observation, Style::Plain)

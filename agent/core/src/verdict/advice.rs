@@ -41,7 +41,7 @@ pub enum AdviceKind {
 
 impl AdviceKind {
     /// Kinds that exclude this advice: following both would leave too little time.
-    pub const fn not_beside(self) -> &'static [AdviceKind] {
+    pub const fn excluded_by(self) -> &'static [AdviceKind] {
         use AdviceKind::{AcceptWhileDraining, GraceLonger, GraceShorter, PreStopSleepLonger, PreStopSleepShorter};
         match self {
             GraceShorter => &[GraceLonger, PreStopSleepLonger, AcceptWhileDraining],
@@ -105,6 +105,6 @@ pub(super) fn of_pod(containers: &[Judged<'_>], unseen: &[(String, Option<Report
     list.sort_by(|a, b| a.kind.cmp(&b.kind).then(b.seconds.cmp(&a.seconds)));
     list.dedup_by_key(|advice| advice.kind);
     let kinds: Vec<AdviceKind> = list.iter().map(|advice| advice.kind).collect();
-    list.retain(|advice| !advice.kind.not_beside().iter().any(|kind| kinds.contains(kind)));
+    list.retain(|advice| !advice.kind.excluded_by().iter().any(|kind| kinds.contains(kind)));
     list
 }

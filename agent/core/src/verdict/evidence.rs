@@ -1,4 +1,4 @@
-//! The evidence of a verdict, as lines: which probe saw what, when.
+//! The evidence of a verdict, as lines: probe, event, time.
 
 mod kubernetes;
 
@@ -53,7 +53,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             role(case, fatal.sender.role),
             target(case.main()),
         );
-        // A stop signal that was itself fatal has a line above.
+        // A fatal stop signal already has a line.
         if case
             .stop()
             .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)

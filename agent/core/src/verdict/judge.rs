@@ -1,7 +1,7 @@
-//! Facts → axes. Pure: the same facts give the same verdict, whenever and in whatever order they came.
+//! Facts → axes. Pure: the same facts give the same verdict, in any order of arrival.
 //!
-//! A finding that rests on something *not* having been seen names the kinds of evidence that would have shown it; where one
-//! of them was lost or not active the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
+//! A finding that rests on the absence of an event names the kinds of evidence that would have shown the event; if one of these
+//! kinds was lost or not active, the exit is `unknown`. Positive proof (an OOM victim, a result, a handler entered) stands.
 
 mod hook;
 mod kernel;
@@ -18,14 +18,14 @@ use crate::termination::{Fatal, Kill, MainProcess, OomKill, Open, Stop, Terminat
 
 pub(super) use hook::{Hook, HookEnd, quoted};
 
-/// The main process ends this soon after the OOM killer took a child: it ended because of it.
+/// If the main process exits this soon after the OOM kill of a child, the OOM kill is the reason.
 pub const OOM_CHILD_REACH: Duration = Duration::from_secs(10);
 
-/// One termination's facts, and the pod's side of them.
+/// One termination's facts, with their Kubernetes context.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     facts: &'a TerminationFacts,
-    /// What Kubernetes wanted of it.
+    /// None for a unit, for a container without a pod, or without the API.
     pub kubernetes: Option<&'a PodContext>,
 }
 
@@ -74,25 +74,25 @@ pub struct Judged<'a> {
     pub verdict: &'a Verdict,
 }
 
-/// What the facts say, and what that rests on.
+/// The result of the facts, and the evidence that the result depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub exit: Exit,
     pub cause: Cause,
     pub why: Why,
-    /// A lost record of these kinds could have changed it.
+    /// A lost record of these kinds could have changed the finding.
     absent: &'static [Kind],
-    /// It rests on no stop signal having come before.
-    unasked: bool,
+    /// The finding depends on the absence of an earlier stop signal.
+    no_stop_seen: bool,
 }
 
-/// The finer reason, which the sentence gives.
+/// The finer reason, for the sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     Completed,
     Stopped,
-    /// Exit 0 although the kernel had dropped the stop signal.
-    StoppedUnheard,
+    /// Exit 0 although the kernel had discarded the stop signal.
+    StoppedAfterDiscard,
     /// 128 + n.
     StoppedWithSignalCode(Signal),
     Reraised,
@@ -105,18 +105,18 @@ pub(super) enum Why {
     Oom,
     OomChild,
     KilledByOther,
-    /// It was killed with its pid namespace, whose init ended.
+    /// Killed with the pid namespace, when the namespace's init exited.
     NamespaceEnded,
     Crashed(Crash),
-    /// A code that its owners declared to be a success.
+    /// An exit code that an annotation declares as clean.
     Expected,
-    /// Asked, and killed at once: its pod was deleted with a grace of 0.
+    /// Killed at once: the pod was deleted with a grace period of 0.
     ForceDeleted,
-    /// Asked to stop only when the main containers had used up the grace.
+    /// Got the stop signal only when the main containers had used up the grace period.
     Starved,
-    /// Killed after the hook had left it only the kubelet's minimum.
+    /// Killed after the hook had left only the kubelet's minimum.
     HookTookGrace,
-    /// Its grace is long over.
+    /// Still runs long after the grace period.
     Stuck,
     NeverStarted,
     Unknown(Missing),
@@ -147,13 +147,13 @@ pub(super) enum Missing {
     Lost(Vec<Kind>),
     Inactive(Vec<Kind>),
     NoExit(Open),
-    /// It ended by this signal, and no sender was seen.
+    /// Terminated by this signal, and the sender was not observed.
     SenderNotSeen(Signal),
-    /// The kernel sent a SIGKILL, and no evidence says why.
+    /// The kernel sent a SIGKILL, and no evidence shows why.
     KernelKill,
 }
 
-/// Judges one termination. `kubernetes` is the pod's side, where it belongs to one.
+/// Judges one termination. `kubernetes` is the Kubernetes context of a pod's container.
 pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
     let case = &Case::new(facts, kubernetes);
     let finding = doubt(case, kubernetes::refine(case, kernel::find(case)));
@@ -175,7 +175,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
     }
 }
 
-/// Cut before reset before refused: see [`table::TABLE`]. Quiet only where it was observed.
+/// Cut before reset before refused: see [`table::TABLE`]. Quiet only if sockets were observed.
 pub fn traffic(traffic: &Traffic) -> TrafficAxis {
     if traffic.cut.count > 0 {
         TrafficAxis::Cut
@@ -200,11 +200,11 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         kinds.iter().filter(hit).copied().collect()
     };
     let (lost, inactive) = (within(&holes.lost), within(&holes.inactive));
-    // How it ended does not need the OOM probe; only its losses can hide a victim that was there.
+    // The exit does not need the OOM probe; only lost records of the probe can hide a victim.
     let inactive: Vec<Kind> = inactive.into_iter().filter(|&kind| kind != Kind::OomVictim).collect();
     let missing = if finding.absent.is_empty() {
         return finding;
-    } else if holes.late_start && finding.unasked {
+    } else if holes.late_start && finding.no_stop_seen {
         Missing::LateStart
     } else if !inactive.is_empty() {
         Missing::Inactive(inactive)

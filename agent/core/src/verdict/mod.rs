@@ -41,7 +41,7 @@ pub struct Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     Probe(Kind),
-    /// The Kubernetes API: its times are when an answer reached us, or whole seconds.
+    /// The Kubernetes API: its times are the arrival of an answer, or whole seconds.
     Kubernetes,
 }
 
@@ -78,7 +78,7 @@ pub struct Verdict {
     pub sentence: String,
     /// What to change, with a number where one was measured.
     pub remedy: Option<String>,
-    /// What could be set better, by measurement; also of a clean end.
+    /// Settings to improve, by measurement; also for a clean exit.
     pub advice: Vec<Advice>,
     /// In order of time.
     pub evidence: Vec<Evidence>,

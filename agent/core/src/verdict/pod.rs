@@ -8,7 +8,7 @@ use crate::kubernetes::{PodTerminationFacts, Reported};
 /// Judges a finished pod, once: the container with the highest precedence gives the verdict, and the sentence names
 /// that container and how many were unclean. `unseen` are those whose exit only the pod's status reports.
 pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verdict {
-    let (asked, unseen) = (facts.asked.as_ref(), &facts.unseen[..]);
+    let (stop_reason, unseen) = (facts.stop_reason.as_ref(), &facts.unseen[..]);
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
     members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
     let unobserved = advice::that_ran(unseen).map(|_| TrafficAxis::Unknown);
@@ -23,16 +23,16 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
         .filter(|member| member.verdict.exit == Exit::Clean && !member.verdict.unclean)
         .count();
     let total = members.len();
-    // The first of equals: they are in the order of their ends.
+    // Of equal precedence the first counts, in the order of the exits.
     let speaker = members
         .iter()
         .enumerate()
         .max_by_key(|(place, member)| (member.precedence(), std::cmp::Reverse(*place)));
     let Some((place, member)) = speaker else {
         return Verdict {
-            cause: asked.map_or(Cause::Unknown, |asked| asked.cause),
+            cause: stop_reason.map_or(Cause::Unknown, |stop_reason| stop_reason.cause),
             sentence: "no container of the pod was seen to exit".to_owned(),
-            ..unobserved_end(Exit::Unknown)
+            ..unobserved_verdict(Exit::Unknown)
         };
     };
     let others: Vec<String> = members
@@ -56,7 +56,7 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
     evidence.sort_by_key(|line| (line.at, line.source));
     let verdict = &member.verdict;
     Verdict {
-        cause: asked.map_or(verdict.cause, |asked| asked.cause),
+        cause: stop_reason.map_or(verdict.cause, |stop_reason| stop_reason.cause),
         traffic: traffic.unwrap_or(TrafficAxis::Unknown),
         sentence: sentence(member, (clean, unclean, total), &others),
         advice: advice::of_pod(containers, unseen),
@@ -69,7 +69,7 @@ struct Member {
     name: String,
     verdict: Verdict,
     /// What the pod's status reports of a container that was not observed.
-    hearsay: Option<String>,
+    from_status: Option<String>,
 }
 
 impl Member {
@@ -78,13 +78,13 @@ impl Member {
         Member {
             name: name.unwrap_or_else(|| of.case.subject.to_string()),
             verdict: of.verdict.clone(),
-            hearsay: None,
+            from_status: None,
         }
     }
 
     /// The pod's status is a hint: it proves neither a clean exit nor a kill.
     fn unseen(name: &str, reported: Option<&Reported>) -> Member {
-        let says = match reported {
+        let status = match reported {
             Some(Reported {
                 exit_code,
                 reason: Some(reason),
@@ -103,11 +103,11 @@ impl Member {
         Member {
             name: name.to_owned(),
             verdict: Verdict {
-                sentence: format!("container `{name}`: {how}; {says}"),
+                sentence: format!("container `{name}`: {how}; {status}"),
                 remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row(exit, TrafficAxis::Unknown).remedy)),
-                ..unobserved_end(exit)
+                ..unobserved_verdict(exit)
             },
-            hearsay: Some(says),
+            from_status: Some(status),
         }
     }
 
@@ -115,18 +115,18 @@ impl Member {
         row(self.verdict.exit, self.verdict.traffic).precedence
     }
 
-    /// What is left to say of one that does not speak for the pod.
+    /// A clause about a container that does not give the pod's verdict.
     fn aside(&self) -> Option<String> {
-        match &self.hearsay {
-            Some(says) => Some(format!("container `{}` was not observed: {says}", self.name)),
+        match &self.from_status {
+            Some(status) => Some(format!("container `{}` was not observed: {status}", self.name)),
             None if self.verdict.unclean => Some(format!("container `{}`: {}", self.name, self.verdict.headline)),
             None => None,
         }
     }
 }
 
-/// Of an end of which no evidence is there.
-fn unobserved_end(exit: Exit) -> Verdict {
+/// The verdict of an exit without evidence.
+fn unobserved_verdict(exit: Exit) -> Verdict {
     let row = row(exit, TrafficAxis::Unknown);
     Verdict {
         headline: row.headline,
@@ -161,7 +161,7 @@ fn sentence(member: &Member, (clean, unclean, total): (usize, usize, usize), oth
     text
 }
 
-/// What hurt most; sockets that were not observed outweigh quiet ones.
+/// The worst for clients has the highest weight; unobserved sockets outweigh quiet ones.
 fn weight(axis: TrafficAxis) -> u8 {
     match axis {
         TrafficAxis::Quiet => 0,

@@ -53,7 +53,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
     let killed = killed(case);
     match &finding.why {
-        Why::Completed if case.kubernetes.is_some_and(|context| context.asked.is_some()) => {
+        Why::Completed if case.kubernetes.is_some_and(|context| context.stop_reason.is_some()) => {
             format!("{who} exited with code 0; no stop signal was seen")
         }
         Why::Completed => format!("{who} exited by itself with code 0"),
@@ -61,7 +61,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let ran = ran_handler(case);
             format!("{stopped}{ran} the process exited with code 0, {took} later")
         }
-        Why::StoppedUnheard => format!("{stopped}; the process exited with code 0, {took} later, for another reason"),
+        Why::StoppedAfterDiscard => format!("{stopped}; the process exited with code 0, {took} later, for another reason"),
         Why::StoppedWithSignalCode(signal) => {
             let ran = ran_handler(case);
             format!(
@@ -153,7 +153,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     }
 }
 
-/// What became of the stop signal: sent to the process, or discarded by the kernel.
+/// The kernel's result for the stop signal: sent to the process, or discarded.
 fn stopped(case: &Case<'_>) -> String {
     match case.stop() {
         Some(stop) if stop.result == SignalResult::Ignored => {
@@ -178,7 +178,7 @@ fn sent(case: &Case<'_>) -> String {
     format!("{sender} sent {} to {}", stop.signal, target(case.main()))
 }
 
-/// The words between the stop signal and the exit. That a handler ran is said only where the kernel entered it.
+/// The words between the stop signal and the exit. A handler ran only if the kernel recorded its entry.
 fn ran_handler(case: &Case<'_>) -> &'static str {
     match case.stop() {
         Some(stop) if stop.handler_entered.is_some() => ", the handler ran, and",
@@ -322,7 +322,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
     format!("{status}{reason}")
 }
 
-/// Kinds of kernel records in words: a reader of the sentence does not know the tracepoints.
+/// Kinds of kernel records in words: readers of the sentence do not know the tracepoints.
 pub(super) fn records(kinds: &[Kind]) -> String {
     let word = |kind: &Kind| match kind {
         Kind::SignalGenerate => "sent signals",

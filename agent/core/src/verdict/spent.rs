@@ -1,4 +1,4 @@
-//! How the grace was spent, as measured: hook, stop signal, end.
+//! The measured use of the grace period: hook, stop signal, exit.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
 
-/// The kubelet gives the stop signal at least this, whatever the hook took.
+/// The kubelet leaves at least this after the stop signal, however long the hook ran.
 pub(super) const KUBELET_MINIMUM: Duration = Duration::from_secs(2);
 
 pub(super) struct Spent {
-    /// Begin of the preStop hook, else of the wait for the main containers, else the stop signal.
+    /// Begin of the preStop hook, otherwise of the wait for the main containers, otherwise the stop signal.
     pub begin: Boot,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
-    /// From the hook's begin to its end, where that is known.
+    /// Duration of the hook, if known.
     pub hook: Option<Duration>,
-    /// Since when, and for how long, it was let be before its stop: by its hook; as a sidecar from the request on, by the main
-    /// containers too. Where a preStop sleep would have to begin.
-    pub let_be: Option<(Boot, Duration)>,
+    /// Begin and duration of the time before the stop signal: the hook; for a sidecar, from the request on, also the main
+    /// containers. A preStop sleep would begin there.
+    pub before_stop: Option<(Boot, Duration)>,
     /// From the stop signal to the runtime's kill.
     pub left: Option<Duration>,
-    /// The runtime or Kubernetes asked it to stop.
-    pub asked: bool,
+    /// The runtime or Kubernetes requested the stop.
+    pub stop_requested: bool,
 }
 
 impl Spent {
-    /// None where nobody asked it to stop.
+    /// None if no stop was requested.
     pub fn of(case: &Case<'_>) -> Option<Spent> {
         let context = case.kubernetes?;
         let stop = case
@@ -37,7 +37,7 @@ impl Spent {
             .map(|stop| stop.at);
         let run = context.pre_stop.as_ref();
         let begin = run.and_then(|run| run.begin).or(stop)?;
-        // Its hook ran at the request, and its stop signal came when the main containers had ended: the wait is theirs.
+        // A sidecar's hook runs at the request, but its stop signal waits for the exit of the main containers.
         let waits = context.kind == Some(ContainerKind::Sidecar);
         let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime);
         let hook = run
@@ -51,14 +51,14 @@ impl Spent {
             begin,
             stop,
             hook,
-            let_be: waited.or_else(|| Some((begin, hook?))),
+            before_stop: waited.or_else(|| Some((begin, hook?))),
             left: stop.zip(kill).map(|(stop, kill)| kill.at.since(stop)),
-            asked: context.asked.is_some() || stop.is_some(),
+            stop_requested: context.stop_reason.is_some() || stop.is_some(),
         })
     }
 }
 
-/// The kubelet waits for the hook, so that it never lasts longer than until the stop signal.
+/// The kubelet waits for the hook, so the hook's time ends with the stop signal at the latest.
 fn took(run: &PreStopRun, until: Option<Boot>) -> Option<Duration> {
     let end = match (run.end, until) {
         (Some(end), Some(until)) => end.min(until),

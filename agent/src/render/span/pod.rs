@@ -1,7 +1,7 @@
 //! What Kubernetes adds: the span of the pod, the span of the preStop hook, and attributes of the container.
 
 use epitaph_core::event::ExitStatus;
-use epitaph_core::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
+use epitaph_core::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
 use epitaph_core::pod::{ContainerKind, PreStop};
 use epitaph_core::report::{PodTermination, Termination};
 use epitaph_core::termination::Role;
@@ -19,7 +19,7 @@ pub(super) fn span(p: &PodTermination, at: &Frame) -> SpanData {
     let mut a = Attributes::default();
     stop::verdict(&p.verdict, &mut a);
     a.flag(key::POD_STATIC, p.pod.is_static);
-    asked(p.asked.as_ref(), &p.verdict, &mut a);
+    stop_reason(p.stop_reason.as_ref(), &p.verdict, &mut a);
     request(p.request.as_ref(), at, &mut a);
     a.some(key::CONTAINERS, p.containers.len() as u64);
     a.some(key::CONTAINERS_UNSEEN, p.unseen.len() as u64);
@@ -80,8 +80,8 @@ pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &m
     a.maybe(key::CONTAINER_KIND, context.kind.map(kind_name));
     image(context.image.as_deref().unwrap_or_default(), a);
     // What the root shows is not repeated.
-    if at.pod.is_none_or(|pod| pod.asked != context.asked) {
-        asked(context.asked.as_ref(), &t.verdict, a);
+    if at.pod.is_none_or(|pod| pod.stop_reason != context.stop_reason) {
+        stop_reason(context.stop_reason.as_ref(), &t.verdict, a);
     }
     if at.pod.is_none() {
         request(context.request.as_ref(), at, a);
@@ -156,12 +156,12 @@ fn failure(run: &PreStopRun) -> Option<String> {
     }
 }
 
-fn asked(asked: Option<&Asked>, verdict: &Verdict, a: &mut Attributes) {
-    if let Some(asked) = asked {
-        if asked.cause != verdict.cause {
-            a.text(key::ASKED_CAUSE, table::name(asked.cause));
+fn stop_reason(stop_reason: Option<&StopReason>, verdict: &Verdict, a: &mut Attributes) {
+    if let Some(stop_reason) = stop_reason {
+        if stop_reason.cause != verdict.cause {
+            a.text(key::ASKED_CAUSE, table::name(stop_reason.cause));
         }
-        a.data(key::ASKED_EVIDENCE, &asked.evidence);
+        a.data(key::ASKED_EVIDENCE, &stop_reason.evidence);
     }
 }
 

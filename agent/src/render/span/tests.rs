@@ -284,7 +284,7 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     t.verdict.cause = Cause::Crash;
     t.verdict.evidence = vec![evidence::fault(ms(29_000))];
     let context = Arc::make_mut(t.kubernetes.as_mut().expect("a pod's"));
-    context.asked.as_mut().expect("a cause").evidence = "Event Killing".into();
+    context.stop_reason.as_mut().expect("a cause").evidence = "Event Killing".into();
     // A hook whose begin is not known.
     context.pre_stop.as_mut().expect("a hook").begin = None;
     t

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::event::Disposition;
-use epitaph_core::fixtures::death::{Death, at, death};
+use epitaph_core::fixtures::builder::{Builder, at, termination};
 use epitaph_core::fixtures::{self, sample};
 use epitaph_core::ids::{Pid, Signal};
 use epitaph_core::input::Observation;
@@ -31,7 +31,7 @@ fn observation() -> Observation {
 }
 
 /// A pod of one container that ended like this.
-fn pod(of: Death, name: &str) -> Report {
+fn pod(of: Builder, name: &str) -> Report {
     let mut container = of.judged();
     let context = Arc::make_mut(container.kubernetes.as_mut().expect("a context"));
     let mut identity = (*context.pod).clone();
@@ -42,7 +42,7 @@ fn pod(of: Death, name: &str) -> Report {
     let facts = PodTerminationFacts {
         pod: context.pod,
         boot_id: "boot".into(),
-        asked: context.asked.clone(),
+        stop_reason: context.stop_reason.clone(),
         request: context.request,
         begin: at(0.0),
         end: container.end,
@@ -53,7 +53,7 @@ fn pod(of: Death, name: &str) -> Report {
 }
 
 fn unclean(name: &str) -> Report {
-    pod(death().dropped_term(0.3).kill(10.3), name)
+    pod(termination().dropped_term(0.3).kill(10.3), name)
 }
 
 fn unclean_in(namespace: &str, name: &str) -> Report {
@@ -94,17 +94,20 @@ fn on_the_pod_and_its_workload() {
 
 #[test]
 fn a_clean_end_or_one_that_is_to_be_ignored_is_none() {
-    assert_eq!(notice::of(&pod(death().term(0.3).exit(0.5, 0), "cart-1"), &observation()), []);
-    let ignored = death().with(|k| k.options.ignore = true).dropped_term(0.3).kill(10.3);
+    assert_eq!(
+        notice::of(&pod(termination().term(0.3).exit(0.5, 0), "cart-1"), &observation()),
+        []
+    );
+    let ignored = termination().with(|k| k.options.ignore = true).dropped_term(0.3).kill(10.3);
     assert_eq!(notice::of(&pod(ignored, "cart-1"), &observation()), []);
-    let mut nobodys: Termination = death().dropped_term(0.3).kill(10.3).judged();
+    let mut nobodys: Termination = termination().dropped_term(0.3).kill(10.3).judged();
     nobodys.kubernetes = None;
     assert_eq!(notice::of(&Report::Terminated(Box::new(nobodys)), &observation()), []);
 }
 
 #[test]
 fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
-    let dying = death().dropped_term(0.3).kill(10.3).judged();
+    let dying = termination().dropped_term(0.3).kill(10.3).judged();
     let context = dying.kubernetes.clone().expect("a context");
     let early = StopSignalIgnored {
         key: dying.key.clone(),
@@ -134,7 +137,7 @@ fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
 
 #[test]
 fn what_still_runs_is_told_before_its_end() {
-    let stuck = || death().term(0.3).open(60.0).judged();
+    let stuck = || termination().term(0.3).open(60.0).judged();
     let notices = notice::of(&Report::Stuck(Box::new(fixtures::pods::stuck(stuck()))), &observation());
     expect![[r#"
         TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart.e655c80a95e98e4d]

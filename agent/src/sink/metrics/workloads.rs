@@ -298,7 +298,7 @@ impl Counts {
         largest.filter(|(kind, seconds)| {
             let needed = self.needed.get(kind).and_then(Recent::largest);
             let is_enough = needed.is_none_or(|needed| needed <= Need::Seconds(*seconds));
-            is_enough && !kind.not_beside().iter().any(|kind| self.advice.contains_key(kind))
+            is_enough && !kind.excluded_by().iter().any(|kind| self.advice.contains_key(kind))
         })
     }
 }

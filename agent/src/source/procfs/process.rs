@@ -5,12 +5,9 @@ use std::path::Path;
 
 use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::ProcessFact;
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, TICK_NS};
 
 use super::hierarchy::{Hierarchies, Membership};
-
-/// USER_HZ is 100 on every architecture that has the probes, whatever the kernel's own HZ.
-const TICK_NS: u64 = 10_000_000;
 
 /// Of the kernel's task flags: the same bit from 5.10 on.
 const PF_EXITING: u32 = 4;

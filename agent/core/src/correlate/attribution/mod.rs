@@ -1,6 +1,6 @@
-//! Attribution: kernel events → evidence about a subject. Events whose cgroup is not known yet wait here, for a while.
+//! Attribution: kernel events → evidence about a subject. Events of an unknown cgroup wait here, for a while.
 //!
-//! It knows nothing of what becomes of the evidence: subjects come after it.
+//! Attribution does not know how the evidence is used: the subjects follow.
 
 mod sender;
 
@@ -29,21 +29,21 @@ pub const KUBELET_UNITS: &[&str] = &[
     "snap.kubelet-eks.daemon.service",
 ];
 
-/// SIGKILLs of the kernel's remembered for OOM victims of which only the pid is known.
+/// The kernel's SIGKILLs that are remembered, for OOM victims with only a pid.
 const KERNEL_KILLS: usize = 64;
-/// Cgroups of the kubelet's kept: one, or a few below a unit that holds more.
+/// Most cgroups of the kubelet that are kept: one, or a few below a larger unit.
 const KUBELETS: usize = 64;
 
-/// A kernel event, or a process, and what it is evidence about.
+/// A kernel event or a process, with its subject.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are evidence, and a box would be an allocation for each kernel record"
 )]
 pub(super) enum Attributed {
-    /// Of a process or a socket of a subject.
+    /// About a process or a socket of a subject.
     Evidence(Evidence),
-    /// A cgroup was removed. `subject` where it was a subject's own: it is to be known even where nothing was seen in it.
+    /// A cgroup was removed. `subject` if the cgroup was a subject's own, even without any event in the cgroup.
     Removed {
         at: Boot,
         cgroup: CgroupId,
@@ -56,10 +56,10 @@ pub(super) enum Attributed {
 #[derive(Debug)]
 pub(super) struct Evidence {
     pub at: Boot,
-    /// The cgroup that is the subject's own.
+    /// The subject's own cgroup.
     pub own: CgroupId,
     pub subject: Subject,
-    /// Whose cgroup of v2 the process's sockets are counted to, where the subject is a container that only v1 knows.
+    /// The owner of the v2 cgroup that the process's sockets count for, if the subject is a container that only v1 knows.
     pub sockets_of: Option<(CgroupId, Subject)>,
     pub what: What,
 }
@@ -72,12 +72,12 @@ pub(super) enum What {
     },
     Deliver(SignalDeliver),
     Exit(ProcessExit),
-    /// `outside`: the process that executed it is not the subject's.
+    /// `outside`: the executing process came from outside the subject.
     Exec {
         exec: ProcessExec,
         outside: bool,
     },
-    /// None: nothing but its pid is known.
+    /// None: only the pid is known.
     Oom(Option<Task>),
     Tcp(Tcp),
     /// A process that `/proc` shows; `sockets_of` as above, for each of its cgroups of v2.
@@ -88,18 +88,18 @@ pub(super) enum What {
     },
 }
 
-/// What became of an event.
+/// The result for an event.
 enum Placed {
-    /// Evidence, or of no concern to any subject.
+    /// Evidence, or irrelevant for every subject.
     Done,
-    /// Its cgroup is not known (yet).
+    /// The event's cgroup is not known (yet).
     Unknown,
 }
 
 /// See the module.
 pub(super) struct Attributor {
     index: Index,
-    /// Units whose sockets are the kubelet's, and their cgroups that exist.
+    /// Units of the kubelet, and their existing cgroups.
     kubelet_units: Vec<String>,
     kubelets: BTreeSet<CgroupId>,
     /// Events that wait for their cgroup's path: until when, and their own time.
@@ -130,7 +130,7 @@ impl Attributor {
         &self.kubelet_units
     }
 
-    /// Whether what this cgroup's processes connect to is the kubelet's doing: its probes and hooks.
+    /// Whether connections from this cgroup are the kubelet's: its probes and hooks.
     pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
         match self.index.attribute_cgroup(cgroup) {
             Attribution::Subject(Subject::Unit { name }, _) => self.kubelet_units.iter().any(|unit| **unit == *name),
@@ -138,7 +138,7 @@ impl Attributor {
         }
     }
 
-    /// The kubelet's cgroup is known, so that its connects do not count as clients'.
+    /// The kubelet's cgroup is known, so its connections do not count as clients'.
     pub fn knows_kubelet(&self) -> bool {
         !self.kubelets.is_empty()
     }
@@ -151,7 +151,7 @@ impl Attributor {
         self.index.start(machine);
     }
 
-    /// A kernel event. It may be what others waited for.
+    /// A kernel event. Waiting events may depend on it.
     pub fn event(&mut self, now: Boot, at: Boot, event: Event, out: &mut Vec<Attributed>) {
         match &event {
             Event::CgroupMkdir(made) => {
@@ -204,7 +204,7 @@ impl Attributor {
         self.retry(|event| task_of(event).is_some_and(|task| task.tgid == tgid), out);
     }
 
-    /// Gives up events that waited too long.
+    /// Drops events that waited too long.
     pub fn expire(&mut self, now: Boot) {
         while self.pending.front().is_some_and(|(deadline, ..)| *deadline <= now) {
             self.pending.pop_front();
@@ -212,23 +212,23 @@ impl Attributor {
         }
     }
 
-    /// No more input: nothing is waited for any longer.
+    /// No more input: nothing waits any longer.
     pub fn end(&mut self) {
         self.unattributed += self.pending.len() as u64;
         self.pending.clear();
     }
 
-    /// Events that were not attributed since this was last asked.
+    /// Events that were not attributed since the last call.
     pub fn take_unattributed(&mut self) -> u64 {
         std::mem::take(&mut self.unattributed)
     }
 
-    /// Of an earlier boot.
+    /// Drops the waiting events of an earlier boot.
     pub fn add_unattributed(&mut self, count: u64) {
         self.unattributed += count;
     }
 
-    /// Cgroups and processes that the index did not keep since this was last asked.
+    /// Cgroups and processes that the index dropped since the last call.
     pub fn take_index_drops(&mut self) -> u64 {
         self.index.drops()
     }
@@ -253,8 +253,8 @@ impl Attributor {
                 (None, Some(cgroup)) => self.index.attribute_within(cgroup, tcp.container),
                 (None, None) => return Placed::Unknown,
             },
-            // What agents announce to each other is evidence about no subject. A signal that the kernel discards when its target
-            // reads it decides nothing yet.
+            // Announcements of agents are not evidence about a subject. A signal that the kernel discards when the target reads it
+            // decides nothing yet.
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
                 return Placed::Done;
             }
@@ -324,7 +324,7 @@ impl Attributor {
         self.pending.push_back((now.plus(self.limits.reorder), at, event));
     }
 
-    /// Tries again what waited for a name.
+    /// Tries the waiting events again.
     fn retry(&mut self, is_it: impl Fn(&Event) -> bool, out: &mut Vec<Attributed>) {
         if !self.pending.iter().any(|(_, _, event)| is_it(event)) {
             return;
@@ -339,7 +339,7 @@ impl Attributor {
         }
     }
 
-    /// An OOM victim of which only the pid is known may be this one.
+    /// An OOM victim with only a pid may be this process.
     fn kernel_killed(&mut self, target: Task, out: &mut Vec<Attributed>) {
         self.kernel_kills.push_back(target);
         if self.kernel_kills.len() > KERNEL_KILLS {
@@ -360,7 +360,7 @@ impl Attributor {
         }
     }
 
-    /// Of a container that only v1 knows: the subject that has the process's cgroup of v2.
+    /// For a container that only v1 knows: the subject of the process's v2 cgroup.
     fn sockets_of(&self, own: CgroupId, cgroup: CgroupId) -> Option<(CgroupId, Subject)> {
         if own.hierarchy == cgroup.hierarchy {
             return None;

@@ -1,4 +1,4 @@
-//! What the sender of a signal is to its target: by place and ancestry, never by name.
+//! The role of a signal's sender for the target: by place and ancestry, never by name.
 
 use crate::attribute::{Attribution, Index, Subject};
 use crate::event::{SignalGenerate, Task, si_code};
@@ -61,8 +61,8 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     if is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _)) {
         return Role::Runtime;
     }
-    // One shim can be the parent of several containers: a sibling is a stranger all the same. In the container around it (Docker
-    // in Docker) there may be its runtime beside anybody else.
+    // One shim can be the parent of several containers, so a sibling is not the runtime. In an outer container (Docker in Docker)
+    // the runtime can run next to other processes.
     if !is_around && matches!(place, Attribution::Subject(Subject::Container { .. }, _)) {
         return Role::Other;
     }
@@ -76,7 +76,7 @@ fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attributi
     }
 }
 
-/// What the container runs in: podman's own unit of a Quadlet, `foo.service/libpod-payload-<id>`; a container,
+/// The subject around a container: podman's own unit of a Quadlet, `foo.service/libpod-payload-<id>`; a container,
 /// `docker/<id>/docker/<id>`.
 fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
     let Attribution::Subject(_, around) = place else {
@@ -86,7 +86,7 @@ fn encloses(index: &Index, own: CgroupId, place: &Attribution) -> bool {
     below.is_some_and(|below| below.starts_with('/'))
 }
 
-/// The cgroup that shows where the sender is: of a container that only v1 knows, that of v2 is its runtime's.
+/// The cgroup that shows the sender's place: for a container that only v1 knows, the v2 cgroup is the runtime's.
 fn home(sender: &Task, place: &Attribution) -> CgroupId {
     match place {
         Attribution::Subject(_, own) if own.hierarchy != sender.cgroup.hierarchy => {

@@ -1,4 +1,4 @@
-//! What the kernel shows of pods' containers: that they run, what the runtime does to them, and their ends, which wait.
+//! The kernel's facts of pods' containers: that they run, the runtime's signals, and terminations, which are held.
 
 use crate::attribute::Subject;
 use crate::event::{ProcessExec, ProcessExit};
@@ -13,7 +13,7 @@ use super::{FromPods, Pods, prestop};
 use crate::correlate::subjects::SubjectEvent;
 
 impl Pods {
-    /// Takes what became of a subject: the ends of pods' containers wait, the rest is reported at once.
+    /// Takes a subject's event: terminations of pods' containers are held, the rest is reported at once.
     pub fn take(&mut self, now: Boot, event: SubjectEvent, out: &mut FromPods) {
         match event {
             SubjectEvent::Seen { own, subject, start } => {
@@ -39,7 +39,7 @@ impl Pods {
         }
     }
 
-    /// A container that the kernel shows. True where its pod is being deleted already.
+    /// A container that the kernel shows. True if its pod is already being deleted.
     fn container(&mut self, now: Boot, own: CgroupId, subject: &Subject, start: Boot, out: &mut FromPods) -> bool {
         let Subject::Container { id, pod: path_uid, .. } = subject else {
             return false;
@@ -57,7 +57,7 @@ impl Pods {
         let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
         pod.touched = now;
         if pod.containers.len() >= CONTAINERS {
-            // Ended ones are kept only to place the others; one that still runs is not given up for them.
+            // Terminated containers are kept only to place the others; a running container is not dropped for them.
             let is_idle = |of: &Container| of.ended.is_some() || of.removed.is_some();
             let Some(i) = pod.containers.iter().position(is_idle) else {
                 self.dropped += 1;
@@ -102,7 +102,7 @@ impl Pods {
         }
     }
 
-    /// The runtime asked its main process to stop.
+    /// The runtime sent the main process a stop signal.
     fn stop_sent(&mut self, at: Boot, own: CgroupId, now: Boot) {
         let Some(key) = self.homes.get(&own).cloned() else { return };
         if let Some(container) = self.of_home(own) {
@@ -111,7 +111,7 @@ impl Pods {
         self.schedule(&key, now);
     }
 
-    /// Its cgroup is gone: nothing runs in it.
+    /// The cgroup is gone: nothing runs in it.
     fn removed(&mut self, at: Boot, own: CgroupId, now: Boot) {
         let Some(key) = self.homes.get(&own).cloned() else { return };
         if let Some(container) = self.of_home(own) {
@@ -120,7 +120,7 @@ impl Pods {
         self.schedule(&key, now);
     }
 
-    /// It has ended, but what clients see still counts: its end is reported later.
+    /// The container has exited, but clients' errors still count: its termination is reported later.
     fn counts_until(&mut self, own: CgroupId, until: Boot, now: Boot) {
         let Some(key) = self.homes.get(&own).cloned() else { return };
         if let Some(container) = self.of_home(own) {
@@ -147,13 +147,13 @@ impl Pods {
         if let Some(container) = pod.container(own) {
             container.ended = Some(container.ended.map_or(facts.end, |end| end.min(facts.end)));
         }
-        // A cgroup of the container's own making can bear its id: no runtime makes two.
+        // A container can create a cgroup with its own id; a runtime never creates two.
         if pod.is_forged(own) {
             self.forged += 1;
             self.schedule(&key, now);
             return;
         }
-        // A container ends once. What is left of it after that is not another end.
+        // A container terminates once. Processes left behind are not another termination.
         if let Some(i) = pod.held.iter().position(|held| held.id == id && held.facts.key.cgroup == own) {
             let first = pod.held.remove(i);
             let facts = first.facts.with_leftover();
@@ -164,7 +164,7 @@ impl Pods {
             return;
         }
         pod.held.push(Held {
-            // Not `now`: a recording has no tick where nothing came of it.
+            // Not `now`: a recording has no tick without an effect.
             since: facts.end.plus(self.limits.linger),
             facts: *facts,
             of_ending_pod: false,
@@ -191,7 +191,7 @@ impl Pods {
         self.schedule(&key, now);
     }
 
-    /// An early warning, with what is known so far; None where the pod's owners want none.
+    /// An early warning, with the facts so far; None for a pod with `epitaph.dev/ignore`.
     fn early(&mut self, now: Boot, mut early: Box<StopSignalIgnored>) -> Option<Box<StopSignalIgnored>> {
         let own = early.key.cgroup;
         early.sender.pod = self.container_at(&early.sender.place);
@@ -211,7 +211,7 @@ impl Pods {
             cgroup: own,
             start: early.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: by_runtime.then_some(early.at),
-            asked: by_runtime,
+            stop_requested: by_runtime,
             end: None,
         };
         early.kubernetes = pod.context(&self.api, &life, None, now);

@@ -1,24 +1,22 @@
-//! The pod's side of one container's termination.
+//! The Kubernetes context of one container's termination.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
-use crate::kubernetes::{PodContext, Request};
+use crate::kubernetes::{PodContext, RESOLUTION, Request};
 use crate::pod::{ApiClock, ContainerKind, Deletion, PodEvent, PodEventsState};
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallOffset};
 use crate::verdict;
 
-use super::asked;
 use super::pod::Pod;
 use super::prestop::Runs;
+use super::stop_reason;
 
-/// A deletion's time is in whole seconds: it came within the one that begins there.
-const RESOLUTION: Duration = Duration::from_secs(1);
 const EVENT_SLACK: Duration = Duration::from_secs(1);
-/// Separate times without the API that are kept.
+/// Most separate outages of the API that are kept.
 const AWAY: usize = 16;
 
 /// What is known of the API itself.
@@ -26,11 +24,11 @@ const AWAY: usize = 16;
 pub(super) struct Api {
     pub clock: Option<ApiClock>,
     pub offset: WallOffset,
-    /// From here on the probes see everything.
+    /// From here on the probes record everything.
     pub since: Boot,
-    /// Since when it does not answer, or has not yet.
+    /// Since when the API does not answer, or has not yet.
     pub away_since: Option<Boot>,
-    /// Earlier times without it, and the last reason.
+    /// Earlier outages, and the last reason.
     away: Vec<(Boot, Boot)>,
     reason: Option<String>,
 }
@@ -42,8 +40,8 @@ pub(super) struct Life {
     pub start: Boot,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
-    /// The runtime asked it to stop, or killed it.
-    pub asked: bool,
+    /// The runtime sent a stop signal or SIGKILL.
+    pub stop_requested: bool,
     /// None while it still runs.
     pub end: Option<Boot>,
 }
@@ -64,7 +62,7 @@ impl Api {
         }
     }
 
-    /// Why what is known of that time may be incomplete.
+    /// Why the API's facts of that time may be incomplete.
     fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
         let is_now = self.away_since.is_some_and(|since| since <= to);
         let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
@@ -80,7 +78,7 @@ impl Life {
         let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
         let killed = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
         Life {
-            asked: stop.is_some() || killed,
+            stop_requested: stop.is_some() || killed,
             id: id.clone(),
             cgroup: facts.key.cgroup,
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
@@ -89,9 +87,9 @@ impl Life {
         }
     }
 
-    /// Whether an Event can be about this life of the container: the one before it had the same name, and they arrive late.
+    /// Whether an Event can be about this life of the container: the previous life had the same name, and Events arrive late.
     pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
-        // One without a time came before it reached us; the others' are converted from a clock that is corrected now and then.
+        // An Event without a time happened before it arrived; other times are converted from a clock that is corrected now and then.
         let slack = if event.at.is_some() { EVENT_SLACK } else { super::HOLD };
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
@@ -102,25 +100,25 @@ impl Life {
 }
 
 impl Pod {
-    /// None where nothing of the pod itself is known. `missing` says why the caller did not wait any longer.
+    /// None if nothing of the pod itself is known. `missing` is why the caller did not wait any longer.
     pub fn context(&self, api: &Api, life: &Life, missing: Option<String>, now: Boot) -> Option<Arc<PodContext>> {
         let fact = self.fact.as_ref()?;
         let named = self.names.get(&life.id);
         let name = named.map(|named| named.name.as_str());
         let spec = name.and_then(|name| self.spec(name));
-        // What was asked after its successor had come, or was to, was not asked of it.
+        // A request after the successor's start, or after a restart was due, does not concern this container.
         let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&life.id)) {
             Some((request, apart)) => (Some(request), apart),
             None => (None, None),
         };
-        // What came after the end is the kubelet's own last delete, or nothing that could change it.
+        // A request after the exit is the kubelet's own last delete, or cannot change this termination.
         let request = request.map(|request| request.until(life.end));
-        let asked = self.asked_of(name, request.as_ref(), life);
-        let grace = self.grace(name, asked.as_ref(), request.as_ref(), life);
+        let stop_reason = self.stop_reason_of(name, request.as_ref(), life);
+        let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
-        // The request that came after its stop is not why its hook ran.
+        // A request after the stop did not cause the hook.
         let its_request = request
             .as_ref()
             .filter(|request| life.stop.is_none_or(|at| at >= request.earliest));
@@ -150,7 +148,7 @@ impl Pod {
             image: spec.map(|spec| spec.image.clone()),
             restarts: named.map_or(0, |named| named.restarts),
             options: fact.spec.options.clone(),
-            asked,
+            stop_reason,
             request,
             grace,
             pre_stop,
@@ -161,18 +159,18 @@ impl Pod {
         }))
     }
 
-    /// Why Events that would explain this end may be missing.
+    /// Why Events that would explain this termination may be missing.
     pub fn events_unknown(&self, life: &Life) -> Option<String> {
         let (seen, state) = self.events_state.as_ref()?;
-        let is_its = life.end.is_some_and(|end| *seen >= end);
+        let is_own = life.end.is_some_and(|end| *seen >= end);
         match state {
-            PodEventsState::Asked if is_its => Some("the API server had not answered yet".to_owned()),
-            PodEventsState::Unknown { why } if is_its => Some(why.clone()),
+            PodEventsState::Asked if is_own => Some("the API server had not answered yet".to_owned()),
+            PodEventsState::Unknown { why } if is_own => Some(why.clone()),
             _ => None,
         }
     }
 
-    /// When the last of the main containers ended; None while one of them lives, or where none was seen.
+    /// Exit of the last main container; None while a main container runs, or if none was observed.
     fn mains_ended(&self) -> Option<Boot> {
         let is_main = |id: &ContainerId| self.kind(id) == Some(ContainerKind::Main);
         let mains = || self.containers.iter().filter(|of| is_main(&of.id));
@@ -182,7 +180,7 @@ impl Pod {
         mains().filter_map(|of| of.ended).max()
     }
 
-    /// The deletion request on this node's clock; and where the clocks contradict one another, by how much.
+    /// The deletion request on this node's clock; and by how much the clocks contradict each other, if they do.
     pub fn request(&self, api: &Api) -> Option<(Request, Option<String>)> {
         let (deletion, seen) = self.deletion?;
         if self.is_static() {
@@ -190,7 +188,7 @@ impl Pod {
         }
         let skew = api.clock.map(|clock| (clock.earliest, clock.latest));
         let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.offset);
-        // What it caused was not before it. Clocks that were not compared do not show that; a stop signal does.
+        // A request is not after its effects. Clocks that were not compared do not show this; a stop signal does.
         let caused = self.first_stop(seen).filter(|_| skew.is_none());
         let bound = caused.map_or(seen, |stop| stop.min(seen));
         let contradiction = if earliest > seen {
@@ -217,12 +215,13 @@ impl Pod {
         Some((request, contradiction))
     }
 
-    /// The first stop signal of the runtime's that no Event explains.
+    /// The runtime's first stop signal that no Event explains.
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why =
-                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && asked::killing(event).is_some();
+            let is_why = |event: &PodEvent| {
+                name.is_some() && event.container.as_deref() == name && stop_reason::killing(event).is_some()
+            };
             self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         let stops = self.containers.iter().filter(|of| !explained(&of.id));
@@ -231,14 +230,14 @@ impl Pod {
 }
 
 impl Request {
-    /// Without what shortened its grace later than that.
+    /// The request without later shortenings of the grace period.
     pub(super) fn until(mut self, end: Option<Boot>) -> Request {
         self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
         self
     }
 }
 
-/// Within which the request came, on this node's clock.
+/// The earliest and latest time of the request, on this node's clock.
 fn interval(deletion: Deletion, skew: (i64, i64), offset: WallOffset) -> (Boot, Boot) {
     let Wall(at) = deletion.timestamp;
     let request = i128::from(at) - deletion.grace.as_nanos().cast_signed();

@@ -1,4 +1,4 @@
-//! What the Kubernetes API shows: versions of pods, their absence, their Events, and how far the API itself is to be had.
+//! Facts of the Kubernetes API: versions of pods, removed pods, Events, and the state of the API itself.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::pod::Pod;
 use super::{FromPods, Pods};
 
 impl Pods {
-    /// Answers whether these are the first pods that are to be expected.
+    /// Returns true if pods are expected from now on.
     pub fn state(&mut self, now: Boot, state: PodsState) -> bool {
         let is_first = !std::mem::replace(&mut self.active, true);
         match state {
             PodsState::Away { reason } => self.api.away(now, reason),
             PodsState::Synced => self.api.synced(now),
         }
-        // All waits are others now.
+        // All waits change.
         let keys: Vec<PodUid> = self
             .pods
             .values()
@@ -39,7 +39,7 @@ impl Pods {
         self.api.offset = offset;
     }
 
-    /// The probes see everything from there on.
+    /// The probes record everything from there on.
     pub fn observed_since(&mut self, since: Boot) {
         self.api.since = since;
     }
@@ -48,7 +48,7 @@ impl Pods {
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut FromPods) {
         let key = fact.pod.cgroup_uid.clone();
         self.make_room(&key, now, out);
-        // Of one that pods have: no more than there are pods.
+        // Only workloads of known pods: never more than there are pods.
         if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
             self.workloads.insert(fact.pod.workload.clone());
             out.reports.push(Report::Workload(fact.pod.workload.clone()));
@@ -73,7 +73,7 @@ impl Pods {
             }
         }
         let named: Vec<ContainerId> = pod.names.keys().cloned().collect();
-        // An owner that the API did not name in time has another name by now.
+        // An owner that the API named late has a new name.
         if let Some(known) = known {
             self.let_go(&known.pod.workload, out);
         }
@@ -88,7 +88,7 @@ impl Pods {
         }
     }
 
-    /// A pod that the API does not show any more.
+    /// A pod that is gone from the API.
     pub fn gone(&mut self, now: Boot, gone: PodGone, out: &mut FromPods) {
         let Some(key) = self.uids.get(&gone.uid).cloned() else {
             return;
@@ -118,7 +118,7 @@ impl Pods {
     pub fn events(&mut self, now: Boot, events: PodEventsUpdate) {
         let key = self.uids.get(&events.uid).unwrap_or(&events.uid).clone();
         let Some(pod) = self.pods.get_mut(&key) else { return };
-        // An answer that a newer question overtook says nothing of what that one is about.
+        // An answer to an older request does not cover what the newer request is about.
         if pod.events_state.as_ref().is_some_and(|(seen, _)| *seen > events.seen) {
             return;
         }

@@ -1,13 +1,11 @@
-//! Pods: terminations of their containers, as the kernel showed them, wait here for the Kubernetes API's side, and are judged and
-//! reported with it.
+//! Pods: terminations of their containers wait here for the Kubernetes context, and are judged and reported with it.
 //!
-//! A container of a pod that goes on is reported by itself; one of a pod that ended together with the others, once all of it has
-//! ended and the API has shown the rest. Until the API is first heard of nothing waits.
+//! A container of a pod that continues is reported separately. Containers of a terminated pod are reported together, when the whole
+//! pod has terminated and the API has shown the rest. Before the first answer of the API nothing waits.
 //!
-//! *Architecture invariant*: the kernel says what happened, the API why. The pod of a container, too, is known by the pod's status: a
-//! cgroup's name is not proof.
+//! *Architecture invariant*: the kernel's evidence shows what happened, the API why. The pod's status also proves which pod a
+//! container belongs to: a cgroup's name is not proof.
 
-mod asked;
 mod containers;
 mod context;
 mod learn;
@@ -16,6 +14,7 @@ mod prestop;
 mod sandbox;
 mod senders;
 mod settle;
+mod stop_reason;
 mod store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -34,19 +33,19 @@ use context::{Api, Life};
 use pod::{Container, Held, Pod};
 use settle::Step;
 
-/// How long an end waits for the pod's status to show it. Statuses come within 2 to 4 s of an end, deletions of a whole pod too; a busy
-/// API server or kubelet needs longer.
+/// How long a termination waits for the pod's status. Statuses arrive within 2 to 4 s of an exit, also when a whole pod is deleted; a
+/// busy API server or kubelet needs longer.
 pub(super) const HOLD: Duration = Duration::from_secs(30);
-/// Ids kept of one pod's containers whose end was reported.
+/// Most ids of reported containers that are kept per pod.
 const REPORTED_IDS: usize = 64;
 
-/// What follows from an input for others.
+/// The effects of an input outside the pods.
 #[derive(Debug, Default)]
 pub(super) struct FromPods {
     pub reports: Vec<Report>,
-    /// Containers whose pod's deletion was requested: what clients see counts from now on.
+    /// Containers with a deletion request of their pod: clients' errors count from now on.
     pub requested: Vec<CgroupId>,
-    /// Containers that have run long over their graces: see [`Pods::stuck`].
+    /// Containers that still run long after their grace period: see [`Pods::stuck`].
     pub overdue: Vec<CgroupId>,
 }
 
@@ -55,7 +54,7 @@ pub(super) struct Pods {
     limits: Limits,
     active: bool,
     api: Api,
-    /// By what their cgroups are named after.
+    /// By the UID in the cgroups' names.
     pods: HashMap<PodUid, Pod>,
     /// By the API's UID.
     uids: HashMap<PodUid, PodUid>,
@@ -65,7 +64,7 @@ pub(super) struct Pods {
     homes: Map<CgroupId, PodUid>,
     workloads: HashSet<Workload>,
     due: BTreeSet<(Boot, PodUid)>,
-    /// Ends that wait.
+    /// Number of held terminations.
     held: usize,
     dropped: u64,
     forged: u64,
@@ -91,7 +90,7 @@ impl Pods {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn run_timers(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
         if !self.active {
             return;
@@ -125,14 +124,14 @@ impl Pods {
         }
     }
 
-    /// The facts so far of a container that is overdue, with the API's side; None where that does not make it stuck.
+    /// The facts so far of an overdue container, with its Kubernetes context; None if the container is not stuck.
     pub fn stuck(&mut self, now: Boot, facts: TerminationFacts) -> Option<Stuck> {
         let facts = self.with_sender_pods(facts);
         let Subject::Container { id, .. } = &facts.subject else {
             return None;
         };
         let pod = self.pods.get(self.homes.get(&facts.key.cgroup)?)?;
-        // Without the pod's side nothing is stuck: no grace is known.
+        // Without the Kubernetes context nothing is stuck: no grace period is known.
         let kubernetes = pod.context(&self.api, &Life::of(&facts, id), None, now)?;
         let verdict = judge(&facts, Some(&kubernetes));
         if verdict.exit != Exit::Stuck {
@@ -149,7 +148,7 @@ impl Pods {
         })
     }
 
-    /// No more input: pods that ended are reported; of the others, the ends that were seen.
+    /// No more input: terminated pods are reported; of other pods, the observed terminations.
     pub fn end(&mut self, now: Boot, boot_id: &str, out: &mut FromPods) {
         let mut keys: Vec<PodUid> = self.pods.keys().cloned().collect();
         keys.sort();
@@ -161,14 +160,14 @@ impl Pods {
             let Some(pod) = self.pods.get(&key) else { continue };
             let runs = |of: &Container| !of.is_sandbox && of.is_alive(&self.limits, now);
             let open = |held: &Held| held.facts.is_still_ending();
-            // Where its end is still to be seen, the pod's own trace is left to whoever sees it.
+            // If the pod's termination is not complete, a later observation reports the pod's own trace.
             let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();
             let is_over = is_over && pod.is_ending() && pod.reported.is_none();
             if is_over && !pod.containers.iter().any(runs) && !pod.held.iter().any(open) {
                 self.finish(&key, boot_id, now, out);
                 continue;
             }
-            // One that the API does not show any more cannot be reported by a later observation.
+            // A pod that is gone from the API cannot be reported by a later observation.
             let is_left = pod.is_ending() && pod.reported.is_none() && pod.gone.is_none();
             if let Some(pod) = self.pods.get_mut(&key).filter(|_| is_left) {
                 let earlier: Vec<bool> = pod.held.iter().map(|held| pod.was_succeeded(&held.id)).collect();
@@ -241,7 +240,7 @@ impl Pods {
         key.and_then(|key| self.pods.get(key)).is_some_and(Pod::is_ignored)
     }
 
-    /// Pods, and ends that wait.
+    /// Numbers of pods and of held terminations.
     #[cfg(test)]
     pub fn sizes(&self) -> (usize, usize) {
         (self.pods.len(), self.held)

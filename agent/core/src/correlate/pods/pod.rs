@@ -1,4 +1,4 @@
-//! One pod: what the API has shown of it so far, which containers of it the kernel knows, and their ends that wait for it.
+//! One pod: the API's facts so far, the containers that the kernel shows, and their held terminations.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,45 +15,45 @@ use crate::termination::TerminationFacts;
 use crate::time::Boot;
 
 use super::super::Limits;
-use super::asked;
 use super::prestop::Runs;
+use super::stop_reason;
 
-/// Container ids and names remembered of one pod: a restart gives a new one, and the last one or two are asked for.
+/// Most container ids and names per pod: a restart gives a new id, and only the last one or two matter.
 const NAMES: usize = 64;
-/// Containers of one pod that the kernel shows, the dead ones that place the others included.
+/// Most containers per pod that the kernel shows, including terminated ones that place the others.
 pub(super) const CONTAINERS: usize = 64;
-/// Events and shortenings kept: the newest and the first say most.
+/// Most Events and shortenings that are kept: the newest and the first matter most.
 const EVENTS: usize = 16;
 const SHORTENED: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Pod {
-    /// What its cgroups are named after.
+    /// The UID in the cgroups' names.
     pub key: PodUid,
     pub fact: Option<Arc<PodFact>>,
-    /// The first request, and when it was seen.
+    /// The first deletion request, and when it was observed.
     pub deletion: Option<(Deletion, Boot)>,
     pub shortened: Vec<(Boot, Duration)>,
-    /// Once shown they stand, for a later version may have lost them (a force delete, a status written over).
+    /// Kept once shown, because a later version may lack them (a force delete, an overwritten status).
     pub disruption: Option<Disruption>,
     pub reason: Option<String>,
-    /// Those that explain an end, with when it happened at the latest by what they say of it.
+    /// Events that explain a termination, with the latest possible time of their subject.
     pub events: VecDeque<(Boot, PodEvent)>,
-    /// How far all of them are known, and for ends before when that holds.
+    /// How far the Events are known, and the time up to which this holds.
     pub events_state: Option<(Boot, PodEventsState)>,
     pub gone: Option<PodGone>,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
-    /// Containers that had ended when the pod was first seen, and not as a part of this end.
+    /// Containers that had exited when the pod was first observed, and not as part of this termination.
     pub over_before: Vec<(String, Option<ContainerId>)>,
-    /// Containers whose end was reported: what is left of them is not another end. By their cgroups, too, for a cgroup can name any id.
+    /// Reported containers: processes left behind are not another termination. With the cgroup, because a cgroup's name can have any id.
     pub reported_ids: VecDeque<(ContainerId, CgroupId)>,
-    /// It had ended before its deletion was requested, which then only removes it.
+    /// The pod had terminated before its deletion request, which then only removes the object.
     pub over_by_itself: bool,
-    /// When its end was reported, or was found to need no report.
+    /// When the termination was reported, or found to need no report.
     pub reported: Option<Boot>,
-    /// When anything of it was last heard.
+    /// Time of the last fact about the pod.
     pub touched: Boot,
     pub due: Option<Boot>,
 }
@@ -64,9 +64,9 @@ pub(super) struct Named {
     pub name: String,
     pub restarts: u32,
     pub reported: Option<Reported>,
-    /// When a status first showed that it ended.
+    /// When a status first showed the exit.
     pub reported_at: Option<Boot>,
-    /// When a status first showed its successor, or that one is to come.
+    /// When a status first showed the successor, or that a restart is due.
     pub succeeded_at: Option<Boot>,
     seen: Boot,
 }
@@ -76,20 +76,20 @@ pub(super) struct Named {
 pub(super) struct Container {
     pub id: ContainerId,
     pub cgroup: CgroupId,
-    /// What its cgroup's path says of its pod.
+    /// The pod UID in the cgroup's path.
     pub path_uid: Option<PodUid>,
-    /// Start of its earliest process seen.
+    /// Start of the earliest observed process.
     pub start: Boot,
     pub ended: Option<Boot>,
-    /// Its cgroup was removed.
+    /// The cgroup was removed.
     pub removed: Option<Boot>,
-    /// It has ended, and its clients' failures are counted until then.
+    /// The container has exited, and clients' errors count until then.
     pub counted_until: Option<Boot>,
-    /// The runtime's first stop signal to it.
+    /// The runtime's first stop signal.
     pub stopped: Option<Boot>,
-    /// It was reported that it still runs long after its grace.
+    /// Reported as still running long after its grace period.
     pub was_overdue: bool,
-    /// Decided once: it is the pod's sandbox.
+    /// The pod's sandbox; decided once.
     pub is_sandbox: bool,
     pub runs: Runs,
 }
@@ -98,9 +98,9 @@ pub(super) struct Container {
 pub(super) struct Held {
     pub facts: TerminationFacts,
     pub id: ContainerId,
-    /// From when on it waits.
+    /// Begin of the wait.
     pub since: Boot,
-    /// It ended with its pod, whose own end this observation does not see.
+    /// The container terminated with its pod, but this observation does not cover the pod's own termination.
     pub of_ending_pod: bool,
 }
 
@@ -128,15 +128,15 @@ impl Pod {
         }
     }
 
-    /// Takes a version of the pod; they come in the order in which they were made.
+    /// Takes a version of the pod; versions arrive in order.
     pub fn learn(&mut self, fact: Arc<PodFact>) {
-        // A mirror pod that is back: the static pod itself was never gone, or its manifest was put back.
+        // A mirror pod that is back: the static pod itself was never gone, or its manifest is back.
         let is_back = self.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid);
         if is_back {
             self.gone = None;
             self.deletion = None;
             self.shortened.clear();
-            // What was shown of the pod as a whole was shown of the life before.
+            // Facts of the pod as a whole belong to the previous life.
             self.events.retain(|(_, event)| event.container.is_some());
             self.disruption = None;
             self.reason = None;
@@ -158,7 +158,7 @@ impl Pod {
                 }
             }
         }
-        // The Eviction API marks before it deletes: what did not come to a deletion is taken back.
+        // The Eviction API marks before it deletes: a mark without a deletion is dropped.
         let may_be_lost = fact.deletion.is_some() || self.deletion.is_some() || fact.phase.is_terminal();
         if fact.disruption.is_some() || !may_be_lost {
             self.disruption.clone_from(&fact.disruption);
@@ -185,9 +185,9 @@ impl Pod {
         self.fact = Some(fact);
     }
 
-    /// Keeps what explains an end: probes that fail each second would push it out.
+    /// Keeps only Events that explain a termination: probes that fail each second would replace these.
     pub fn event(&mut self, at: Boot, event: PodEvent) {
-        if !asked::explains(&event) {
+        if !stop_reason::explains(&event) {
             return;
         }
         if self.events.len() >= EVENTS {
@@ -201,7 +201,7 @@ impl Pod {
             let named = self.name(id, status, status.restarts, seen);
             match &status.state {
                 ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => named.report(ended, seen),
-                // `CrashLoopBackOff` keeps the id of the one that ended, too.
+                // `CrashLoopBackOff` also keeps the id of the exited container.
                 ContainerState::Waiting { .. } if status.last.as_ref().is_some_and(|last| last.id.as_ref() == Some(id)) => {
                     named.succeeded_at.get_or_insert(seen);
                 }
@@ -214,7 +214,7 @@ impl Pod {
             named.report(last, seen);
             named.succeeded_at.get_or_insert(seen);
         }
-        // Whoever has the name now has succeeded all that had it before.
+        // The current container of that name succeeds all earlier ones.
         if let Some(id) = &status.id {
             for (other, named) in &mut self.names {
                 if named.name == status.name && other != id && named.seen < seen {
@@ -258,16 +258,16 @@ impl Pod {
         self.containers.iter_mut().find(|container| container.cgroup == cgroup)
     }
 
-    /// Another cgroup bore its id before it did.
+    /// Another cgroup had the container's id before.
     pub fn is_forged(&self, cgroup: CgroupId) -> bool {
         let Some(of) = self.containers.iter().find(|of| of.cgroup == cgroup) else {
             return false;
         };
-        let came_before = |other: &Container| other.id == of.id && other.order() < of.order();
-        self.containers.iter().any(came_before) || self.reported_ids.iter().any(|(id, own)| *id == of.id && *own != cgroup)
+        let existed_before = |other: &Container| other.id == of.id && other.order() < of.order();
+        self.containers.iter().any(existed_before) || self.reported_ids.iter().any(|(id, own)| *id == of.id && *own != cgroup)
     }
 
-    /// It was followed by a restart, or one was to come: the pod went on.
+    /// A restart followed or was due: the pod continued.
     pub fn was_succeeded(&self, id: &ContainerId) -> bool {
         self.names.get(id).is_some_and(|named| named.succeeded_at.is_some())
     }
@@ -284,7 +284,7 @@ impl Pod {
         self.fact.as_ref().is_some_and(|fact| fact.phase.is_terminal())
     }
 
-    /// Its end as a whole was requested, or came. What becomes of a mirror pod says nothing of the containers until they have ended, too.
+    /// The pod's termination was requested, or happened. A mirror pod's state shows nothing about the containers until they have exited, too.
     pub fn is_ending(&self) -> bool {
         if self.fact.is_none() {
             return false;
@@ -296,12 +296,12 @@ impl Pod {
         self.deletion.is_some() || self.gone.is_some() || self.is_terminal()
     }
 
-    /// Its deletion was requested: its containers are being stopped.
+    /// The pod's deletion was requested: its containers are being stopped.
     pub fn is_requested(&self) -> bool {
         !self.is_static() && (self.deletion.is_some() || self.gone.is_some())
     }
 
-    /// By its status none of its containers runs.
+    /// The status shows no running container.
     pub fn all_reported(&self) -> bool {
         let runs = |status: &ContainerStatus| matches!(status.state, ContainerState::Running);
         self.fact.as_ref().is_some_and(|fact| !fact.containers.iter().any(runs))
@@ -319,12 +319,12 @@ impl Named {
 }
 
 impl Container {
-    /// Order of place: the sandbox is made first.
+    /// Order of creation: the sandbox is first.
     pub fn order(&self) -> (Boot, CgroupId) {
         (self.start, self.cgroup)
     }
 
-    /// Nothing more of it is reported from then on, although its end was not.
+    /// Nothing more is reported from then on, although the termination was not reported.
     pub fn over_at(&self, limits: &Limits) -> Option<Boot> {
         let removed = self.removed?.plus(limits.linger);
         Some(

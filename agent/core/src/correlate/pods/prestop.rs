@@ -1,5 +1,5 @@
-//! preStop hooks. Those of kind `exec` are processes that the runtime puts into the container between the request and the stop
-//! signal; the others no process here shows, so their time is that of the wait.
+//! preStop hooks. An `exec` hook is a process that the runtime starts in the container between the deletion request and the stop
+//! signal; other hooks have no process here, so their time is the wait for the stop signal.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use super::context::Life;
 use super::pod::Pod;
 use crate::correlate::subjects::ProcessId;
 
-/// Processes from outside kept per container: where the pod is known only those with a hook's name are.
+/// Most processes from outside that are kept per container; if the pod is known, only those with a hook's name.
 const RUNS: usize = 16;
 
 /// Processes that came into a container from outside.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     kept: VecDeque<Run>,
-    /// When the last one that was not kept had begun: what is looked for may be among them.
+    /// Start of the last dropped process: the hook may be among the dropped ones.
     forgotten: Option<Boot>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Runs {
 struct Run {
     id: ProcessId,
     at: Boot,
-    /// Its first name: a shell may execute another program.
+    /// The first name: a shell may execute another program.
     comm: Comm,
     end: Option<(Boot, ExitStatus)>,
 }
@@ -62,7 +62,7 @@ impl Runs {
         }
     }
 
-    /// The only one of that name that began in that time, and is not the main process that began at `main`.
+    /// The only process of that name that started in that time and is not the main process, which started at `main`.
     fn only(&self, comm: &Comm, main: Boot, from: Boot, to: Boot) -> Option<Run> {
         if self.forgotten.is_some_and(|at| at >= from) {
             return None;
@@ -75,14 +75,14 @@ impl Runs {
 }
 
 impl Pod {
-    /// Whether a process of that name may be a hook of the pod's.
+    /// Whether a process of that name may be a hook of the pod.
     pub fn may_be_hook(&self, comm: &Comm) -> bool {
         let Some(fact) = &self.fact else { return true };
         fact.spec.containers.iter().filter_map(exec_hook).any(|hook| hook == *comm)
     }
 
-    /// What became of the hook of a container that was asked to stop, or of one that is still to be.
-    /// `missing`: why the pod's last update was not waited for.
+    /// The result of the hook of a container that got a stop signal, or will get one.
+    /// `missing`: why there was no wait for the pod's last update.
     pub fn pre_stop(
         &self,
         name: &str,
@@ -93,26 +93,26 @@ impl Pod {
     ) -> Option<PreStopRun> {
         let spec = self.spec(name)?;
         let hook = spec.pre_stop.clone()?;
-        // Not asked to stop: no hook runs for one that ended by itself.
-        let asked = life
+        // Without a stop request no hook runs.
+        let requested = life
             .stop
             .or(request.map(|request| request.latest).filter(|at| life.lives_at(*at)));
-        asked?;
+        requested?;
         let until = life.stop.or(life.end).unwrap_or(Boot(u64::MAX));
         let from = request.map_or(life.start, |request| request.earliest.max(life.start));
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
-        // Without a request (a liveness kill) the whole life is looked at: a hook runs once.
+        // Without a deletion request (a liveness kill) the whole life counts: a hook runs once.
         let run = comm.and_then(|comm| runs.only(&comm, life.start, from, until));
         let failed = self.events.iter().rev().find(|(at, event)| {
-            let is_its = event.container.as_deref().is_none_or(|of| of == name);
-            // The kubelet may say so only after the kill.
+            let is_own = event.container.as_deref().is_none_or(|of| of == name);
+            // The kubelet may report the failure only after the kill.
             let in_time = *at >= life.start && life.end.is_none_or(|end| *at <= end.plus(super::HOLD));
-            event.reason == "FailedPreStopHook" && is_its && in_time
+            event.reason == "FailedPreStopHook" && is_own && in_time
         });
         let failed = failed.map(|(_, event)| event.message.clone());
         let events_unknown = self
             .events_unknown(life)
-            .or_else(|| self.unasked(life, missing))
+            .or_else(|| self.events_unrequested(life, missing))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), life.stop);
         Some(match run {
@@ -137,11 +137,11 @@ impl Pod {
         })
     }
 
-    /// Why nobody asked for its Events: they are asked for when a status shows the end.
-    fn unasked(&self, life: &Life, missing: Option<&str>) -> Option<String> {
-        let was_told = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
+    /// Why the Events were not requested: the request follows a status that shows the exit.
+    fn events_unrequested(&self, life: &Life, missing: Option<&str>) -> Option<String> {
+        let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
         let was_asked = |end: Boot| self.events_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
-        if was_told || life.end.is_some_and(was_asked) {
+        if is_reported || life.end.is_some_and(was_asked) {
             return None;
         }
         let why = match (&self.gone, missing) {
@@ -160,7 +160,7 @@ fn exec_hook(spec: &ContainerSpec) -> Option<Comm> {
     }
 }
 
-/// A probe runs a program of the same name: hook and probe cannot be told apart.
+/// A probe runs a program of the same name: hook and probe cannot be distinguished.
 fn is_probed_by(spec: &ContainerSpec, comm: &Comm) -> bool {
     let probes = [&spec.liveness, &spec.startup, &spec.readiness];
     let programs = probes
@@ -173,7 +173,7 @@ fn is_probed_by(spec: &ContainerSpec, comm: &Comm) -> bool {
     programs.into_iter().any(|of| of == *comm)
 }
 
-/// What the kernel calls a process of that program.
+/// The kernel's name of a process of that program.
 fn comm_of(program: &str) -> Comm {
     Comm::new(program.rsplit('/').next().unwrap_or(program))
 }

@@ -1,12 +1,12 @@
-//! Which of a pod's containers is the sandbox (the pause container). It is in no status, but absence alone is unknown: a status
-//! may be late, and a privileged container can make a cgroup that names any pod. So it is known by its place, too.
+//! Which of a pod's containers is the sandbox (the pause container). No status names the sandbox, but absence alone proves nothing: a
+//! status may be late, and a privileged container can create a cgroup that names any pod. So the order of starts counts, too.
 
 use crate::termination::{Role, TerminationFacts};
 
 use super::pod::{Container, Pod};
 
 impl Pod {
-    /// Decides for each container that is not decided yet, where what is known is enough.
+    /// Decides for each undecided container, if the evidence is enough.
     pub fn place(&mut self) {
         let found: Vec<bool> = self
             .containers
@@ -30,18 +30,19 @@ impl Pod {
         let Some(held) = self.held.iter().find(|held| held.facts.key.cgroup == of.cgroup) else {
             return false;
         };
-        // No status names anything that ran beside it. Runtimes ask a container to stop before they kill it; a sandbox they kill.
+        // No status names a container that ran at the same time. Runtimes send a container a stop signal before SIGKILL, a sandbox
+        // only SIGKILL.
         let nothing_else = self.runs_nothing() || self.gone.is_some();
         was_only_killed(&held.facts) && (self.containers.iter().any(|other| later(&other)) || nothing_else)
     }
 
-    /// None of the pod's was running when it started: a sandbox is made before all others, again after the last one's end.
+    /// No container of the pod was running at its start: a sandbox is created before all others, and again after the last exit.
     fn was_first(&self, of: &Container) -> bool {
         let ran = |other: &Container| other.order() < of.order() && other.ended.is_none_or(|end| end > of.start);
         !self.containers.iter().any(ran)
     }
 
-    /// The API knows the pod's containers and that none of them runs.
+    /// The API shows the pod's containers, and none of them runs.
     fn runs_nothing(&self) -> bool {
         let is_known = self.fact.as_ref().is_some_and(|fact| !fact.containers.is_empty());
         is_known && self.all_reported()

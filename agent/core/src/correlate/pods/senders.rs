@@ -1,4 +1,4 @@
-//! The pod and container that the sender of a signal lives in.
+//! The pod and container of a signal's sender.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::report::{Report, Termination};
 use crate::termination::{PodContainer, TerminationFacts};
 
 impl Pods {
-    /// An end that waits for nothing, with those who signalled it.
+    /// A termination that does not wait, with the containers of its signals' senders.
     pub(super) fn at_once(&self, facts: TerminationFacts) -> Report {
         Report::Terminated(Box::new(Termination::judged(self.with_sender_pods(facts), None)))
     }
 
-    /// One that waited, as it is reported.
+    /// The same for a termination that was held.
     pub(super) fn with_senders_of(&self, held: Held) -> Held {
         Held {
             facts: self.with_sender_pods(held.facts),
@@ -28,15 +28,15 @@ impl Pods {
         facts.with_sender_pods(|place| self.container_at(place))
     }
 
-    /// By a status that names the container's id: the cgroup's own name is no proof. None for a pod whose owners opted out.
+    /// By a status that names the container's id: the cgroup's own name is not proof. None for a pod with `epitaph.dev/ignore`.
     pub(super) fn container_at(&self, place: &Attribution) -> Option<Arc<PodContainer>> {
         let Attribution::Subject(Subject::Container { id, .. }, own) = place else {
             return None;
         };
         let pod = self.pods.get(self.ids.get(id)?)?;
         let (fact, named) = (pod.fact.as_ref()?, pod.names.get(id)?);
-        let is_its = pod.is_cgroup_of(id, *own) && !pod.is_ignored();
-        is_its.then(|| {
+        let is_own = pod.is_cgroup_of(id, *own) && !pod.is_ignored();
+        is_own.then(|| {
             Arc::new(PodContainer {
                 pod: fact.pod.clone(),
                 container: named.name.clone(),
@@ -46,7 +46,7 @@ impl Pods {
 }
 
 impl Pod {
-    /// Not one of somebody else's making that bears the id.
+    /// False for a cgroup that another process created with the same id.
     fn is_cgroup_of(&self, id: &ContainerId, own: CgroupId) -> bool {
         let is_known = self.containers.iter().any(|of| of.cgroup == own && of.id == *id);
         let was_reported = self.reported_ids.iter().any(|(known, cgroup)| known == id && *cgroup == own);

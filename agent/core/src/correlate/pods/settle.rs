@@ -1,4 +1,4 @@
-//! When enough is known of a container's end, or of a pod's, to judge and report it; and what is reported where the wait was in vain.
+//! When enough is known of a container's or pod's termination to judge and report it, and what is reported if the wait expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodTerminationFacts, Reported, Request};
-use crate::pod::{ContainerKind, ContainerState, PodEventsState};
+use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
@@ -16,42 +16,39 @@ use crate::verdict;
 use super::context::{Api, Life};
 use super::pod::{Container, Held, Pod, kind};
 use super::{HOLD, Limits, REPORTED_IDS};
+use crate::correlate::limits::KEEP_FINISHED;
 
-/// An end waits this long for an API that is away: it may be restarting, and the agent has just begun as well.
+/// A termination waits this long for an API that does not answer: the API server may be restarting, and the agent may have just started.
 const HOLD_AWAY: Duration = Duration::from_secs(60);
-/// An Event that names the cause comes by another watch than the status that shows the restart.
+/// The Event that names the cause comes by another watch than the status that shows the restart.
 const EVENTS: Duration = Duration::from_secs(1);
-/// The kubelet gives a pod its terminal phase only when all of it is gone, which a busy node takes its time for.
+/// The kubelet sets the terminal phase only when all of the pod is gone, which is slow on a busy node.
 const OVER: Duration = Duration::from_secs(60);
-/// After a terminal phase, for reasons and conditions that are written with it or just behind.
+/// Wait after a terminal phase, for reasons and conditions that are written with the phase or just after.
 const TERMINAL: Duration = Duration::from_secs(2);
-/// A container that still runs after the API forgot its pod: a force delete kills within about 3 s of the request, and a grace
-/// that is longer is added.
+/// For a container that still runs after its pod is gone from the API: a force delete kills within about 3 s of the request; a
+/// longer grace period is added.
 const ALIVE: Duration = Duration::from_secs(60);
-/// The record of an end that only the pod's status shows is lost for good by then.
+/// An exit that only the pod's status shows: after this time the kernel's record is lost.
 const LOST: Duration = Duration::from_secs(10);
-/// A watch that works shows a deletion within this, on a busy node too.
-const HEARD: Duration = Duration::from_secs(1);
-/// The verdict calls a container stuck 12 s after its grace; this leaves room for a grace of 0, of which the kubelet makes a
-/// second, and for a kubelet that was late.
+/// A working watch shows a deletion within this time, even on a busy node.
+const WATCH_DELAY: Duration = Duration::from_secs(1);
+/// The verdict is `stuck` 12 s after the grace period; this leaves room for a grace period of 0, which the kubelet raises to a
+/// second, and for a late kubelet.
 const OVERDUE: Duration = Duration::from_secs(15);
-/// The kubelet's own default, where the spec is not known.
-const GRACE: Duration = Duration::from_secs(30);
-/// A pod that ended is kept for its late events this long.
-const KEEP: Duration = Duration::from_secs(150);
 
-/// What is to be done with a pod now.
+/// The next step for a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing before that time; None: nothing before it changes.
+    /// Wait until that time; None: until the pod changes.
     Wait(Option<Boot>),
-    /// Report one of the held by itself, and why it may be incomplete.
+    /// Report one held termination separately, with the reason why it may be incomplete.
     Release(usize, Option<String>),
     /// Report that a container still runs.
     Overdue(CgroupId),
-    /// Report the pod's end.
+    /// Report the pod's termination.
     Finish,
-    /// Nothing about it is needed any more.
+    /// Nothing about the pod is needed any more.
     Forget,
 }
 
@@ -71,7 +68,7 @@ impl Pod {
                 }
             }
         } else {
-            // That was no end of the pod's, whatever was asked after it.
+            // That was not a termination of the pod, despite later requests.
             let earlier = self.held.iter().position(|held| self.was_succeeded(&held.id));
             let is_over = next.is_due_if(self.finish_at(api, limits).map(|at| self.answered(at)));
             if let Some(i) = earlier
@@ -88,19 +85,19 @@ impl Pod {
             None => true,
         };
         let is_idle = self.held.is_empty() && !self.containers.iter().any(|of| of.is_alive(limits, now));
-        if is_over && is_idle && next.is_due(self.touched.plus(KEEP)) {
+        if is_over && is_idle && next.is_due(self.touched.plus(KEEP_FINISHED)) {
             return Step::Forget;
         }
         Step::Wait(next.at)
     }
 
-    /// When to report that a container still runs which was asked to stop with its pod. From its stop signal on: before
-    /// Kubernetes 1.28 the kubelet gives it the whole grace after its hook, too.
+    /// When to report that a container still runs although its pod was deleted. From the stop signal on: before Kubernetes 1.28 the
+    /// kubelet gives the whole grace period again after the hook.
     fn overdue_at(&self, of: &Container) -> Option<Boot> {
         let (deletion, seen) = self.deletion?;
-        // Not every kubelet follows a later delete: the longest grace that any of them gave.
+        // Not every kubelet follows a later delete: the longest grace period of all requests counts.
         let graces = self.shortened.iter().copied().chain([(seen, deletion.grace)]);
-        // Where its status shows that it ended, the record of its end was lost.
+        // If the status shows an exit, the record of the exit was lost.
         let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
         let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
         let stopped = of.stopped.filter(|_| runs)?;
@@ -108,7 +105,7 @@ impl Pod {
         Some(until.plus(OVERDUE))
     }
 
-    /// As late as the question for its Events allows, while that is open: they name what nothing else does.
+    /// While the request for Events is open, as late as the request allows: only Events name some causes.
     fn answered(&self, until: Boot) -> Boot {
         match &self.events_state {
             Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
@@ -116,7 +113,7 @@ impl Pod {
         }
     }
 
-    /// The same for one end: what ended well by itself leaves nothing to explain.
+    /// The same for one termination: a clean exit without a stop needs no explanation.
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
         let exit = held.facts.exit.as_ref().map(|exit| exit.status);
         match (&held.facts.stop, exit) {
@@ -125,7 +122,7 @@ impl Pod {
         }
     }
 
-    /// When a held end of a pod that goes on is reported by itself, whatever is missing then.
+    /// When a held termination of a pod that continues is reported separately, even if incomplete.
     fn release_at(&self, held: &Held, api: &Api) -> (Boot, Option<String>) {
         let hold = if api.away_since.is_some() { HOLD_AWAY } else { HOLD };
         if self.fact.is_none() {
@@ -141,7 +138,7 @@ impl Pod {
             return (at.max(held.since).plus(EVENTS), None);
         }
         let Some(reported) = &named.reported else {
-            // What is never restarted ends with its pod, mostly: reported alone it would lack the pod's side for good.
+            // A container that is never restarted mostly terminates with its pod: a separate report would never get the Kubernetes context.
             let never = self.restarts_after(1) == Some(false);
             let hold = if never { HOLD_AWAY } else { hold };
             let missing = format!("the pod's status did not report the exit within {} s", hold.as_secs());
@@ -150,19 +147,19 @@ impl Pod {
         let shown = named.reported_at.map_or(held.since, |at| at.max(held.since));
         match self.kind(&held.id) {
             Some(ContainerKind::Init | ContainerKind::Ephemeral) if reported.exit_code == 0 => (shown.plus(EVENTS), None),
-            // It would be started again, or would not have been stopped: the pod is being stopped as a whole (the kubelet's own
-            // evictions show it only when all of it has ended), which takes up to its grace.
+            // A restart would follow, or there would be no stop: the whole pod is being stopped (the kubelet's own evictions show this
+            // only when all of the pod has terminated), which takes up to the grace period.
             _ if self.restarts_after(reported.exit_code) == Some(true) || was_stopped(&held.facts) => {
-                let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(GRACE);
+                let grace = self.fact.as_ref().and_then(|fact| fact.spec.grace).unwrap_or(DEFAULT_GRACE);
                 (shown.plus(grace).plus(hold), None)
             }
-            // Nothing of it runs or will: the phase follows once the kubelet has taken the pod down.
+            // No container runs or will run: the phase follows once the kubelet has removed the pod.
             _ if self.all_reported() && self.restarts_after(reported.exit_code) == Some(false) => (shown.plus(OVER), None),
             _ => (shown.plus(hold), None),
         }
     }
 
-    /// When the pod's end is reported; None while its containers run and nothing says that they should not.
+    /// When the pod's termination is reported; None while containers run and no evidence shows a stop.
     fn finish_at(&self, api: &Api, limits: &Limits) -> Option<Boot> {
         let last_held = self.held.iter().map(|held| held.since).max();
         let mut alive_until = None;
@@ -175,7 +172,7 @@ impl Pod {
                 gone.seen.plus(grace).plus(ALIVE)
             });
             let first = || [by_removal, by_report, by_absence].into_iter().flatten().min();
-            // One that still counts is known to have ended, and will be reported.
+            // A container that still counts refusals is known to have exited, and will be reported.
             let until = of.counted_until.map(|until| until.plus(limits.reorder)).or_else(first)?;
             alive_until = alive_until.max(Some(until));
         }
@@ -186,8 +183,8 @@ impl Pod {
         } else if self.is_terminal() && self.all_reported() {
             seen.max(last_held)?.plus(TERMINAL)
         } else if self.runs_unseen() {
-            // Only the API can say when it ends, which takes up to its grace.
-            let grace = self.deletion.map_or(GRACE, |(deletion, _)| deletion.grace);
+            // Only the API can show the exit, which takes up to the grace period.
+            let grace = self.deletion.map_or(DEFAULT_GRACE, |(deletion, _)| deletion.grace);
             seen.max(last_held)?.plus(grace).plus(hold)
         } else {
             seen.max(last_held)?.plus(hold)
@@ -195,28 +192,28 @@ impl Pod {
         Some(alive_until.map_or(settled, |alive| alive.max(settled)))
     }
 
-    /// By its status one of its containers runs, of which the kernel has shown nothing.
+    /// The status shows a running container that the kernel has not shown.
     fn runs_unseen(&self) -> bool {
         let Some(fact) = &self.fact else { return false };
         fact.containers.iter().any(|status| {
-            let is_its = |id: &ContainerId| status.id.as_ref() == Some(id);
+            let is_own = |id: &ContainerId| status.id.as_ref() == Some(id);
             let is_known =
-                self.containers.iter().any(|of| is_its(&of.id)) || self.reported_ids.iter().any(|(id, _)| is_its(id));
+                self.containers.iter().any(|of| is_own(&of.id)) || self.reported_ids.iter().any(|(id, _)| is_own(id));
             status.state == ContainerState::Running && !is_known
         })
     }
 
-    /// One container's end, with the pod's side.
+    /// One container's termination, with its Kubernetes context.
     pub fn release(&mut self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let cgroup = held.facts.key.cgroup;
         self.note_reported(held.id.clone(), cgroup);
         let termination = self.joined(held, api, missing, now);
-        // What came later is placed by those that still run.
+        // Later containers are placed by those that still run.
         self.containers.retain(|of| of.cgroup != cgroup);
         termination
     }
 
-    /// The pod's end, with those that waited for it; None where nothing ended with it.
+    /// The pod's termination, with the terminations that waited for it; None if no container terminated with the pod.
     pub fn finish(&mut self, mut held: Vec<Held>, api: &Api, boot_id: &str, now: Boot) -> Option<PodTermination> {
         self.reported = Some(now);
         let fact = self.fact.clone()?;
@@ -236,26 +233,26 @@ impl Pod {
             return None;
         }
         let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
-        let asked = self.asked();
+        let stop_reason = self.stop_reason();
         let last = containers.iter().map(|of| of.end).max();
         let request = self.request(api).map(|(request, _)| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
         let evidence = containers.iter().flat_map(|of| [Some(of.begin), of_hook(of)]).flatten();
-        // A pod without any other trace here: its status is all there is.
+        // A pod without any other evidence here: only its status.
         let last_update = gone.map_or(fact.seen, |(seen, _)| seen);
-        // A force delete is seen by nothing else.
+        // Nothing else shows a force delete.
         let watched = gone
             .filter(|(_, watched)| *watched && !fact.pod.is_static)
             .map(|(seen, _)| seen);
-        // At its earliest: what the observer saw of the same request must not begin before the root that it hangs below.
+        // The earliest time: the observer's spans of the same request must not begin before their root.
         let asked_at = request.as_ref().map(|request| request.earliest).or(watched);
         let first = evidence.chain(asked_at).min();
         let end = last.unwrap_or(last_update);
         let facts = PodTerminationFacts {
             pod: fact.pod.clone(),
             boot_id: boot_id.to_owned(),
-            asked,
+            stop_reason,
             request,
             begin: first.unwrap_or(end).min(end),
             end,
@@ -265,7 +262,7 @@ impl Pod {
         Some(PodTermination::judged(facts, containers))
     }
 
-    /// The one judgement of an end that waited, with the pod's side.
+    /// The one judgement of a held termination, with its Kubernetes context.
     fn joined(&self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let Held {
             facts, of_ending_pod, ..
@@ -303,7 +300,7 @@ impl Pod {
         self.reported_ids.push_back((id, cgroup));
     }
 
-    /// Containers that ended with the pod by its status alone.
+    /// Containers with an exit that only the pod's status shows.
     fn unseen(&self, held: &[Held]) -> Vec<(String, Option<Reported>)> {
         let Some(fact) = &self.fact else { return Vec::new() };
         let is_held = |name: &str| {
@@ -328,7 +325,7 @@ impl Pod {
                 .any(|(name, id)| *name == status.name && *id == status.id)
                 || matches!(kind(fact, &status.name), Some(ContainerKind::Init | ContainerKind::Ephemeral))
                     && reported.as_ref().is_some_and(|of| of.exit_code == 0);
-            // A name under which another end is reported, or whose container was never made.
+            // Not a name with another reported termination, and not a container that was never created.
             let never = status.id.is_none() && status.restarts == 0 && reported.as_ref().is_none_or(|of| !of.never_started());
             let known = was_reported || is_earlier || never || is_held(&status.name);
             (!known).then(|| (status.name.clone(), reported))
@@ -337,17 +334,17 @@ impl Pod {
     }
 }
 
-/// Why what its clients met between the request and `since`, from where on they count, is not known; None where it is.
+/// Why clients' errors between the request and `since`, where counting began, are not known; None if they are known.
 fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Option<String> {
-    // A restart of ours in the middle: what the stop signal met is not known either.
+    // Our own restart in between: the state at the stop signal is not known either.
     if request.earliest < api.since && life.start < api.since {
         let begun = verdict::seconds(api.since.since(request.earliest));
         return Some(format!("epitaph started {begun} after the deletion request"));
     }
-    // The request itself has its sockets watched, but only once it is heard of; those of a later container are from its begin on.
-    let asked = request.latest.max(life.start);
-    (asked.plus(HEARD) < since).then(|| {
-        let late = verdict::seconds(since.since(asked));
+    // Sockets are watched from the time the request is known; those of a later container from its begin.
+    let requested = request.latest.max(life.start);
+    (requested.plus(WATCH_DELAY) < since).then(|| {
+        let late = verdict::seconds(since.since(requested));
         format!("connections were observed only from {late} after the deletion request")
     })
 }
@@ -358,7 +355,7 @@ fn was_stopped(facts: &TerminationFacts) -> bool {
         || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
 }
 
-/// The earliest of several times, of which none has come.
+/// The earliest of several future times.
 struct Next {
     now: Boot,
     at: Option<Boot>,

@@ -1,4 +1,4 @@
-//! The pods that are known: where their containers are, when each is looked at, and which go when there are too many.
+//! The known pods: their containers, their timers, and which pods are dropped if there are too many.
 
 use crate::ids::CgroupId;
 use crate::ids::{ContainerId, PodUid};
@@ -19,7 +19,7 @@ impl Pods {
         self.held = self.held.saturating_sub(before - pod.held.len());
     }
 
-    /// A container that a cgroup's name had put elsewhere, and a status puts here.
+    /// Moves a container from the pod of its cgroup's name to the pod whose status names it.
     pub(super) fn bring_home(&mut self, id: &ContainerId, key: &PodUid, now: Boot) {
         let elsewhere = |pod: &&mut Pod| pod.key != *key && pod.containers.iter().any(|of| of.id == *id);
         let Some(other) = self.pods.values_mut().find(elsewhere) else {
@@ -63,7 +63,7 @@ impl Pods {
         }
     }
 
-    /// Where there are too many pods: those that ended go first, then those that the API does not know, then the longest quiet.
+    /// Drops pods over the limit: terminated ones first, then pods that the API does not know, then the longest idle.
     pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
         if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
             return;
@@ -105,7 +105,7 @@ impl Pods {
         }
     }
 
-    /// A pod has that workload no more: nor has any other?
+    /// A pod no longer has that workload: whether another pod has it.
     pub(super) fn let_go(&mut self, workload: &Workload, out: &mut FromPods) {
         let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());
         if !used.any(|other| other.pod.workload == *workload) {

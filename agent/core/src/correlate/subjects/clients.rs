@@ -1,7 +1,7 @@
-//! Connects to what is ending here, as the clients' own sockets showed them: the kubelet's, and those that failed.
+//! Connects to a terminating subject, as recorded on the clients' own sockets: the kubelet's, and failed ones.
 //!
-//! A client's socket is recorded while any cgroup is watched, and of the server that it meant only the address is known: which
-//! subject that is, is found by both ends of the connection, when a termination's facts are put together.
+//! A client's socket is recorded while any cgroup is watched, and only the server's address is known. Both ends of the connection
+//! identify the subject when a termination's facts are assembled.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -24,13 +24,13 @@ pub(super) struct Clients {
 pub(super) struct Connect {
     pub at: Boot,
     pub by: Client,
-    /// An RST answered it: somebody at that address, and no ICMP message.
+    /// The answer was an RST from a host at that address, not an ICMP message.
     pub reset: bool,
     pub errno: u32,
 }
 
 impl Clients {
-    /// False: an older one was given up for it.
+    /// False: an older connect was dropped for it.
     pub fn add(&mut self, at: Boot, tcp: &Tcp, by: Client, cap: usize) -> bool {
         let pair = Pair {
             remote: tcp.local,
@@ -52,7 +52,7 @@ impl Clients {
         }
     }
 
-    /// `since`: where a connect is long before that, the ports have been given to another one since.
+    /// `since`: the ports of a connect long before that belong to another connection by now.
     pub fn is_kubelets(&self, pair: &Pair, since: Boot) -> bool {
         let by_kubelet = |recent: &Recent| {
             let connect = recent.by_pair.get(pair);
@@ -61,7 +61,7 @@ impl Clients {
         by_kubelet(&self.connected) || by_kubelet(&self.failed)
     }
 
-    /// Those that failed from `since` on.
+    /// Failed connects from `since` on.
     pub fn failed(&self, since: Boot) -> impl Iterator<Item = (&Pair, &Connect)> {
         self.failed.by_pair.iter().filter(move |(_, connect)| connect.at >= since)
     }
@@ -76,14 +76,14 @@ impl Clients {
 #[derive(Debug, Default)]
 struct Recent {
     by_pair: HashMap<Pair, Connect>,
-    /// One for each, the oldest first.
+    /// One entry per connect, the oldest first.
     order: VecDeque<Pair>,
 }
 
 impl Recent {
     fn add(&mut self, pair: Pair, connect: Connect, cap: usize) -> bool {
         if let Some(known) = self.by_pair.get_mut(&pair) {
-            // The same ports again are the same connect, but for a client that lives long.
+            // The same ports again are the same connect, except for a long-lived client.
             *known = Connect {
                 at: known.at.max(connect.at),
                 by: if connect.by == Client::Kubelet { connect.by } else { known.by },

@@ -1,4 +1,4 @@
-//! One connection of a subject's, and how it ended.
+//! One connection of a subject, and how it was closed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Pair {
     pub local: SocketAddr,
 }
 
-/// When each thing happened to a connection, first time.
+/// The first time of each event of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Connection {
     pub accepted: Option<Boot>,
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     pub refused_by_client: Option<Boot>,
     pub reset: Option<Boot>,
     pub queued: Option<Boot>,
-    /// An RST without a socket, for something else than a SYN.
+    /// An RST without a socket, not for a SYN.
     pub late: Option<Boot>,
     pub cut: Option<(Boot, Use)>,
     pub by_kubelet: bool,
@@ -65,7 +65,7 @@ impl Connection {
         !is_refused && !self.is_end_of_one()
     }
 
-    /// A connection that stood, and ended.
+    /// A connection that was established, and closed.
     pub fn is_end_of_one(&self) -> bool {
         self.reset.is_some() || self.queued.is_some() || self.late.is_some() || self.cut.is_some()
     }
@@ -75,7 +75,7 @@ impl Connection {
 pub(super) enum Use {
     Idle,
     Unanswered,
-    /// Nothing was sent, or that is not known.
+    /// Nothing was sent, or unknown.
     Other,
 }
 
@@ -89,7 +89,7 @@ pub(super) enum Fact {
     Cut(Use),
 }
 
-/// How a client's connection ended.
+/// How a client's connection was closed.
 pub(super) enum End {
     Refused(RefusedSource),
     Reset { queued: bool },
@@ -101,7 +101,7 @@ impl End {
     pub fn count(self, traffic: &mut Traffic, port: u16, at: Boot) {
         let to = match self {
             End::Refused(source) => {
-                // The server's own record goes before a client's, whichever comes first.
+                // The server's own record goes before a client's, in any order of arrival.
                 if traffic.refused_source != RefusedSource::ServerReset {
                     traffic.refused_source = source;
                 }
@@ -134,7 +134,7 @@ pub(super) fn in_use(counts: Option<TcpCounts>) -> Use {
     }
 }
 
-/// Jiffies wrap: `a` is after `b` where the shorter way from `b` leads forward.
+/// Jiffies wrap: `a` is after `b` if the shorter distance from `b` is forward.
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }

@@ -1,4 +1,4 @@
-//! What of a time the observation covers: times without it, probes that were not active, records that were lost.
+//! Coverage of the observation: times without observation, inactive probes, lost records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::time::Boot;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
-/// Losses and gaps kept apart; older ones are merged.
+/// Most separate losses and gaps; older ones are merged.
 const KEPT: usize = 256;
 /// The probes without which sockets are not observed.
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
@@ -19,7 +19,7 @@ const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 pub(super) struct Coverage {
     probes: BTreeMap<String, ProbeState>,
     lost: VecDeque<Loss>,
-    /// Times in which nothing was seen, the first one from boot to the first start.
+    /// Times without observation; the first is from boot to the first start.
     gaps: VecDeque<(Boot, Boot)>,
 }
 
@@ -32,7 +32,7 @@ struct Loss {
 }
 
 impl Coverage {
-    /// The observation begins (again) at `since`; it had ended at `ended`.
+    /// The observation starts (again) at `since`; the previous one ended at `ended`.
     pub fn start(&mut self, ended: Boot, since: Boot) {
         self.probes.clear();
         self.gaps.push_back((ended.min(since), since));
@@ -44,7 +44,7 @@ impl Coverage {
     }
 
     pub fn probe(&mut self, name: String, state: ProbeState) {
-        // The names are the agent's own, a dozen of them; a recording could hold any number.
+        // The agent has a dozen names; a recording can contain any number.
         if self.probes.len() < KEPT || self.probes.contains_key(&name) {
             self.probes.insert(name, state);
         }
@@ -75,9 +75,9 @@ impl Coverage {
         sums.into_iter().collect()
     }
 
-    /// Names of the probes that are not active, and that no other stands in for.
+    /// Names of the probes that are not active and not substituted.
     pub fn inactive_probes(&self) -> Vec<String> {
-        let inactive = self.probes.iter().filter(|(_, state)| !state.is_told());
+        let inactive = self.probes.iter().filter(|(_, state)| !state.is_observed());
         inactive.map(|(name, _)| name.clone()).collect()
     }
 
@@ -85,27 +85,31 @@ impl Coverage {
         TCP_PROBES.iter().all(|name| self.is_observed(name))
     }
 
-    /// What may be missing in a termination from `begin` to `end` of a process that began at `born`; `asked` where a stop signal
-    /// was seen at `begin`: what came before does not matter then.
-    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, asked: bool) -> MissingEvidence {
-        let from = self.reach(born, begin, asked);
+    /// Missing evidence of a termination from `begin` to `end`, of a process that started at `born`. `stop_requested`: a stop signal
+    /// was observed at `begin`, so earlier losses do not matter.
+    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
+        let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
             lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
-            late_start: !asked && self.gaps.iter().any(late),
+            late_start: !stop_requested && self.gaps.iter().any(late),
             over_cap: false,
         }
     }
 
-    /// From when on missing evidence could matter.
-    pub fn reach(&self, born: Boot, begin: Boot, asked: bool) -> Boot {
-        if asked { begin } else { begin.minus(LATE_REACH).max(born) }
+    /// The earliest time at which missing evidence could matter.
+    pub fn reach(&self, born: Boot, begin: Boot, stop_requested: bool) -> Boot {
+        if stop_requested {
+            begin
+        } else {
+            begin.minus(LATE_REACH).max(born)
+        }
     }
 
     fn is_observed(&self, name: &str) -> bool {
-        self.probes.get(name).is_some_and(ProbeState::is_told)
+        self.probes.get(name).is_some_and(ProbeState::is_observed)
     }
 }

@@ -1,4 +1,4 @@
-//! Evidence → facts of the subject that it is about.
+//! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp};
@@ -44,7 +44,7 @@ impl Subjects {
             What::Deliver(deliver) => {
                 let cap = self.limits.facts;
                 self.keep(own, out, |state| {
-                    let over = state.is_over(&deliver.task) || !state.concerns(&deliver.task);
+                    let over = state.is_past(&deliver.task) || !state.concerns(&deliver.task);
                     over || state.timeline().deliver(at, deliver, cap)
                 });
             }
@@ -78,7 +78,7 @@ impl Subjects {
         out.push(SubjectEvent::Removed { at, cgroup });
     }
 
-    /// Takes note where the kernel had a reason to watch sockets by itself.
+    /// Records that the kernel watches the sockets on its own.
     fn armed(&mut self, own: CgroupId, home: CgroupId, what: &What) {
         let Some(state) = self.subjects.get(&own) else { return };
         let cgroup = match what {
@@ -93,7 +93,7 @@ impl Subjects {
                 let task = &exit.task;
                 let arms = exit.armed.map(|armed| armed == Armed::ByThis).unwrap_or_else(|| {
                     let may_be = task.ns_level == 0 || task.is_ns_init() || exit.status != ExitStatus::Exited(0);
-                    // The parent's cgroup is not in the record; the commonest parent inside is known.
+                    // The parent's cgroup is not in the record; the most common parent inside is known.
                     may_be && !state.candidates.iter().any(|parent| parent.id.tgid == task.ppid)
                 });
                 arms.then_some(task.cgroup)
@@ -112,7 +112,7 @@ impl Subjects {
         }
     }
 
-    /// A container that only v1 knows lives in that cgroup of v2: their sockets cannot be told apart.
+    /// A container that only v1 knows is in that v2 cgroup: their sockets cannot be separated.
     fn shared(&mut self, home: CgroupId, subject: Subject) -> CgroupId {
         if self.know(home, subject)
             && let Some(state) = self.subjects.get_mut(&home)
@@ -122,7 +122,7 @@ impl Subjects {
         home
     }
 
-    /// Makes room for a subject. False where it is finished, or where there is no room.
+    /// Makes room for a subject. False if the subject is finished, or if there is no room.
     fn know(&mut self, own: CgroupId, subject: Subject) -> bool {
         if self.subjects.contains_key(&own) {
             return true;
@@ -131,7 +131,7 @@ impl Subjects {
             return false;
         }
         if self.subjects.len() >= self.limits.subjects {
-            // A removal that was lost leaves a subject behind of which nothing is known.
+            // A lost removal leaves a subject without any facts behind.
             if self.now.since(self.swept) >= TOUCH {
                 self.swept = self.now;
                 self.subjects
@@ -150,7 +150,7 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         let target = &signal.target;
         state.seen(target);
-        if state.is_over(target) || matches!(signal.signal, Signal::CONT | Signal::STOP) {
+        if state.is_past(target) || matches!(signal.signal, Signal::CONT | Signal::STOP) {
             return;
         }
         if target.is_ns_init() {
@@ -188,15 +188,15 @@ impl Subjects {
         self.keep(own, out, |state| state.timeline().signal(fact, essential, cap));
     }
 
-    /// Says at once that the kernel dropped a stop signal: once for each time that somebody asks.
+    /// Reports at once that the kernel discarded a stop signal: once for each stop request.
     fn warn(&mut self, own: CgroupId, fact: &SignalFact, out: &mut Vec<SubjectEvent>) {
         let signal = &fact.signal;
-        let asked = match fact.sender.role {
-            Role::Runtime => fact.is_stop() && signal.signal.is_deadly(),
+        let is_stop = match fact.sender.role {
+            Role::Runtime => fact.is_stop() && signal.signal.is_fatal_by_default(),
             Role::Other => signal.signal.is_request(),
             Role::Itself | Role::Inside | Role::Kernel => false,
         };
-        if signal.result != SignalResult::Ignored || !asked {
+        if signal.result != SignalResult::Ignored || !is_stop {
             return;
         }
         let Some(state) = self.subjects.get_mut(&own) else { return };
@@ -242,7 +242,7 @@ impl Subjects {
         let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
         let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
         if let Some(known) = known {
-            // `/proc` alone does not show where it came from.
+            // `/proc` alone does not show the origin of the process.
             known.outside = outside || known.id.exact && known.outside;
             known.came_in(came);
             known.named(exec.task.comm, at);
@@ -276,7 +276,7 @@ impl Subjects {
             comm: task.comm,
             reported: false,
         };
-        self.keep(own, out, |state| state.is_over(&task) || state.timeline().oom(fact, cap));
+        self.keep(own, out, |state| state.is_past(&task) || state.timeline().oom(fact, cap));
     }
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {
@@ -317,7 +317,7 @@ impl Subjects {
         self.reschedule(own, out);
     }
 
-    /// Adds a fact about its sockets: a busy server's do not keep a timeline from being idle.
+    /// Adds a fact about sockets: a busy server's connections do not keep a timeline from being idle.
     fn keep_socket(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
         let touched = self.subjects.get(&own).is_some_and(|state| state.touched.is_some());
         if !touched {
@@ -327,7 +327,7 @@ impl Subjects {
         self.drops.facts += u64::from(!add(state));
     }
 
-    /// Adds a fact to a subject's timeline, and puts the subject where it now belongs among the timers.
+    /// Adds a fact to a subject's timeline, and updates the subject's timer.
     fn keep(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         self.drops.facts += u64::from(!add(state));

@@ -15,25 +15,25 @@ use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
 
-/// A stop signal older than this at the end had nothing to do with it, unless the runtime's SIGKILL followed.
+/// A stop signal this long before the exit did not cause the exit, unless the runtime's SIGKILL followed.
 const STOP_REACH: Duration = Duration::from_secs(3600);
-/// The same with that SIGKILL: the longest grace believed.
+/// The same with that SIGKILL: the longest plausible grace period.
 const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
-/// `mark_victim` comes just after the SIGKILL and may come just after the end.
+/// `mark_victim` comes just after the SIGKILL and possibly just after the exit.
 const OOM_SLACK: Duration = Duration::from_secs(1);
 
-/// What the whole observation knows.
+/// The state of the whole observation.
 pub(super) struct Context<'a> {
     pub boot_id: &'a str,
     pub index: &'a Index,
     pub coverage: &'a Coverage,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
-    /// Evidence after the end counts for this long.
+    /// Evidence after the exit counts for this long.
     pub linger: Duration,
 }
 
-/// The facts of the termination of the subject's main process, or of what is known of it. None where nothing happened to it.
+/// The facts of the termination of the subject's main process, as far as known. None without any event.
 pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: Open, now: Boot) -> Option<TerminationFacts> {
     let main = state.main();
     let exit = main.as_ref().and_then(|main| main.exit);
@@ -56,9 +56,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     });
     let by_runtime = kill_fact.is_some_and(|fact| fact.sender.role == Role::Runtime);
     let deadline = kill_fact.map_or(end, |fact| fact.at);
-    let asked = asked(&signals, deadline, by_runtime);
-    let stop = asked.map(|fact| stop(fact, timeline, &signals, main.as_ref(), deadline, end));
-    // What was never asked to stop is no termination until its end is seen.
+    let stop_signal = stop_signal(&signals, deadline, by_runtime);
+    let stop = stop_signal.map(|fact| stop(fact, timeline, &signals, main.as_ref(), deadline, end));
+    // Without a stop request, a termination needs an observed exit.
     let unended = exit.is_none() && open != Open::CgroupRemoved;
     if unended && stop.is_none() && kill_fact.is_none() {
         return None;
@@ -82,21 +82,21 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     } else {
         end.plus(context.linger)
     };
-    let mut missing = context.coverage.missing(born, begin, end, asked.is_some());
+    let mut missing = context.coverage.missing(born, begin, end, stop_signal.is_some());
     missing.over_cap = timeline.over_cap_matters;
     let losses = context
         .coverage
-        .losses(context.coverage.reach(born, begin, asked.is_some()), until);
+        .losses(context.coverage.reach(born, begin, stop_signal.is_some()), until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
     let observed = context.coverage.sees_sockets()
         && !sockets_lost
-        // The observation ended before the clients had their say.
+        // The observation ended before all of the clients' time.
         && until <= now
         && !missing.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
-        && (state.requested.is_some() || watched(asked, fatal.as_ref(), main.as_ref()));
+        && (state.requested.is_some() || watched(stop_signal, fatal.as_ref(), main.as_ref()));
     let mut traffic = timeline.sockets.within(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
@@ -144,7 +144,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     })
 }
 
-/// The cgroup went, nothing that happened in it was seen, and records that would have shown it were lost.
+/// The cgroup was removed without an observed event, and records that could show one were lost.
 fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> bool {
     let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
     let losses = context.coverage.losses(end.minus(LATE_REACH), end);
@@ -152,8 +152,8 @@ fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> boo
     open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }
 
-/// Whether the kernel watched its sockets: from the stop signal on, without one at the exit. Records up to version 3 do not say
-/// so of an exit; then from that of a process that looks like a main one.
+/// Whether the kernel watched the sockets: from the stop signal on, without a stop signal from the exit. Records up to version 3
+/// do not have this for an exit; then from the exit of a process that looks like a main process.
 fn watched(stop: Option<&SignalFact>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
     let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
     match (stop, fatal) {
@@ -167,7 +167,7 @@ fn watched(stop: Option<&SignalFact>, fatal: Option<&Fatal>, main: Option<&Candi
     }
 }
 
-/// The signals to the main process up to its end, in the order of their own times.
+/// The signals to the main process until its exit, in the order of their own times.
 fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
     let is_main = |fact: &&SignalFact| main.is_some_and(|main| main.id.is(&fact.signal.target));
     let mut signals: Vec<&SignalFact> = timeline
@@ -180,13 +180,13 @@ fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> V
     signals
 }
 
-/// The first SIGKILL that took effect: a namespace's init never hears one from inside.
+/// The first SIGKILL that took effect: the kernel discards a SIGKILL to a namespace's init from inside.
 fn kill<'a>(signals: &[&'a SignalFact]) -> Option<&'a SignalFact> {
     let mut kills = signals.iter().filter(|fact| fact.signal.signal == Signal::KILL);
     kills.find(|fact| fact.signal.result != SignalResult::Ignored).copied()
 }
 
-/// The signal that ended it: of several with its number the last before the end (an earlier one was handled).
+/// The fatal signal: of several with its number the last before the exit (earlier ones were handled).
 fn fatal(
     signals: &[&SignalFact],
     kill: Option<&SignalFact>,
@@ -217,10 +217,10 @@ fn is_cgroup_kill(fact: &SignalFact) -> bool {
     !fact.signal.group && fact.signal.code == crate::event::si_code::USER && fact.sender.role != Role::Itself
 }
 
-/// Which signal asked it to stop: the runtime's before anybody else's, a conventional one before one that mostly means
-/// "reload", the first of the last run of them.
-fn asked<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool) -> Option<&'a SignalFact> {
-    let asked: Vec<&SignalFact> = stops(signals, deadline).collect();
+/// The stop signal: the runtime's before other senders', a conventional stop signal before one that mostly means "reload", and
+/// the first of the last series.
+fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool) -> Option<&'a SignalFact> {
+    let stops: Vec<&SignalFact> = possible_stops(signals, deadline).collect();
     let reach = |fact: &SignalFact| match fact.sender.role {
         Role::Runtime if killed_by_runtime => GRACE_REACH,
         Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
@@ -228,7 +228,7 @@ fn asked<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool
     };
     let run = |ok: &dyn Fn(&SignalFact) -> bool| -> Option<&'a SignalFact> {
         let mut first: Option<&SignalFact> = None;
-        for fact in asked.iter().rev().filter(|fact| ok(fact)) {
+        for fact in stops.iter().rev().filter(|fact| ok(fact)) {
             let near = match first {
                 None => deadline.since(fact.last) <= reach(fact),
                 Some(first) => first.at.since(fact.last) <= RUN_GAP,
@@ -248,15 +248,15 @@ fn asked<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool
         .or_else(|| run(&by(Role::Inside)))
 }
 
-/// Those that may have asked it to stop.
-fn stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterator<Item = &'a SignalFact> {
+/// Signals that may be stop signals.
+fn possible_stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterator<Item = &'a SignalFact> {
     signals
         .iter()
         .filter(move |fact| fact.is_stop() && fact.at <= deadline)
         .copied()
 }
 
-/// The stop signal `fact`, and what became of it.
+/// The stop signal `fact`, with the kernel's result.
 fn stop(
     fact: &SignalFact,
     timeline: &Timeline,
@@ -271,7 +271,7 @@ fn stop(
             && *at <= end
             && main.is_some_and(|main| main.id.is(&deliver.task))
     });
-    let later: u32 = stops(signals, deadline)
+    let later: u32 = possible_stops(signals, deadline)
         .filter(|other| other.last >= fact.at)
         .map(|other| other.count)
         .sum();

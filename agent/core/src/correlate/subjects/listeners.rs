@@ -1,4 +1,4 @@
-//! Listeners that a subject closed, and which refused connections they would have taken.
+//! Listeners that a subject closed, and the refused connections that they would have accepted.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ impl Listeners {
         has_room
     }
 
-    /// In order, those of the times that count.
+    /// The closes within the time that counts, in order.
     pub fn closed(&self, counts: impl Fn(Boot) -> bool) -> Vec<ListenerClosed> {
         let mut closed: Vec<_> = self.0.iter().filter(|listener| counts(listener.at)).copied().collect();
         closed.sort_by_key(|listener| (listener.at, listener.local));
@@ -44,12 +44,12 @@ impl Listeners {
         self.0.iter().any(|listener| takes(listener.local, to))
     }
 
-    /// Of a port of which no close is known, anything.
+    /// A port without a known close accepts any address.
     pub fn could_take(&self, to: SocketAddr) -> bool {
         !self.had_port(to.port()) || self.took(to)
     }
 
-    /// Keeps only those closed after `before`.
+    /// Keeps only listeners closed after `before`.
     pub fn expire(&mut self, before: Boot) {
         self.0.retain(|listener| listener.at > before);
     }
@@ -64,7 +64,7 @@ impl Listeners {
     }
 }
 
-/// One on `::` takes IPv4 as well, unless it is set IPV6_V6ONLY, which no record shows.
+/// A listener on `::` accepts IPv4 as well, unless IPV6_V6ONLY is set, which no record shows.
 fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
     let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
     listener.port() == to.port() && (any || listener.ip() == to.ip())

@@ -1,8 +1,7 @@
-//! Subjects: containers and units, each with the facts of a termination that may be coming, and their timers.
+//! Subjects: containers and units, each with the facts of a possible termination, and their timers.
 //!
-//! Facts are collected per subject in whatever order they come; each carries the kernel's own time. A termination's facts are put
-//! together once, a while after the main process's end, in the order of their times: any order of arrival within that while gives
-//! the facts of the true order.
+//! Facts are collected per subject in any order; each has the kernel's own time. A termination's facts are assembled once, some
+//! time after the main process's exit, in the order of their times: any order of arrival within that time gives the same facts.
 
 mod clients;
 mod connection;
@@ -38,10 +37,10 @@ pub(super) use subject::ProcessId;
 /// A timeline's place in the order of idleness is renewed at most this often.
 const TOUCH: Duration = Duration::from_secs(1);
 
-/// What becomes of a subject.
+/// An event of a subject.
 #[derive(Debug)]
 pub(super) enum SubjectEvent {
-    /// A process that began then was seen in it.
+    /// A process that started then was observed in the subject.
     Seen {
         own: CgroupId,
         subject: Subject,
@@ -58,29 +57,29 @@ pub(super) enum SubjectEvent {
         own: CgroupId,
         exit: ProcessExit,
     },
-    /// The runtime sent its main process a stop signal.
+    /// The runtime sent the main process a stop signal.
     StopSent {
         at: Boot,
         own: CgroupId,
     },
-    /// A cgroup was removed, its own or another one.
+    /// A cgroup was removed: the subject's own or another.
     Removed {
         at: Boot,
         cgroup: CgroupId,
     },
-    /// Its end is known, and what clients see counts until then.
+    /// The exit is known, and clients' errors count until then.
     CountsUntil {
         own: CgroupId,
         until: Boot,
     },
     StopIgnored(Box<StopSignalIgnored>),
-    /// And the subject goes on.
+    /// The subject continues.
     ChildOomKilled {
         subject: Subject,
         oom: OomKill,
     },
     Ended(Box<TerminationFacts>),
-    /// Its sockets in this cgroup need no watching any more.
+    /// The kernel can stop watching the sockets in this cgroup.
     Unwatched(CgroupId),
 }
 
@@ -88,24 +87,24 @@ pub(super) enum SubjectEvent {
 pub(super) struct Subjects {
     limits: Limits,
     coverage: Coverage,
-    /// As of the last call.
+    /// Time of the last call.
     now: Boot,
     boot_id: String,
     subjects: Map<CgroupId, State>,
-    /// When which subject must be looked at.
+    /// The timers of the subjects.
     due: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
-    /// Subjects whose sockets the kernel has begun to watch by itself, the longest ago first.
+    /// Subjects with sockets that the kernel watches on its own, the oldest first.
     armed: BTreeSet<(Boot, CgroupId)>,
     clients: Clients,
-    /// Finished subjects: their late events (a client that goes on trying) begin nothing new.
+    /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,
     swept: Boot,
     drops: Drops,
 }
 
-/// What was not kept.
+/// Dropped facts.
 #[derive(Debug, Default)]
 pub(super) struct Drops {
     pub timelines: u64,
@@ -144,8 +143,7 @@ impl Subjects {
         self.coverage.lost(kind, since, now, count);
     }
 
-    /// The pod of a container is being deleted: what clients see counts from now on. Answers the cgroups whose sockets are to be
-    /// watched for that.
+    /// The pod of a container is being deleted: clients' errors count from now on. Returns the cgroups with sockets to watch.
     pub fn deletion_requested(&mut self, now: Boot, own: CgroupId) -> Vec<CgroupId> {
         match self.subjects.get_mut(&own) {
             Some(state) if state.requested.is_none() => {
@@ -173,18 +171,18 @@ impl Subjects {
         known.into_iter().map(seen).collect()
     }
 
-    /// The facts of one that has not ended, as far as they go; None where nobody asked it to stop.
+    /// The facts so far of a subject that still runs; None if no stop was requested.
     pub fn facts_so_far(&self, now: Boot, own: CgroupId, around: &Attributor) -> Option<TerminationFacts> {
         let state = self.subjects.get(&own)?;
         finish::facts(&self.context(around), own, state, Open::ObservationEnded, now)
     }
 
-    /// What was not kept since this was last asked.
+    /// Dropped facts since the last call.
     pub fn take_drops(&mut self) -> Drops {
         std::mem::take(&mut self.drops)
     }
 
-    /// Of an earlier boot.
+    /// Drops the subjects of an earlier boot.
     pub fn add_drops(&mut self, drops: Drops) {
         self.drops.timelines += drops.timelines;
         self.drops.facts += drops.facts;

@@ -1,4 +1,4 @@
-//! What is known of one subject: which process is its main one, and the facts of the termination that is coming.
+//! The state of one subject: its main process, and the facts of a possible termination.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::timeline::Timeline;
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
 const START_SLACK: Duration = Duration::from_millis(20);
-/// Candidates for the main process kept per subject.
+/// Most candidates for the main process per subject.
 const CANDIDATES: usize = 16;
-/// Exits of other processes kept while nothing else is going on.
+/// Most exits of other processes that are kept without a timeline.
 const EXITS: usize = 32;
-/// Refusals after a pod's container has ended count for so long at most, and until there was none for a while: a proxy or a client
-/// that had no CPU time for some seconds goes on afterwards.
+/// Refusals after the exit of a pod's container count for this long at most, and until a pause without refusals: a proxy or client
+/// without CPU time for some seconds continues afterwards.
 const REFUSED_ON: Duration = Duration::from_secs(30);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// Of other subjects only what comes soon counts: refusals so late are taken for clients that still come.
+/// For other subjects only early refusals count: refusals this late mean that clients still connect.
 const REFUSED_LATE: Duration = Duration::from_millis(500);
-/// Cgroups below a subject's own whose sockets were seen.
+/// Most cgroups below a subject's own with observed sockets.
 const CGROUPS: usize = 16;
 
 #[derive(Debug)]
@@ -32,34 +32,34 @@ pub(super) struct State {
     pub subject: Subject,
     pub candidates: Vec<Candidate>,
     pub timeline: Option<Box<Timeline>>,
-    /// Ends of processes that are no candidates, newest last.
+    /// Exits of processes that are not candidates, newest last.
     pub exits: VecDeque<(Boot, ProcessExit)>,
-    /// Of those, the ones given up since the timeline began.
+    /// Number of these exits that were dropped since the timeline began.
     pub exits_dropped: u64,
-    /// When its cgroup was removed.
+    /// When the cgroup was removed.
     pub removed: Option<Boot>,
-    /// The last main process that was judged, and when it ended.
+    /// The last reported main process, and its exit.
     pub finished: Option<(ProcessId, Boot)>,
-    /// For which process and when the early warning was reported.
+    /// The process and time of the reported early warning.
     pub warned: Option<(ProcessId, Boot)>,
-    /// Its own first.
+    /// The subject's own cgroup first.
     pub cgroups: Vec<CgroupId>,
-    /// Containers that only v1 knows share its cgroup of v2: their sockets cannot be told apart from its own.
+    /// Containers that only v1 knows share the v2 cgroup: their sockets cannot be separated from the subject's.
     pub shares_cgroup: bool,
-    /// When its pod's deletion was heard of: its sockets are watched from then on.
+    /// When the pod's deletion request became known: the sockets are watched from then on.
     pub requested: Option<Boot>,
-    /// Its place among the timers, as far as it has one.
+    /// The subject's timer, if it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
     pub armed: Option<Boot>,
 }
 
-/// A process for good: process ids are used again.
+/// A process, identified beyond the reuse of process ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::correlate) struct ProcessId {
     pub tgid: Pid,
     pub start: Boot,
-    /// False where `start` is from `/proc`.
+    /// False if `start` is from `/proc`.
     pub exact: bool,
 }
 
@@ -72,12 +72,12 @@ pub(super) struct Candidate {
     /// Came in from outside the subject, or was there at the start.
     pub outside: bool,
     pub comm: Comm,
-    /// When it had that name: an exec changes it.
+    /// When the process had that name: an exec changes the name.
     pub comm_at: Boot,
-    /// When it executed as one that came in, where its start does not show that: it may have been forked long before.
+    /// When the process from outside executed, if its start does not show this: the fork may be long before.
     pub came: Option<Boot>,
     pub exit: Option<MainExit>,
-    /// Whether the kernel recorded the sockets from that exit on, as its record says.
+    /// Whether the kernel recorded the sockets from that exit on, by the exit's record.
     pub exit_armed: Option<Armed>,
 }
 
@@ -101,10 +101,10 @@ impl State {
         }
     }
 
-    /// The main process: a container's is init of its pid namespace (the outermost one seen), else the first that came in
-    /// from outside. A unit's is the first that came in: a namespace inside a unit is mostly a sandbox of its own.
+    /// The main process. For a container: the init of the pid namespace (the outermost observed one), otherwise the first process
+    /// from outside. For a unit: the first process from outside, because a namespace inside a unit is mostly a sandbox.
     ///
-    /// Whoever came in after a main process had ended is the next one, however well it ranks.
+    /// A process that came from outside after the exit of a main process is the next main process, whatever its rank.
     pub fn main(&self) -> Option<Candidate> {
         let best = |before: Option<Boot>| {
             let in_time = |candidate: &&Candidate| before.is_none_or(|end| !candidate.is_after(end));
@@ -114,9 +114,9 @@ impl State {
                 .min_by_key(|candidate| self.rank(candidate))
         };
         let Some(mut main) = best(None) else {
-            return self.asked_process();
+            return self.stopped_process();
         };
-        // Each round looks at an earlier end, for what remains did not come after the last.
+        // Each iteration looks at an earlier exit: the remaining candidates did not come after the last one.
         while let Some(end) = self.end_before(main) {
             let Some(earlier) = best(Some(end)) else { break };
             main = earlier;
@@ -124,7 +124,7 @@ impl State {
         Some(*main)
     }
 
-    /// The first end of another one that `next` came in after.
+    /// The earliest exit of another candidate before `next` came in.
     fn end_before(&self, next: &Candidate) -> Option<Boot> {
         let others = self.candidates.iter().filter(|other| other.outside || other.is_ns_init());
         let ends = others
@@ -133,35 +133,37 @@ impl State {
         ends.filter(|end| next.is_after(*end)).min()
     }
 
-    /// A runtime's own process that ended well before the init that it made: no main process.
+    /// A runtime's own process that exited with 0 before the init it created: not a main process.
     fn is_stage(&self, ended: &Candidate, next: &Candidate) -> bool {
         let is_container = matches!(self.subject, Subject::Container { .. });
-        let ended_well = ended.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&ended.id);
-        is_container && ended_well && !ended.is_ns_init() && next.is_ns_init()
+        let exited_with_0 =
+            ended.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.got_stop_signal(&ended.id);
+        is_container && exited_with_0 && !ended.is_ns_init() && next.is_ns_init()
     }
 
-    /// Its end may be that of a runtime's own process, and the init that follows is not known yet.
+    /// The exit may be of a runtime's own process, and the following init is not known yet.
     pub fn may_be_stage(&self) -> bool {
         let Some(main) = self.main() else { return false };
         let is_container = matches!(self.subject, Subject::Container { .. });
-        let ended_well = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.was_asked(&main.id);
+        let exited_with_0 =
+            main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.got_stop_signal(&main.id);
         let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
-        is_container && ended_well && !main.is_ns_init() && alone
+        is_container && exited_with_0 && !main.is_ns_init() && alone
     }
 
-    /// When its earliest process that is known began.
+    /// Start of the earliest known process.
     pub fn first_start(&self) -> Option<Boot> {
         self.candidates.iter().map(|of| of.id.start).min()
     }
 
-    fn was_asked(&self, id: &ProcessId) -> bool {
+    fn got_stop_signal(&self, id: &ProcessId) -> bool {
         let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
         signals.iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())
     }
 
-    /// Where no main process is known: the target of the first stop signal of the runtime's.
-    fn asked_process(&self) -> Option<Candidate> {
-        let signal = self.timeline.as_deref()?.first_asked()?;
+    /// If no main process is known: the target of the runtime's first stop signal.
+    fn stopped_process(&self) -> Option<Candidate> {
+        let signal = self.timeline.as_deref()?.first_stop_signal()?;
         let target = &signal.signal.target;
         let mut candidate = Candidate::of(target, signal.at, false);
         let exit = self.exits.iter().find(|(_, exit)| candidate.id.is(&exit.task));
@@ -182,21 +184,21 @@ impl State {
         }
     }
 
-    /// Init of a namespace that a container without one of its own (the host's, a pod's shared one) made for itself.
+    /// The init of a namespace created inside a container that has no pid namespace of its own (host's, or shared by the pod).
     fn is_sandbox(&self, init: &Candidate) -> bool {
         let is_around = |other: &Candidate| other.outside && other.ns_level < init.ns_level && other.id.start < init.id.start;
         !init.outside && self.candidates.iter().any(is_around)
     }
 
-    /// Belongs to an earlier life: the main process that was judged, and what is left of a container after it.
-    pub fn is_over(&self, task: &Task) -> bool {
+    /// A process of an earlier life: the reported main process, or a process that a container left behind.
+    pub fn is_past(&self, task: &Task) -> bool {
         self.finished.is_some_and(|(id, end)| {
             let leftover = task.start <= end && matches!(self.subject, Subject::Container { .. });
             id.is(task) || leftover
         })
     }
 
-    /// What happens to this process may decide: not to another one than the init of a container that is known.
+    /// Whether events of this process may decide: if a container's init is known, only the init's.
     pub fn concerns(&self, task: &Task) -> bool {
         self.concerns_process(&ProcessId::of(task))
     }
@@ -206,12 +208,12 @@ impl State {
         !is_init_known || self.candidates.iter().any(|candidate| candidate.id.same(id))
     }
 
-    /// Learns of a process that may be the main one.
+    /// Adds a process that may be the main process.
     pub fn learn(&mut self, mut candidate: Candidate) {
         if self.is_left_over(&candidate) || !self.may_be_main(&candidate) {
             return;
         }
-        // Its end may have come first.
+        // The exit may have arrived first.
         if let Some(i) = self.exits.iter().position(|(_, exit)| candidate.id.is(&exit.task))
             && let Some((at, exit)) = self.exits.remove(i)
         {
@@ -236,7 +238,7 @@ impl State {
             .is_some_and(|(main, end)| main.same(&candidate.id) || !candidate.is_after(end))
     }
 
-    /// A kernel record of a process: its start is exact, where `/proc` gave a tick. One that proves to be of the last life goes.
+    /// A kernel record of a process has the exact start, `/proc` only a tick. A process that proves to be of the last life is removed.
     pub fn seen(&mut self, task: &Task) {
         let Some(i) = self.candidates.iter().position(|known| known.id.is(task)) else {
             return;
@@ -250,16 +252,16 @@ impl State {
         }
     }
 
-    /// Beside a container's init, whoever comes in (health checks, by the thousand) is no main process: it is not kept, so that
-    /// what is kept of a subject stays small.
+    /// If a container's init is known, a process from outside (health checks, by the thousand) is not a main process and is not kept,
+    /// so the state stays small.
     fn may_be_main(&self, candidate: &Candidate) -> bool {
         candidate.is_ns_init() || self.concerns_process(&candidate.id)
     }
 
-    /// Takes note of an end. Two threads that race out are one end: the first report counts.
-    /// While nothing else is going on, ends are kept for `late`, as long as anything that came before them may be under way.
+    /// Records an exit. Two threads that exit at the same time are one exit: the first record counts.
+    /// Without a timeline, exits are kept for `late`, as long as earlier events may still arrive.
     pub fn ended(&mut self, at: Boot, exit: &ProcessExit, cap: usize, late: Duration) {
-        if self.is_over(&exit.task) {
+        if self.is_past(&exit.task) {
             return;
         }
         self.seen(&exit.task);
@@ -290,8 +292,8 @@ impl State {
         }
     }
 
-    /// What clients saw counts until then. A pod's address stays the pod's until its sandbox is gone, and a proxy that is late sends
-    /// clients there: their refusals belong to the end that they follow.
+    /// Clients' errors count until then. A pod keeps its address until the sandbox is gone, and a late proxy sends clients there:
+    /// these refusals belong to the termination before them.
     pub fn counted_until(&self, end: Boot, linger: Duration) -> Boot {
         let paused = self
             .last_refused()
@@ -300,14 +302,14 @@ impl State {
         end.plus(linger).max(paused.unwrap_or(end))
     }
 
-    /// Until when its end, which is known, waits because clients are refused.
+    /// Until when a known exit waits because clients are refused.
     pub fn counted_on(&self, linger: Duration) -> Option<Boot> {
         let end = self.main()?.exit_at()?;
         let until = self.counted_until(end, linger);
         (until > end.plus(linger) && !self.may_be_stage()).then_some(until)
     }
 
-    /// Whether clients were refused up to the last moment that counts, and so longer.
+    /// Whether clients were refused until counting stopped, and so probably longer.
     pub fn is_refusing_on(&self, end: Boot, linger: Duration) -> bool {
         let (pause, over) = match self.is_of_pod() {
             true => (REFUSED_PAUSE, REFUSED_ON),
@@ -324,15 +326,15 @@ impl State {
         matches!(self.subject, Subject::Container { pod: Some(_), .. })
     }
 
-    /// The main process is none: what ended with 0, unasked, was a step before the main one (systemd's `ExecStartPre=`, a
-    /// runtime's own first stage) or after it (`ExecStopPost=`), and no termination of the subject. systemd removes the cgroup of a
-    /// finished unit, so a unit that goes on in the same cgroup was not.
+    /// Not a main process: an exit with 0 and without a stop was a step before the main process (systemd's `ExecStartPre=`, a
+    /// runtime's own first stage) or after it (`ExecStopPost=`), and not a termination of the subject. systemd removes the cgroup of a
+    /// finished unit, so a unit that continues in the same cgroup is not finished.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };
         let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
             return false;
         };
-        if self.was_asked(&main.id) {
+        if self.got_stop_signal(&main.id) {
             return false;
         }
         let mut others = self
@@ -340,7 +342,7 @@ impl State {
             .iter()
             .filter(|other| other.outside && !other.id.same(&main.id));
         match self.subject {
-            // The end of a pid namespace's init ends all in it.
+            // The exit of a pid namespace's init terminates every process in it.
             Subject::Container { .. } if self.removed.is_none() => {
                 others.any(|other| other.exit.is_none() && (!main.is_ns_init() || other.ns_level < main.ns_level))
             }
@@ -352,21 +354,21 @@ impl State {
         }
     }
 
-    /// Its main process was asked to stop or killed, and has not ended: its sockets must be watched until it does. Where nobody
-    /// knows which is the main one, anybody may be.
+    /// The main process got a stop signal or SIGKILL and has not exited: the sockets must be watched until the exit. If the main
+    /// process is not known, any process may be the main process.
     pub fn is_stopping(&self) -> bool {
         let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
         let main = self.main();
         let has_ended = |task: &Task| self.exits.iter().any(|(_, exit)| ProcessId::of(&exit.task).is(task));
         signals.iter().any(|fact| {
             let target = &fact.signal.target;
-            let deadly = fact.is_stop() || fact.signal.signal == Signal::KILL;
-            deadly && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))
+            let is_fatal = fact.is_stop() || fact.signal.signal == Signal::KILL;
+            is_fatal && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))
         })
     }
 
     pub fn arm(&mut self, cgroup: CgroupId) {
-        // Of another hierarchy it is whoever's container it is in: not to be let go with this one.
+        // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
         let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
         if is_own && cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
             self.cgroups.push(cgroup);
@@ -391,7 +393,7 @@ impl ProcessId {
         self.same(&ProcessId::of(task))
     }
 
-    /// Began after that; what `/proc` says is rounded down.
+    /// Started after `end`; a start from `/proc` is rounded down.
     pub fn is_after(&self, end: Boot) -> bool {
         let slack = if self.exact { Duration::ZERO } else { START_SLACK };
         self.start.plus(slack) > end
@@ -451,7 +453,7 @@ impl Candidate {
         }
     }
 
-    /// Of a later life than the one that ended then.
+    /// Of a later life than the one that terminated at `end`.
     pub fn is_after(&self, end: Boot) -> bool {
         self.id.is_after(end) || self.came.is_some_and(|came| came > end)
     }
@@ -474,14 +476,14 @@ impl Candidate {
         self.named(exit.task.comm, at);
     }
 
-    /// A kernel record's name, or a later one.
+    /// The latest name.
     pub fn named(&mut self, comm: Comm, at: Boot) {
         if at >= self.comm_at {
             (self.comm, self.comm_at) = (comm, at);
         }
     }
 
-    /// What both know, in either order.
+    /// The facts of both, in either order.
     fn merge(&mut self, other: &Candidate) {
         if other.id.exact && !self.id.exact {
             self.id = other.id;

@@ -1,4 +1,4 @@
-//! The facts of a termination that may be coming: collected in any order, bounded, used in the order of their own times.
+//! The facts of a possible termination: collected in any order, bounded, used in the order of their own times.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::traffic::Sockets;
 pub(super) const RUN_GAP: Duration = Duration::from_secs(600);
 /// The same signal from the same sender again within this time is counted, not kept.
 const FOLD: Duration = Duration::from_secs(60);
-/// Handler entries alike that are kept.
+/// Most equal handler entries that are kept.
 const ENTRIES: usize = 4;
 
 #[derive(Debug, Default)]
@@ -23,16 +23,16 @@ pub(super) struct Timeline {
     pub delivers: Vec<(Boot, SignalDeliver)>,
     pub ooms: Vec<OomFact>,
     pub sockets: Sockets,
-    /// Facts that were not kept.
+    /// Number of dropped facts.
     pub over_cap: u64,
-    /// One of them was a signal, or a handler's entry.
+    /// A dropped fact was a signal or a handler entry.
     pub over_cap_matters: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct SignalFact {
     pub at: Boot,
-    /// The last of `count` alike.
+    /// The last of `count` equal signals.
     pub last: Boot,
     pub count: u32,
     pub sender: Actor,
@@ -49,7 +49,7 @@ pub(super) struct OomFact {
 }
 
 impl Timeline {
-    /// Keeps a signal; `essential` ones (to a process that may be the main one) push others out. False: not kept.
+    /// Keeps a signal; an `essential` signal (to a possible main process) replaces others. False: not kept.
     pub fn signal(&mut self, fact: SignalFact, essential: bool, cap: usize) -> bool {
         if let Some(known) = self.signals.iter_mut().rev().find(|known| known.is_like(&fact)) {
             known.at = known.at.min(fact.at);
@@ -73,7 +73,7 @@ impl Timeline {
                 && known.task.start == deliver.task.start
                 && known_at.0.abs_diff(at.0) <= nanos(FOLD)
         };
-        // Which entry followed a stop signal is known by the earliest after it: of a flood a few and the last are enough.
+        // The earliest entry after a stop signal decides: of a flood a few and the last are enough.
         if self.delivers.iter().filter(|known| is_alike(known)).count() >= ENTRIES {
             let alike = self.delivers.iter_mut().filter(|known| is_alike(known));
             if let Some(latest) = alike.max_by_key(|(at, _)| *at) {
@@ -102,13 +102,13 @@ impl Timeline {
         false
     }
 
-    /// The first stop signal of the runtime's.
-    pub fn first_asked(&self) -> Option<&SignalFact> {
-        let asked = self
+    /// The runtime's first stop signal.
+    pub fn first_stop_signal(&self) -> Option<&SignalFact> {
+        let stops = self
             .signals
             .iter()
             .filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop());
-        asked.min_by_key(|fact| fact.key())
+        stops.min_by_key(|fact| fact.key())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -120,7 +120,7 @@ impl Timeline {
         self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.kept()
     }
 
-    /// Forgets what is long past; a request of the runtime's to stop stays, whatever the grace.
+    /// Drops old facts; the runtime's stop signal stays, for any grace period.
     pub fn expire(&mut self, before: Boot) {
         self.signals
             .retain(|fact| fact.last >= before || fact.sender.role == Role::Runtime && fact.is_conventional_stop());
@@ -137,12 +137,12 @@ impl Timeline {
 }
 
 impl SignalFact {
-    /// Order of facts: by their own time, then by what they say, so that the order of arrival never decides.
+    /// Order of facts: by their own time, then by content, so that the order of arrival never decides.
     pub fn key(&self) -> (Boot, u8, Pid) {
         (self.at, self.signal.signal.number(), self.sender.tgid)
     }
 
-    /// May be a request to stop, by its number and sender; whether it was one, the rest of the facts decide.
+    /// A possible stop signal, by number and sender; the rest of the facts decide.
     pub fn is_stop(&self) -> bool {
         let signal = &self.signal;
         let never = signal.signal == Signal::KILL || signal.signal.is_job_control();
@@ -184,7 +184,7 @@ impl SignalFact {
     }
 }
 
-/// What the probes did whose records (up to version 3) do not say whether they armed the target's sockets.
+/// The rule of older probes: their records (up to version 3) do not have whether the target's sockets were armed.
 pub(super) fn armed_before_version_4(signal: &SignalGenerate) -> bool {
     let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
     let is_queued = !matches!(signal.result, SignalResult::OverflowFail | SignalResult::LoseInfo);

@@ -1,4 +1,4 @@
-//! When a subject's time has come: its facts are put together, its next life begins, or its facts are forgotten.
+//! Timers of a subject: its facts are assembled, its next life begins, or its facts expire.
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use super::subject::{Candidate, ProcessId, State};
 use super::{SubjectEvent, Subjects, finish, traffic};
 use crate::correlate::Limits;
 use crate::correlate::attribution::Attributor;
+use crate::correlate::limits::KEEP_FINISHED;
 
-/// Sockets that the kernel watches because of a signal or an end of which nothing came are let go after this long.
+/// If no termination follows a signal or an exit, the kernel stops watching the subject's sockets after this time.
 const WATCH: Duration = Duration::from_secs(60);
-/// Finished subjects are remembered for this long: a little longer than the index answers for their cgroups.
-const KEEP_GONE: Duration = Duration::from_secs(150);
 const GONE: usize = 1_024;
-/// What made a container's init may end long before that executes, on a machine that is slow: its cgroup's removal shows whether
-/// the container ended. Where that never comes, this is waited for.
+/// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
+/// shows that the container terminated; without a removal, this is the longest wait.
 const STAGE: Duration = Duration::from_secs(60);
 
 impl Subjects {
@@ -34,13 +33,13 @@ impl Subjects {
             self.due.insert((due, own));
         }
         state.due = due;
-        // A timer that moves before it fires says nothing: its pod must not be reported without it meanwhile.
+        // A timer that moves before it fires emits no event, but the pod must not be reported without the container meanwhile.
         if let Some(until) = state.counted_on(self.limits.linger) {
             out.push(SubjectEvent::CountsUntil { own, until });
         }
     }
 
-    /// Does what is due. `until`: what ended is put together where it is due by then.
+    /// Runs the timers that are due. `until`: terminations that are due by then are assembled.
     pub fn run_timers(&mut self, now: Boot, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         self.now = now;
         while let Some(&(due, own)) = self.due.first() {
@@ -69,7 +68,7 @@ impl Subjects {
         }
     }
 
-    /// A subject's time has come: a child's OOM kill to be reported, or its end to be put together.
+    /// A subject's timer fired: a child's OOM kill is reported, or a termination is assembled.
     fn fire(&mut self, own: CgroupId, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else {
             self.due.retain(|(_, known)| *known != own);
@@ -87,7 +86,7 @@ impl Subjects {
         }
     }
 
-    /// Puts the facts of a termination together and begins the subject's next life, if it has one.
+    /// Assembles the facts of a termination and begins the subject's next life, if it has one.
     fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
@@ -105,7 +104,7 @@ impl Subjects {
             (_, Some(end)) => {
                 self.begin_again(own, state, end, out);
             }
-            // Removed without an end of its own: nothing can come of it any more.
+            // Removed without an exit: no termination can follow.
             (Open::CgroupRemoved, None) => self.forget(own),
             (Open::TimelineCap, None) => {
                 state.timeline = None;
@@ -114,7 +113,7 @@ impl Subjects {
         }
     }
 
-    /// Forgets what ended as a step of the subject's; the next of its processes is looked at.
+    /// Forgets a process that was only a step of the subject, and looks at the next process.
     fn step(&mut self, own: CgroupId, mut state: State, out: &mut Vec<SubjectEvent>) {
         let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
             return;
@@ -134,10 +133,10 @@ impl Subjects {
         self.relist(own, state, out);
     }
 
-    /// Keeps what belongs to the next life of the subject: what happened to processes that began after the end.
+    /// Keeps the facts of the subject's next life: those of processes that began after the exit.
     fn begin_again(&mut self, own: CgroupId, mut state: State, end: Boot, out: &mut Vec<SubjectEvent>) {
         let main = state.main().map(|main| main.id);
-        // Times that contradict one another (a recording can hold any) must not keep the dead among the living.
+        // Contradictory times (a recording can contain any) must not keep a removed subject among the live ones.
         let is_main = |id: &ProcessId| main.is_some_and(|main| main.same(id));
         state
             .candidates
@@ -164,7 +163,7 @@ impl Subjects {
                 state.timeline = Some(timeline);
             }
         }
-        // A removed cgroup stays for its late events, until the index forgets it: then nothing can be attributed to it.
+        // A removed cgroup stays for late events until the index forgets the cgroup: then no event can be attributed to it.
         let over = state
             .removed
             .is_some_and(|removed| removed.plus(self.limits.linger) <= self.now);
@@ -180,7 +179,7 @@ impl Subjects {
 
     fn forget(&mut self, own: CgroupId) {
         self.gone.push_back((self.now, own));
-        while self.gone.len() > GONE || self.gone.front().is_some_and(|(at, _)| at.plus(KEEP_GONE) <= self.now) {
+        while self.gone.len() > GONE || self.gone.front().is_some_and(|(at, _)| at.plus(KEEP_FINISHED) <= self.now) {
             self.gone.pop_front();
         }
     }
@@ -197,7 +196,7 @@ impl Subjects {
         }
     }
 
-    /// Puts a subject back that was taken out to be put together.
+    /// Puts a subject back after its facts were assembled.
     fn relist(&mut self, own: CgroupId, state: State, out: &mut Vec<SubjectEvent>) {
         if let Some(armed) = state.armed {
             self.armed.insert((armed, own));
@@ -206,13 +205,13 @@ impl Subjects {
         self.reschedule(own, out);
     }
 
-    /// What made the kernel watch its sockets (a health check that failed or was killed, a worker that was) is a while ago: the
-    /// facts stay, the sockets of a healthy subject are let go. Those of one that is being stopped are not.
+    /// The reason to watch the sockets (a failed or killed health check or worker) is long ago: the facts stay, and the kernel stops
+    /// watching the sockets of a healthy subject, but not of one that is being stopped.
     fn let_go(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         state.armed = None;
         if end_due(state, &self.limits).is_some() {
-            // Its end says so, unless it finds a step: then this does.
+            // The termination releases the sockets; if the exit was only a step, this timer does.
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
         } else if !state.is_stopping() && state.requested.is_none() {
@@ -221,7 +220,7 @@ impl Subjects {
         }
     }
 
-    /// Nothing happened for long: the facts expire.
+    /// No event for a long time: the facts expire.
     fn expire(&mut self, touched: Boot, own: CgroupId, out: &mut Vec<SubjectEvent>) {
         self.touched.remove(&(touched, own));
         let before = self.now.minus(self.limits.idle);
@@ -238,7 +237,7 @@ impl Subjects {
         self.reschedule(own, out);
     }
 
-    /// No more input: what has ended is put together, and what was being stopped as far as it was seen.
+    /// No more input: exits are assembled, and stops in progress as far as they were observed.
     pub fn end(&mut self, now: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         self.now = now;
         let mut all: Vec<(Boot, CgroupId)> = self
@@ -248,7 +247,7 @@ impl Subjects {
             .collect();
         all.sort_unstable();
         for (_, own) in all {
-            // Several lives may have ended.
+            // Several lives may have terminated.
             while self
                 .subjects
                 .get(&own)
@@ -282,7 +281,7 @@ fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
     }
 }
 
-/// A child's OOM kill is news of its own where the main process lives on.
+/// A child's OOM kill is reported separately if the main process continues.
 fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<SubjectEvent>) {
     let main = state.main();
     let lives = main.is_some_and(|main| main.exit.is_none()) && state.removed.is_none();

@@ -1,22 +1,22 @@
-//! What happened on a subject's sockets while it was being stopped.
+//! Events on a subject's sockets during its stop.
 //!
 //! Rules, one connection (remote address, local address) counting once:
 //! - *refused*: an RST for a SYN that met no socket. Server and client sides report it, retransmissions repeat it: one. A client of
-//!   many threads can use a port again at once, also one that was a connection: a SYN that comes sooner than any is sent again
-//!   is another client's. One to an address of the port at which no listener that closed would have taken it is nobody's here: it
-//!   was refused before, too.
-//! - *reset*: an RST from an existing socket; or one without a socket for a connection that the end had closed before
-//!   (data that came too late), or whose handshake the close overtook. One that was cut and then reset counts as reset.
-//! - *queued*, of these: closed by the close of its listener, before any process held it.
-//! - *cut*: ESTABLISHED → FIN_WAIT1 by the end of a process, or by close(2) where the client's last bytes had got no answer:
-//!   the client sees the same FIN. Idle where the server had sent something and spoke last: keep-alive connections are that.
-//! - Only clients' connections count as reset or cut: those seen accepted, or on the port of a listener that closed. What the
-//!   subject itself had opened (to a database) ends with it too, and harms nobody who called it.
-//! - A connection on a socket that was handed over (it belongs to another cgroup) is none of these: that the end closed it shows
-//!   that there are such, of which nothing else is seen. The traffic is not observed then.
+//!   many threads can reuse a port at once, also the port of a connection: a SYN earlier than the shortest retransmission time
+//!   is another client's. A SYN that no closed listener would have accepted does not count: it would have been refused before,
+//!   too.
+//! - *reset*: an RST from an existing socket; or an RST without a socket for a connection that the exit had closed before
+//!   (data that came too late), or for a handshake during the close. A connection that was cut and then reset counts as reset.
+//! - *queued*, of these: closed with the listener, before any process held the connection.
+//! - *cut*: ESTABLISHED → FIN_WAIT1 by the exit of a process, or by close(2) if the client's last bytes had no answer: the client
+//!   gets the same FIN. Idle if the server had sent something and sent last: keep-alive connections.
+//! - Only clients' connections count as reset or cut: accepted ones, or on the port of a closed listener. Connections that the
+//!   subject had opened (to a database) close with the exit, too, and harm no client.
+//! - A connection on a socket that was handed over (of another cgroup) is none of these: the close at the exit shows that such
+//!   sockets exist, and nothing else of them is recorded. The traffic then counts as not observed.
 //! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
-//! - *rejected*: a connect from this node to an address and a port of the subject's that ended with an error and without an RST.
-//! - What the kubelet connected is apart from all of these, where its sockets are known.
+//! - *rejected*: a connect from this node to an address and port of the subject that failed with an error and without an RST.
+//! - The kubelet's connections are separate from all of these, if its sockets are known.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,15 +29,15 @@ use super::clients::{Clients, Connect};
 use super::connection::{Connection, End, Fact, Pair, Refused, Use, count, earlier, first, in_use};
 use super::listeners::Listeners;
 
-/// Which of the sockets' facts belong to a termination, and what else is known of that time.
+/// The time that counts for a termination, and other facts of that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<'a> {
-    /// Both included: from the pod's request, else the stop signal, else the end; until clients have had their say.
+    /// Both included: from the pod's deletion request, otherwise the stop signal, otherwise the exit; until clients' errors no longer count.
     pub since: Boot,
     pub until: Boot,
-    /// Clients went on being refused after that.
+    /// Clients were still refused at the end of the time.
     pub refusing_on: bool,
-    /// The probes saw all of it.
+    /// The probes were active for the whole time.
     pub observed: bool,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
@@ -47,17 +47,17 @@ pub(super) struct Window<'a> {
 pub(super) struct Sockets {
     listeners: Listeners,
     connections: HashMap<Pair, Connection>,
-    /// Accepted ones of which nothing else is known, no longer kept apart: a server that reloads and lives on
-    /// accepts any number of them.
+    /// Accepted connections without other facts, merged: a server that reloads and continues accepts any
+    /// number of them.
     accepted: Vec<Boot>,
     accepted_over: Count,
-    /// All such of the kubelet's.
+    /// The same for the kubelet's connections.
     kubelet_accepted: Count,
-    /// Addresses at which it was reached, and ports.
+    /// The addresses and ports of accepted connections.
     served: Vec<SocketAddr>,
-    /// First and last end of a connection on a socket that belongs to another cgroup.
+    /// First and last close of a connection on a socket of another cgroup.
     foreign: Option<(Boot, Boot)>,
-    /// Connections over the cap of which something else was known.
+    /// Connections over the cap that had other facts.
     over_cap: u64,
     /// The last time a client was refused.
     refused: Option<Boot>,
@@ -99,10 +99,10 @@ impl Sockets {
             ) => match in_use(tcp.counts) {
                 Use::Unanswered => Fact::Cut(Use::Unanswered),
                 other if tcp.by_exit => Fact::Cut(other),
-                // It hung up in its own time, having answered.
+                // The server had answered and closed normally.
                 Use::Idle | Use::Other => return true,
             },
-            // With an error it was the client who gave up waiting.
+            // With an error the client gave up.
             (
                 TcpOp::State {
                     old: TcpState::Established | TcpState::CloseWait,
@@ -113,7 +113,7 @@ impl Sockets {
             (TcpOp::ResetSent { .. }, true) => Fact::Reset,
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
-            // With a socket of its own cgroup these are the subject's doing as a client.
+            // With a socket of the subject's own cgroup, the subject is the client.
             (TcpOp::ResetReceived | TcpOp::Error { errno: ECONNREFUSED }, false) => Fact::RefusedByClient,
             (
                 TcpOp::State {
@@ -168,7 +168,7 @@ impl Sockets {
         self.refused
     }
 
-    /// What belongs to a termination.
+    /// The traffic of a termination.
     pub fn within(&self, window: &Window<'_>) -> Traffic {
         let within = |at: Option<Boot>| at.filter(|&at| window.since <= at && at <= window.until);
         let foreign = self
@@ -184,7 +184,7 @@ impl Sockets {
         window.add(&mut traffic.kubelet.accepted, self.kubelet_accepted);
         for (pair, connection) in &self.connections {
             let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
-            // Its connect, seen by another node or namespace than the kernel could tie to the closed port.
+            // A connect from another node or namespace, which the kernel cannot relate to the closed port.
             traffic.kubelet.known |= by_kubelet;
             let to = if by_kubelet {
                 &mut traffic.kubelet.accepted
@@ -216,7 +216,7 @@ impl Sockets {
         traffic
     }
 
-    /// What became of a connection within the time that counts.
+    /// The result of a connection within the time that counts.
     fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
         let is_clients = connection.accepted.is_some() || self.listeners.had_port(pair.local.port());
@@ -238,7 +238,7 @@ impl Sockets {
                 used => (End::Cut(used), at),
             });
         }
-        // The kernel knows a closed port by its number and network namespace: a client there may have meant another machine's.
+        // The kernel knows a closed port by number and network namespace: the client there may have meant another machine's port.
         let (to, from) = (pair.local.ip(), pair.remote.ip());
         let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
         let is_known = existed || connection.refused_by_server.is_some();
@@ -246,11 +246,11 @@ impl Sockets {
         Some((End::Refused(RefusedSource::ClientError), by_client))
     }
 
-    /// A connect of this node's that failed: to this subject, where it went to an address at which that was reached.
+    /// A failed connect from this node: to this subject, if the subject was reached at that address.
     fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) {
         let to = pair.local.ip();
         let is_port = self.listeners.took(pair.local) || self.served.contains(&pair.local);
-        // The server's side showed it already.
+        // The server's side already recorded it.
         if at.is_none() || self.connections.contains_key(pair) || !is_port || to.is_loopback() || !self.serves_at(to) {
             return;
         }
@@ -268,7 +268,7 @@ impl Sockets {
         self.served.iter().any(|served| served.ip() == address)
     }
 
-    /// Keeps only what happened after `before`.
+    /// Keeps only events after `before`.
     pub fn expire(&mut self, before: Boot) {
         self.listeners.expire(before);
         self.connections.retain(|_, connection| connection.last > before);
@@ -285,7 +285,7 @@ impl Sockets {
         self.listeners.is_empty() && self.connections.is_empty() && self.accepted.is_empty() && self.foreign.is_none()
     }
 
-    /// Keeps of the connections that were only accepted no more than when; of too many of those, only how many.
+    /// Keeps only the times of connections that were just accepted; of too many, only their number.
     fn make_room(&mut self, cap: usize) {
         let Sockets {
             accepted,
@@ -321,7 +321,7 @@ impl Sockets {
 }
 
 impl Window<'_> {
-    /// Of those that are no longer kept apart some may lie outside: they count, but at no time that does not.
+    /// Merged connections may be outside the time that counts: they count, but never at a time outside.
     fn add(&self, to: &mut Count, more: Count) {
         if more.count == 0 || more.last < self.since || more.first > self.until {
             return;
@@ -336,7 +336,7 @@ impl Window<'_> {
     }
 }
 
-/// Nothing happened.
+/// No event.
 fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     Traffic {
         observed,

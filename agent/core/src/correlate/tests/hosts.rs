@@ -308,7 +308,7 @@ fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
     assert_eq!((forgotten(&out[..unit]), forgotten(&out[unit..])), (0, 1));
 }
 
-/// On the host's network, whose every process shares one address.
+/// On the host's network, all processes share one address.
 const TWO: &str = "
         +0 mkdir other
         proc two in=other pid=300 ns=1 start=+0 parent=shim comm=other
@@ -374,7 +374,7 @@ fn what_is_refused_where_it_never_listened_is_not_its_own() {
     }
 }
 
-/// A limit: the probes forget whose the port was when another listens there, but a client's socket knows its address only.
+/// A limit: the probes drop a port's owner when another process listens there, but a client's socket only has the address.
 #[test]
 fn a_port_that_another_took_over_and_gave_up_is_still_its_own_to_a_client_of_this_node() {
     check(

@@ -22,12 +22,12 @@ use crate::ids::CgroupId;
 use crate::input::{CgroupFact, CgroupMode, Input};
 use crate::report::Answers;
 
-/// What comes out of a script, without the evidence lines.
+/// The output of a script, without the evidence lines.
 fn check(script: &str, expect: Expect) {
     expect.assert_eq(&script::show(&script::run(script), false));
 }
 
-/// The same with them.
+/// The same with evidence lines.
 fn check_evidence(script: &str, expect: Expect) {
     expect.assert_eq(&script::show(&script::run(script), true));
 }
@@ -35,7 +35,7 @@ fn check_evidence(script: &str, expect: Expect) {
 /// Of v1, with a cgroup for each container.
 const HIERARCHIES: [u32; 2] = [9, 3];
 
-/// What comes out of a script on a machine with v1 alongside v2, whose containers are in v1 only.
+/// The output of a script on a machine with v1 alongside v2, with containers in v1 only.
 fn hybrid(script: &str) -> String {
     let mut correlator = Recorded::default();
     let mut out = Vec::new();
@@ -70,7 +70,7 @@ fn hybrid(script: &str) -> String {
     script::show(&out, false)
 }
 
-/// What comes out of a script on a machine whose containers are in v1 only, and in v2 where their runtime is: kernel records tell
+/// The output of a script on a machine with containers in v1 only, and in v2 in their runtime's cgroup: kernel records have
 /// both.
 fn in_v1_only(script: &str) -> Vec<Answers> {
     const RUNTIMES: CgroupId = CgroupId::v2(10);

@@ -18,7 +18,7 @@ fn check_inner(script: &str, expected: Expect) {
     check(&format!("{STARTED}{script}"), expected);
 }
 
-/// Docker in Docker: each has its own death, and the inner one's runtime is in the outer one.
+/// Docker in Docker: each container has its own termination, and the inner container's runtime is in the outer container.
 #[test]
 fn a_container_in_a_container_dies_its_own_death() {
     check_inner(

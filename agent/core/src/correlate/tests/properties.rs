@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::time::*;
 use crate::verdict::Exit;
 
-/// Deaths of every sort whose verdict is known.
+/// Terminations of every sort with a known verdict.
 fn deaths() -> Vec<String> {
     vec![
         container("+1 TERM runc -> main handler\n+1.001 enter main TERM\n+1.05 exit main 0\n+1.2 rmdir app"),

@@ -59,7 +59,7 @@ fn the_window_is_that_of_the_port_that_was_refused() {
               fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
         "#]],
     );
-    // Of several the longest; and a SYN can meet the closed port a moment before its close is told.
+    // Of several windows the longest; and a SYN can reach the closed port just before the recorded close.
     check(
         &container(
             "
@@ -432,7 +432,7 @@ fn a_socket_handed_over_is_not_quiet() {
               fix: accept and serve the queued connections before closing the listener, and read all data before closing a connection
         "#]],
     );
-    // One that ended with a worker before the stop says nothing of it.
+    // A connection that closed with a worker before the stop does not count.
     check(
         &container(
             "
@@ -613,7 +613,7 @@ fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
     );
 }
 
-/// Its connections are more than are told apart.
+/// More connections than the cap.
 #[test]
 fn the_first_of_many_accepted_has_its_time() {
     let accepted: String = (10..40)
@@ -660,7 +660,7 @@ fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
     }
 }
 
-/// Whether the kernel recorded them, its record says: by whose signal and what became of it does not matter then.
+/// The record has whether the kernel watched the sockets: sender and result of the signal do not matter then.
 #[test]
 fn sockets_are_quiet_only_where_the_record_says_that_they_were_recorded() {
     let traffic = |script: &str| {

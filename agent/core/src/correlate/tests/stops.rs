@@ -501,7 +501,7 @@ fn what_came_to_nothing_lets_the_sockets_go_after_a_minute() {
     // The last one counts.
     let again = "+40 KILL runc -> probe\n+69 tick\n+99 tick\n+100 tick\n";
     assert_eq!(let_go(&container(&format!("{probe}{killed}{again}"))), [(100, APP)]);
-    // A worker of a unit, whose signals are kept for the case that it is the main process.
+    // A worker of a unit: its signals are kept because it may be the main process.
     let worker = "proc worker in=web.service pid=300 start=+5 parent=main comm=worker
         +10 KILL bash -> worker
         +10.001 exit worker KILL

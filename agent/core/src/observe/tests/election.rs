@@ -129,7 +129,7 @@ fn a_holder_without_api_gives_up_before_another_takes_over() {
 }
 
 #[test]
-fn all_without_api_nobody_leads_and_the_holder_has_it_again_at_once() {
+fn without_the_api_no_candidate_leads_and_the_holder_leads_again_at_once() {
     let mut api = Api::default();
     let mut all = [Candidate::new("a")];
     run(&mut api, &mut all, 20, |_| false);
@@ -185,7 +185,7 @@ fn a_holder_that_was_suspended_does_not_believe_that_it_leads() {
 }
 
 #[test]
-fn an_edit_of_the_lease_by_somebody_else_is_no_renewal() {
+fn an_edit_of_the_lease_by_another_program_is_not_a_renewal() {
     let mut api = Api::default();
     let mut all = vec![Candidate::new("a"), Candidate::new("bb")];
     run(&mut api, &mut all, 20, |_| false);

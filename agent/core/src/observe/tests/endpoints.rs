@@ -24,7 +24,7 @@ fn ready_terminating_gone() {
 }
 
 #[test]
-fn all_that_is_told_says_how_far_the_apis_clock_was_known_to_be() {
+fn every_output_has_the_offset_of_the_apis_clock() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -101,7 +101,7 @@ fn moved_to_another_slice_is_not_gone() {
 }
 
 #[test]
-fn an_endpoint_whose_pod_goes_on_is_no_removal() {
+fn an_endpoint_of_a_continuing_pod_is_not_a_removal() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -127,7 +127,7 @@ fn an_endpoint_whose_pod_goes_on_is_no_removal() {
 }
 
 #[test]
-fn a_pod_that_ends_by_itself_is_not_ready_before_it_is_gone() {
+fn a_pod_that_terminates_by_itself_is_not_ready_before_it_is_gone() {
     check(
         "
         +0 pod a Job/once node=n1 ready
@@ -144,7 +144,7 @@ fn a_pod_that_ends_by_itself_is_not_ready_before_it_is_gone() {
 }
 
 #[test]
-fn not_ready_for_a_while_and_ready_again_is_no_begin() {
+fn not_ready_for_a_while_and_ready_again_is_not_a_begin() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -207,7 +207,7 @@ fn publish_not_ready_addresses_keeps_it_ready() {
 }
 
 #[test]
-fn what_was_under_way_at_the_start_is_counted_and_not_told() {
+fn a_removal_in_progress_at_the_start_is_counted_and_not_reported() {
     check(
         "
         +0 list pods
@@ -237,7 +237,7 @@ fn what_was_under_way_at_the_start_is_counted_and_not_told() {
 }
 
 #[test]
-fn a_relist_tells_what_happened_and_that_nobody_knows_when() {
+fn a_relist_shows_a_change_at_an_unknown_time() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -263,7 +263,7 @@ fn a_relist_tells_what_happened_and_that_nobody_knows_when() {
 }
 
 #[test]
-fn a_watch_that_resumes_tells_late_and_says_so() {
+fn a_resumed_watch_reports_late_changes_as_late() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -338,7 +338,7 @@ fn a_watch_that_was_back_and_quiet_has_no_gap() {
 }
 
 #[test]
-fn what_was_told_while_nobody_listened_may_have_been_earlier() {
+fn changes_during_a_stall_may_be_earlier() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -359,7 +359,7 @@ fn what_was_told_while_nobody_listened_may_have_been_earlier() {
 }
 
 #[test]
-fn what_comes_after_a_list_during_which_nobody_listened_may_be_late_too() {
+fn changes_after_a_list_with_a_stall_may_be_late() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -381,7 +381,7 @@ fn what_comes_after_a_list_during_which_nobody_listened_may_be_late_too() {
 }
 
 #[test]
-fn not_ready_long_before_its_end_is_no_begin() {
+fn not_ready_long_before_the_termination_is_not_a_begin() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -406,7 +406,7 @@ fn not_ready_long_before_its_end_is_no_begin() {
 }
 
 #[test]
-fn a_pods_word_that_is_late_is_waited_for() {
+fn a_late_change_of_the_pod_is_waited_for() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -434,7 +434,7 @@ fn a_pods_word_that_is_late_is_waited_for() {
 }
 
 #[test]
-fn opted_out_static_and_never_started_pods_are_not_told() {
+fn ignored_static_and_never_started_pods_are_not_reported() {
     check(
         "
         +0 pod a - node=n1 ready ignored
@@ -464,7 +464,7 @@ fn opted_out_static_and_never_started_pods_are_not_told() {
 }
 
 #[test]
-fn a_pod_that_nobody_showed_is_waited_for_and_counted() {
+fn a_pod_that_was_never_shown_is_waited_for_and_counted() {
     check(
         "
         +1 slice web-1 web a:rs b:rs

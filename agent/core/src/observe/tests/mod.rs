@@ -11,7 +11,7 @@ use super::{EndpointRemoval, Moment, Observer, ObserverLimits, Output, Replaceme
 use crate::pod::ApiClock;
 use crate::time::Boot;
 
-/// Plays a script and shows each word with the time at which it was said.
+/// Plays a script and shows each output with its time.
 fn play(script: &str) -> String {
     let mut observer = Observer::new(ObserverLimits {
         pods: 12,

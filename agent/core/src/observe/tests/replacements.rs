@@ -44,7 +44,7 @@ fn a_replica_set_that_shrinks_replaces_nothing() {
 }
 
 #[test]
-fn a_failed_pod_that_nobody_deleted_is_replaced_once() {
+fn a_failed_pod_without_a_deletion_is_replaced_once() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -161,7 +161,7 @@ fn a_job_with_several_pods_at_a_time_is_not_guessed() {
 }
 
 #[test]
-fn a_replacement_that_never_gets_ready_says_so() {
+fn a_replacement_that_never_gets_ready_is_reported_without_ready() {
     check(
         "
         +0 pod a ReplicaSet/web node=n1 ready
@@ -229,7 +229,7 @@ fn a_forced_deletion_opens_the_place_at_its_end() {
 }
 
 #[test]
-fn nothing_is_told_before_it_is_known_who_opted_out() {
+fn nothing_is_reported_before_the_namespaces_are_known() {
     check(
         "
         +0 list pods
@@ -253,7 +253,7 @@ fn nothing_is_told_before_it_is_known_who_opted_out() {
 }
 
 #[test]
-fn what_ends_before_it_is_known_who_opted_out_is_not_told() {
+fn a_pod_that_terminates_before_the_namespaces_are_known_is_not_reported() {
     check(
         "
         +0 list pods

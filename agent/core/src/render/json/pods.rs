@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::objects::{AdviceObject, EvidenceObject, TerminationObject};
 use super::{advice, code_or_signal, evidence, in_trace, millis, time};
 use crate::input::Observation;
-use crate::kubernetes::{Asked, PodContext, PreStopRun, Reported, Request};
+use crate::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::render::text::escape;
@@ -165,7 +165,7 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation) -> PodTerm
         severity: v.severity,
         sentence: escape(&v.sentence),
         remedy: v.remedy.as_deref().map(escape),
-        asked: p.asked.as_ref().map(asked),
+        asked: p.stop_reason.as_ref().map(asked),
         request: p.request.as_ref().map(|r| request(r, clock)),
         gone: p.gone.map(|(at, watched)| GoneObject {
             time: time(clock, at),
@@ -186,7 +186,7 @@ pub(super) fn context(c: &PodContext, clock: WallOffset) -> ContextObject {
         kind: c.kind,
         image: c.image.as_deref().map(escape),
         restarts: c.restarts,
-        asked: c.asked.as_ref().map(asked),
+        asked: c.stop_reason.as_ref().map(asked),
         request: c.request.as_ref().map(|r| request(r, clock)),
         grace_ms: c.grace.map(millis),
         pre_stop: c.pre_stop.as_ref().map(|run| pre_stop(run, clock)),
@@ -213,7 +213,7 @@ fn pod(p: &PodIdentity) -> PodObject {
     }
 }
 
-fn asked(a: &Asked) -> AskedObject {
+fn asked(a: &StopReason) -> AskedObject {
     AskedObject {
         cause: a.cause,
         evidence: escape(&a.evidence),

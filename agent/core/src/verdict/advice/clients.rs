@@ -13,7 +13,7 @@ use crate::verdict::spent::Spent;
 
 /// A sleep gets advice if it is this many times too long, and by this much.
 const FAR_TOO_LONG: u32 = 4;
-const WORTH_A_WORD: Duration = Duration::from_secs(10);
+const LEAST_EXCESS: Duration = Duration::from_secs(10);
 /// With fewer new connections a silence may be chance; with so many, the silence in a sleep that is far too long is sixty times
 /// their pauses.
 const ENOUGH: u64 = 20;
@@ -43,8 +43,8 @@ impl NeededSleep {
         let spent = Spent::of(case);
         // A hook that closes the listener itself (`nginx -s quit`) covers clients only until then.
         let had = |closed: Boot| {
-            let let_be = spent.as_ref().and_then(|spent| spent.let_be);
-            let_be.map_or(Duration::ZERO, |(begin, took)| took.min(closed.since(begin)))
+            let before_stop = spent.as_ref().and_then(|spent| spent.before_stop);
+            before_stop.map_or(Duration::ZERO, |(begin, took)| took.min(closed.since(begin)))
         };
         let refused = traffic
             .refusal_windows()
@@ -156,7 +156,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     let accepted = case.traffic().accepted;
     let needed = accepted.last.since(begin);
     let advised = Duration::from_secs(sleep);
-    let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + WORTH_A_WORD;
+    let is_far_too_long = took > advised * FAR_TOO_LONG && took > advised + LEAST_EXCESS;
     (is_far_too_long && accepted.count >= ENOUGH).then(|| Advice {
         kind: AdviceKind::PreStopSleepShorter,
         seconds: Some(sleep),
@@ -170,7 +170,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
     })
 }
 
-/// The preStop sleep that clients needed, whatever is configured.
+/// The preStop sleep that clients needed, independent of the configured one.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
     let traffic = case.traffic();
     let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];

@@ -4,20 +4,19 @@ use std::time::Duration;
 
 use super::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
+use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
 use crate::verdict::judge::{Case, Judged};
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Exit, seconds};
 
-/// Kubernetes' default, which is not long and which no owner chose.
-const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// A grace period gets advice if it is this many times too long.
 const FAR_TOO_LONG: u32 = 10;
 
 pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let context = case.kubernetes?;
     let grace = context.grace.filter(|grace| !grace.is_zero())?;
-    let spent = Spent::of(case).filter(|spent| spent.asked)?;
+    let spent = Spent::of(case).filter(|spent| spent.stop_requested)?;
     // The grace period of a probe, or a shortened one, shows nothing about that of the pod.
     let whole = context.request.as_ref().is_some_and(|request| request.shortened.is_empty());
     match exit {
@@ -71,18 +70,19 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
 /// that it is too long.
 pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
     let Need::Seconds(advised) = need else { return None };
-    let asked = || containers.iter().filter_map(asked_at_request);
+    let stopped = || containers.iter().filter_map(stopped_at_request);
     // A shortened grace period is not that of the pod.
-    if asked().any(|(_, request, _)| !request.shortened.is_empty()) {
+    if stopped().any(|(_, request, _)| !request.shortened.is_empty()) {
         return None;
     }
-    let (context, request, exit) = asked().max_by_key(|(.., exit)| exit.at)?;
-    let last = if asked().count() > 1 {
+    let (context, request, exit) = stopped().max_by_key(|(.., exit)| exit.at)?;
+    let last = if stopped().count() > 1 {
         ", the last container of the pod to exit,"
     } else {
         ""
     };
     let grace = request.grace;
+    // No owner chose the default, and the default is not long.
     (grace > DEFAULT_GRACE && grace > Duration::from_secs(advised) * FAR_TOO_LONG).then(|| Advice {
         kind: AdviceKind::GraceShorter,
         seconds: Some(advised),
@@ -96,10 +96,10 @@ pub(super) fn shorter(containers: &[Judged<'_>], need: Need) -> Option<Advice> {
     })
 }
 
-/// The grace period that one container needed, whatever is configured.
+/// The grace period that one container needed, independent of the configured one.
 pub(super) fn need(of: &Judged<'_>) -> Need {
     let case = &of.case;
-    let spent = || Spent::of(case).filter(|spent| spent.asked).map(|spent| spent.begin);
+    let spent = || Spent::of(case).filter(|spent| spent.stop_requested).map(|spent| spent.begin);
     let request = case.kubernetes.and_then(|context| context.request.as_ref());
     // The earliest time: the kubelet cannot have started the grace period before.
     let begin = request
@@ -113,7 +113,7 @@ pub(super) fn need(of: &Judged<'_>) -> Need {
     }
 }
 
-fn asked_at_request<'a>(of: &Judged<'a>) -> Option<(&'a PodContext, &'a Request, MainExit)> {
+fn stopped_at_request<'a>(of: &Judged<'a>) -> Option<(&'a PodContext, &'a Request, MainExit)> {
     let context = of.case.kubernetes?;
     let request = context.request.as_ref().filter(|request| request.earliest <= of.case.end)?;
     Some((context, request, of.case.exit?))

@@ -35,9 +35,12 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
             );
         }
     }
-    if let Some(asked) = &context.asked {
+    if let Some(stop_reason) = &context.stop_reason {
         let at = context.request.as_ref().map_or(case.begin, |request| request.latest);
-        add(at, format!("reason for the termination: {}", asked.evidence.escape_debug()));
+        add(
+            at,
+            format!("reason for the termination: {}", stop_reason.evidence.escape_debug()),
+        );
     }
     if let Some(hook) = Hook::of(case) {
         let name = hook.name();
@@ -73,11 +76,11 @@ fn ended(end: &HookEnd, status: Option<ExitStatus>) -> String {
     }
 }
 
-/// Where the two differ the kernel is right: the API keeps OOMKilled from an earlier kill, and reports 137 for an
-/// exit that nobody saw.
+/// If the two differ, the kernel is right: the API keeps OOMKilled from an earlier kill, and reports 137 for an
+/// exit that the runtime did not observe.
 fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
     let reason = reported.reason.as_deref().unwrap_or("no reason");
-    let says = format!(
+    let status = format!(
         "the pod's status reports {}, exit code {}",
         reason.escape_debug(),
         reported.exit_code
@@ -87,10 +90,10 @@ fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
         ExitStatus::Signaled { signal, .. } => 128 + i32::from(signal.number()),
     });
     match seen {
-        None => format!("{says}; the exit was not observed here"),
-        Some(seen) if seen != reported.exit_code => format!("{says}; the kernel reports {seen}, which takes precedence"),
-        Some(_) if reason == "OOMKilled" && case.oom().is_empty() => format!("{says}; no OOM kill was observed here"),
-        Some(_) => says,
+        None => format!("{status}; the exit was not observed here"),
+        Some(seen) if seen != reported.exit_code => format!("{status}; the kernel reports {seen}, which takes precedence"),
+        Some(_) if reason == "OOMKilled" && case.oom().is_empty() => format!("{status}; no OOM kill was observed here"),
+        Some(_) => status,
     }
 }
 

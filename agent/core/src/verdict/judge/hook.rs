@@ -1,16 +1,13 @@
-//! What became of the preStop hook, by what happened rather than by what the kubelet's version would do.
+//! The result of the preStop hook, from observed facts, not from the rules of a kubelet's version.
 
 use std::time::Duration;
 
 use super::Case;
 use crate::event::ExitStatus;
 use crate::ids::Signal;
-use crate::kubernetes::PreStopRun;
+use crate::kubernetes::{PreStopRun, RESOLUTION};
 use crate::pod::PreStop;
 use crate::verdict::spent::Spent;
-
-/// The request's time is known to a second, and the kubelet counts whole ones.
-const WHOLE_SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::verdict) struct Hook<'a> {
@@ -22,15 +19,15 @@ pub(in crate::verdict) struct Hook<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::verdict) enum HookEnd {
     Done,
-    /// With how it is known: bounded and escaped.
+    /// With the evidence, bounded and escaped.
     Failed(String),
-    /// It still ran when the grace was over, and the kubelet went on.
+    /// The hook still ran when the grace period expired, and the kubelet continued.
     Cut,
-    /// Finished or cut at about the end of the grace: no evidence says which.
+    /// Finished or cut near the end of the grace period: no evidence shows which.
     Late,
-    /// The main process ended while it ran, which may be what it was for.
+    /// The main process exited while the hook ran; that may be the purpose of the hook.
     WithMain,
-    /// Only an Event would show whether it failed, and the Events are not known: why.
+    /// Only an Event would show a failure, and the Events are not known; with the reason.
     Unknown(String),
 }
 
@@ -44,24 +41,24 @@ impl<'a> Hook<'a> {
         let to_the_end = |reserve| grace.zip(took).is_some_and(|(grace, took)| took + reserve >= grace);
         let main_end = case.exit.map_or(case.end, |exit| exit.at);
         let outlived_main = run.end.is_none_or(|end| end >= main_end);
-        // The kubelet sends the stop signal over a running hook only when it has waited enough, wherever the time went.
+        // The kubelet sends the stop signal during a running hook only after the full wait.
         let still_ran = run.seen && stop.is_some_and(|stop| run.end.is_none_or(|end| end > stop));
         let end = match run.status {
             Some(ExitStatus::Exited(0)) => HookEnd::Done,
             _ if stop.is_none() && outlived_main => HookEnd::WithMain,
             Some(ExitStatus::Signaled {
                 signal: Signal::KILL, ..
-            }) if to_the_end(WHOLE_SECOND) || still_ran => HookEnd::Cut,
+            }) if to_the_end(RESOLUTION) || still_ran => HookEnd::Cut,
             Some(status) => HookEnd::Failed(crate::verdict::evidence::status(status)),
-            // The end of a sleep that lasts as long as the grace loses nothing.
+            // A sleep that is cut at the end of the grace period loses nothing.
             None if matches!(run.hook, PreStop::Sleep { .. }) && run.failed.is_none() => HookEnd::Done,
             None if let Some(why) = &run.events_unknown => HookEnd::Unknown(why.clone()),
             None => {
-                // As long as the grace looks the same where the kubelet began late.
+                // A hook as long as the grace period looks the same if the kubelet started late.
                 let known = run.failed.is_some() || still_ran;
                 match &run.failed {
-                    _ if to_the_end(WHOLE_SECOND) && known => HookEnd::Cut,
-                    _ if to_the_end(WHOLE_SECOND) => HookEnd::Late,
+                    _ if to_the_end(RESOLUTION) && known => HookEnd::Cut,
+                    _ if to_the_end(RESOLUTION) => HookEnd::Late,
                     Some(failed) => HookEnd::Failed(format!("FailedPreStopHook: {}", quoted(failed))),
                     None => HookEnd::Done,
                 }
@@ -81,7 +78,7 @@ impl<'a> Hook<'a> {
     }
 }
 
-/// A message can hold anything: an Event's the hook's own output.
+/// A message can contain any text: an Event's message contains the hook's own output.
 pub(in crate::verdict) fn quoted(message: &str) -> String {
     format!("\"{}\"", escaped(message, 120))
 }

@@ -1,4 +1,4 @@
-//! What the kernel saw decides how it ended: nothing that anybody says can change that.
+//! The kernel's evidence decides how the process terminated. No other source changes this.
 
 use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes};
 use crate::attribute::{Attribution, Subject};
@@ -20,12 +20,12 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
             signal: Signal::KILL, ..
         } => killed(case),
         ExitStatus::Signaled { signal, .. } => signaled(case, signal),
-        ExitStatus::Exited(0) => ended_with_0(case),
-        ExitStatus::Exited(code) => ended_with(case, exit.at, code),
+        ExitStatus::Exited(0) => exited_with_0(case),
+        ExitStatus::Exited(code) => exited_with(case, exit.at, code),
     }
 }
 
-/// The victim is the main process, and nobody else's SIGKILL came first (a dying process can be marked, too).
+/// The victim is the main process, and no other sender's SIGKILL came first (an exiting process can be marked, too).
 fn oom_killed(case: &Case<'_>) -> Option<Finding> {
     let victim = case.oom().iter().find(|oom| oom.is_main)?;
     let by_kill = case.exit.is_none_or(|exit| {
@@ -51,7 +51,7 @@ fn killed(case: &Case<'_>) -> Finding {
         Role::Runtime => match case.stop().filter(|stop| stop.sender.role == Role::Runtime) {
             Some(stop) => killed_after(case, stop),
             None => Finding {
-                unasked: true,
+                no_stop_seen: true,
                 ..finding(
                     Exit::ForceKilled,
                     kubernetes::stopped(case),
@@ -60,7 +60,7 @@ fn killed(case: &Case<'_>) -> Finding {
                 )
             },
         },
-        Role::Other | Role::Inside => match case.stop().filter(|stop| asked_and_waited(case, stop, kill)) {
+        Role::Other | Role::Inside => match case.stop().filter(|stop| is_manual_stop(case, stop, kill)) {
             Some(stop) => killed_after(case, stop),
             None => finding(
                 Exit::KilledByOther,
@@ -74,18 +74,18 @@ fn killed(case: &Case<'_>) -> Finding {
     }
 }
 
-/// A runtime without a daemon (podman) stops a container from wherever its command was typed: the same party on the host asked,
-/// and killed what did not end.
-fn asked_and_waited(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
-    let (asker, killer) = (&stop.sender, &kill.sender);
-    let strangers = [asker, killer].iter().all(|sender| {
+/// A runtime without a daemon (podman) stops a container from any shell: the same party on the host sent the stop signal, and
+/// later the SIGKILL.
+fn is_manual_stop(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
+    let (stopper, killer) = (&stop.sender, &kill.sender);
+    let outside = [stopper, killer].iter().all(|sender| {
         sender.role == Role::Other && !matches!(sender.place, Attribution::Subject(Subject::Container { .. }, _))
     });
-    let same = asker.tgid == killer.tgid || asker.parent == killer.parent && asker.parent.0 > 1;
-    matches!(case.subject, Subject::Container { .. }) && strangers && same
+    let same = stopper.tgid == killer.tgid || stopper.parent == killer.parent && stopper.parent.0 > 1;
+    matches!(case.subject, Subject::Container { .. }) && outside && same
 }
 
-/// The runtime asked, waited, and killed.
+/// The runtime sent the stop signal, waited, and sent SIGKILL.
 fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     let cause = cause(case, kubernetes::stopped(case));
     if stop.result == SignalResult::Ignored {
@@ -105,7 +105,7 @@ fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
     finding(Exit::BlockedStopSignal, cause, Why::Blocked(how), &[Kind::SignalDeliver])
 }
 
-/// OOM, the end of a pid namespace and a limit share the code: told apart by `mark_victim` and by who was current.
+/// OOM, the end of a pid namespace and a resource limit share `si_code`: `mark_victim` and the current process separate them.
 fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
     let is_main = case.main().is_some_and(|main| main.tgid == kill.sender.tgid);
     if is_main {
@@ -138,7 +138,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
                 &[Kind::SignalGenerate],
             );
         }
-        // Of several it is the stop signal itself, unless a later one of its own making ended it.
+        // The stop signal was fatal, unless the process later raised the same signal itself.
         if case.fatal().filter(by_itself).is_none() {
             let absent: &[Kind] = if stop.disposition == Disposition::Default {
                 &[Kind::SignalGenerate]
@@ -170,7 +170,7 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
                 &[Kind::SignalGenerate],
             ),
         },
-        // Nobody sends these but a fault, a limit or a timer of its own, unless the sender's record was lost.
+        // Only a fault, a limit or a timer of the process raises these, unless the sender's record was lost.
         None if signal.is_fault() || signal.is_self_inflicted() => finding(
             Exit::Crashed,
             cause(case, Cause::Crash),
@@ -181,10 +181,10 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
     }
 }
 
-fn ended_with_0(case: &Case<'_>) -> Finding {
+fn exited_with_0(case: &Case<'_>) -> Finding {
     match case.stop() {
         None => Finding {
-            unasked: kubernetes::asked_by(case, case.end).is_none(),
+            no_stop_seen: kubernetes::cause_before(case, case.end).is_none(),
             ..finding(
                 Exit::Clean,
                 cause(case, Cause::Completed),
@@ -195,7 +195,7 @@ fn ended_with_0(case: &Case<'_>) -> Finding {
         Some(stop) if stop.result == SignalResult::Ignored => finding(
             Exit::Clean,
             cause(case, Cause::Completed),
-            Why::StoppedUnheard,
+            Why::StoppedAfterDiscard,
             &[Kind::SignalGenerate],
         ),
         Some(_) => finding(
@@ -207,7 +207,7 @@ fn ended_with_0(case: &Case<'_>) -> Finding {
     }
 }
 
-fn ended_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
+fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     let child = case
         .oom()
         .iter()
@@ -217,7 +217,7 @@ fn ended_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     }
     let Some(stop) = case.stop() else {
         return Finding {
-            unasked: true,
+            no_stop_seen: true,
             ..finding(
                 Exit::NonzeroExit,
                 cause(case, Cause::Crash),
@@ -264,17 +264,17 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
         cause,
         why,
         absent,
-        unasked: false,
+        no_stop_seen: false,
     }
 }
 
-/// Who asked first decides why it had to end, whatever ended it; `unasked` where nobody did.
-fn cause(case: &Case<'_>, unasked: Cause) -> Cause {
+/// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request.
+fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),
-        // The kernel's stop signal is a terminal's: somebody pressed a key or hung up.
-        Some((Role::Other | Role::Kernel, at)) => kubernetes::asked_by(case, at).unwrap_or(Cause::External),
-        Some((Role::Inside | Role::Itself, _)) | None => kubernetes::asked_by(case, case.end).unwrap_or(unasked),
+        // The kernel's stop signal is a terminal's: a key or a hangup.
+        Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(Cause::External),
+        Some((Role::Inside | Role::Itself, _)) | None => kubernetes::cause_before(case, case.end).unwrap_or(otherwise),
     }
 }
 

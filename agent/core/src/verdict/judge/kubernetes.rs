@@ -1,7 +1,7 @@
-//! What Kubernetes wanted, joined to what the kernel saw. The kernel's facts stand; this decides whose fault they were.
+//! The Kubernetes context, joined to the kernel's evidence. The kernel's facts stand; the context decides what caused them.
 //!
-//! The main process's own fault goes first: one that never heard the stop signal would have been killed with any grace. Only
-//! where it did what it should do the hook, the main containers of a sidecar or the deleter answer for its end.
+//! The main process's own fault goes first: a process that ignores the stop signal would be killed with any grace period. Only if
+//! the process reacted to the stop signal can the hook, the main containers (for a sidecar) or the deletion request be the cause.
 
 use std::time::Duration;
 
@@ -9,33 +9,39 @@ use super::kernel::finding;
 use super::{Case, Finding, Hook, HookEnd, Missing, Open, Why, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
-use crate::kubernetes::PodContext;
+use crate::kubernetes::{PodContext, RESOLUTION};
 use crate::pod::ContainerKind;
 use crate::time::Boot;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Cause, Exit, TrafficAxis};
 
-/// The kubelet's minimum, with what a slow runtime adds to it.
+/// The kubelet's minimum plus the delay of a slow runtime.
 const MINIMUM_AT_MOST: Duration = Duration::from_secs(3);
-const WHOLE_SECOND: Duration = Duration::from_secs(1);
-/// So long over its grace, nothing that a busy node does explains it.
+/// A busy node does not explain a container that runs this long after its grace period.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Why the runtime stopped it.
+/// Why the runtime stopped the container.
 pub(super) fn stopped(case: &Case<'_>) -> Cause {
     match case.kubernetes {
         None => Cause::Stopped,
-        Some(PodContext { asked: Some(asked), .. }) => asked.cause,
+        Some(PodContext {
+            stop_reason: Some(stop_reason),
+            ..
+        }) => stop_reason.cause,
         Some(PodContext { incomplete: Some(_), .. }) => Cause::Unknown,
         Some(_) => Cause::Restart,
     }
 }
 
-/// Why Kubernetes wanted it to end, where that was before.
-pub(super) fn asked_by(case: &Case<'_>, at: Boot) -> Option<Cause> {
+/// Why Kubernetes stopped the container, if the request was not after `at`.
+pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
     let context = case.kubernetes?;
     let before = context.request.as_ref().is_none_or(|request| request.earliest <= at);
-    context.asked.as_ref().filter(|_| before).map(|asked| asked.cause)
+    context
+        .stop_reason
+        .as_ref()
+        .filter(|_| before)
+        .map(|stop_reason| stop_reason.cause)
 }
 
 pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
@@ -43,7 +49,7 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
     if never_started(context, &found) {
         return finding(
             Exit::RuntimeFailed,
-            asked_by(case, case.end).unwrap_or(Cause::Unknown),
+            cause_before(case, case.end).unwrap_or(Cause::Unknown),
             Why::NeverStarted,
             &[],
         );
@@ -60,18 +66,18 @@ pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
             finding(Exit::Stuck, found.cause, Why::Stuck, &[Kind::ProcessExit])
         }
         Why::AfterGrace => killed_while_stopping(case, context, found),
-        _ if found.exit == Exit::Clean => clean_but_for_its_hook(case, found),
+        _ if found.exit == Exit::Clean => clean_except_hook(case, found),
         _ => found,
     }
 }
 
-/// The runtime knows whether it ran the program; an OOM kill of its own init is the better reason.
+/// The runtime knows whether the program was started; an OOM kill of the runtime's own init is the better reason.
 fn never_started(context: &PodContext, found: &Finding) -> bool {
     let reported = context.reported.as_ref().is_some_and(|reported| reported.never_started());
     reported && !matches!(found.exit, Exit::OomKilled | Exit::OomChild)
 }
 
-/// As Kubernetes numbers them; SIGKILL is never a process's own way to end.
+/// Exit codes as Kubernetes reports them; SIGKILL is never a declared exit.
 fn is_expected(case: &Case<'_>, context: &PodContext) -> bool {
     let code = match case.exit.map(|exit| exit.status) {
         Some(ExitStatus::Exited(code)) => Some(code),
@@ -91,7 +97,7 @@ fn is_stuck(case: &Case<'_>, context: &PodContext) -> bool {
     case.end.since(begin) > grace + KUBELET_MINIMUM + STUCK_AFTER
 }
 
-/// It was on its way when the kill came: who had taken its time?
+/// The process was shutting down at the SIGKILL: what used up the grace period?
 fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) -> Finding {
     if is_forced(context) {
         return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, &[]);
@@ -100,16 +106,16 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
     let Some((grace, left)) = context.grace.zip(spent.left) else {
         return found;
     };
-    // With no hook and no sidecar's wait it would have had the whole grace, which this is not. A busy runtime kills late; a kubelet
-    // before 1.28 gives the whole grace again.
-    let only_the_minimum = left <= MINIMUM_AT_MOST.max(grace / 2) && left + WHOLE_SECOND / 2 < grace;
+    // Without a hook and without a sidecar's wait the process has the whole grace period. A busy runtime kills late; a kubelet
+    // before 1.28 gives the whole grace period again.
+    let only_the_minimum = left <= MINIMUM_AT_MOST.max(grace / 2) && left + RESOLUTION / 2 < grace;
     if !only_the_minimum {
         return found;
     }
     if is_starved(context, &spent, grace) {
         return finding(Exit::SidecarStarved, found.cause, Why::Starved, &[]);
     }
-    // A hook whose own start was slow shows less of its time than it took.
+    // A hook that was slow to start took more of the grace period than the hook's process shows.
     let was_cut = Hook::of(case).is_some_and(|hook| hook.end == HookEnd::Cut);
     if was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
         return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, &[]);
@@ -117,14 +123,14 @@ fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) 
     found
 }
 
-/// `kubectl delete --force`, or a later delete with a grace of 0.
+/// `kubectl delete --force`, or a later delete with a grace period of 0.
 fn is_forced(context: &PodContext) -> bool {
     let request = context.request.as_ref();
     context.grace.is_some_and(|grace| grace.is_zero())
         || request.is_some_and(|request| request.grace.is_zero() || request.shortened.iter().any(|(_, grace)| grace.is_zero()))
 }
 
-/// A sidecar is asked when the main containers have ended, or when their grace is over.
+/// A sidecar gets the stop signal when the main containers have exited, or when the grace period has expired.
 fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
     if context.kind != Some(ContainerKind::Sidecar) {
         return false;
@@ -132,7 +138,7 @@ fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
     let Some(stop) = spent.stop else { return false };
     let mains_till_then = context
         .mains_ended
-        .map(|ended| Boot(ended.0.saturating_add(nanos(WHOLE_SECOND))) >= stop);
+        .map(|ended| Boot(ended.0.saturating_add(nanos(RESOLUTION))) >= stop);
     match &context.request {
         Some(request) => stop.since(request.latest) + KUBELET_MINIMUM >= grace && mains_till_then.unwrap_or(true),
         None => mains_till_then.unwrap_or(false),
@@ -143,11 +149,11 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn clean_but_for_its_hook(case: &Case<'_>, found: Finding) -> Finding {
+fn clean_except_hook(case: &Case<'_>, found: Finding) -> Finding {
     let exit = match Hook::of(case).map(|hook| hook.end) {
         Some(HookEnd::Cut) => Exit::PrestopOverran,
         Some(HookEnd::Failed(_)) => Exit::PrestopFailed,
-        // What clients are known to have met goes before what is not known.
+        // Known errors of clients go before an unknown hook.
         Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic()), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
             Exit::Unknown
         }

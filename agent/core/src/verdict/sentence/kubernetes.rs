@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Finding, Why, seconds};
-use crate::kubernetes::{Asked, Detail, PodContext};
+use crate::kubernetes::{Detail, PodContext, StopReason};
 use crate::pod::PreStop;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::judge::{Case, Hook, HookEnd, quoted};
@@ -148,7 +148,7 @@ fn no_init(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<S
 }
 
 fn why(context: &PodContext, cause: Cause) -> Option<String> {
-    let asked = context.asked.as_ref().filter(|asked| asked.cause == cause);
+    let stop_reason = context.stop_reason.as_ref().filter(|stop_reason| stop_reason.cause == cause);
     let why = match cause {
         Cause::EvictedApi => "the pod was evicted through the Eviction API",
         Cause::EvictedNodePressure => "the kubelet evicted the pod: the node or the pod ran out of a resource",
@@ -157,15 +157,15 @@ fn why(context: &PodContext, cause: Cause) -> Option<String> {
         Cause::Deadline => "the pod exceeded its activeDeadlineSeconds",
         Cause::Liveness => "the kubelet stopped the container because the liveness probe failed",
         Cause::Startup => "the kubelet stopped the container because the startup probe failed",
-        Cause::Restart if asked.is_none() => "the kubelet stopped the container, and no evidence shows why",
+        Cause::Restart if stop_reason.is_none() => "the kubelet stopped the container, and no evidence shows why",
         Cause::Restart => "the kubelet stopped the container to restart it",
         Cause::NodeShutdown => "the node was shutting down",
-        Cause::Deleted if asked.is_some_and(is_collected) => "pod garbage collection removed the pod",
+        Cause::Deleted if stop_reason.is_some_and(is_collected) => "pod garbage collection removed the pod",
         Cause::Stopped | Cause::Completed | Cause::Deleted | Cause::Oom | Cause::Crash | Cause::External | Cause::Unknown => {
             return None;
         }
     };
-    let more = match asked.and_then(|asked| asked.detail.as_ref()) {
+    let more = match stop_reason.and_then(|stop_reason| stop_reason.detail.as_ref()) {
         None => String::new(),
         Some(Detail::DefinitionChanged) => ": the container definition changed".to_owned(),
         Some(Detail::ResizeRequiresRestart) => ": the resize of a resource requires a restart".to_owned(),
@@ -176,8 +176,8 @@ fn why(context: &PodContext, cause: Cause) -> Option<String> {
     Some(format!("{why}{more}"))
 }
 
-fn is_collected(asked: &Asked) -> bool {
-    matches!(asked.detail, Some(Detail::PodGc { .. }))
+fn is_collected(stop_reason: &StopReason) -> bool {
+    matches!(stop_reason.detail, Some(Detail::PodGc { .. }))
 }
 
 fn incomplete(context: &PodContext, finding: &Finding) -> Option<String> {
@@ -227,7 +227,7 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
     })
 }
 
-/// A container that stopped well was stopped because of a failed probe all the same.
+/// A container that stopped cleanly may still have been stopped because of a failed probe.
 pub(super) fn probe_remedy(finding: &Finding) -> Option<String> {
     let probe = match finding.cause {
         Cause::Liveness => "livenessProbe",
@@ -250,7 +250,7 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     let longer = || {
         format!(
             "shorten the {name}, or set terminationGracePeriodSeconds to at least {} (the hook and the shutdown need more than {})",
-            // A hook that was slow to start shows less of its time than it took of the grace.
+            // A hook that was slow to start took more of the grace period than its own time.
             with_reserve(needed).max(grace.map_or(0, |grace| grace.as_secs() + 5)),
             seconds(needed)
         )

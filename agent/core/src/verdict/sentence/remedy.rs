@@ -69,7 +69,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
     }
 }
 
-/// Names what is missing, and what to do about that: only some of the reasons are faults.
+/// Names the missing evidence and the remedy: only some of the reasons are faults.
 fn unknown_remedy(missing: &Missing) -> String {
     match missing {
         Missing::LateStart => "nothing to fix: the process started before epitaph did".to_owned(),
@@ -103,7 +103,7 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
     let refused = || were(traffic.refused.count, "connection");
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
-        // Proxies send clients elsewhere only where the pod is deleted.
+        // Proxies send clients elsewhere only if the pod is deleted.
         TrafficAxis::Refused if case.kubernetes.is_some_and(|context| context.request.is_none()) => Some(format!(
             "{} refused while the container restarted in place, where a preStop sleep does not help: run another replica, and \
              add a readiness probe that fails early",

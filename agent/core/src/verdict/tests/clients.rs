@@ -15,22 +15,22 @@ fn count(count: u64, first: f64, last: f64) -> Count {
 }
 
 /// Stopped from `stop` to `end`, its listener closed at `closed`, and refused clients up to `last`.
-fn refused(death: Death, stop: f64, closed: f64, last: f64, end: f64) -> Death {
-    let mut death = death.term(stop).exit(end, 0);
-    death.t.traffic.listeners.push(ListenerClosed {
+fn refused(ended: Builder, stop: f64, closed: f64, last: f64, end: f64) -> Builder {
+    let mut ended = ended.term(stop).exit(end, 0);
+    ended.t.traffic.listeners.push(ListenerClosed {
         at: at(closed),
         local: ([10, 0, 0, 7], 8080).into(),
         by_exit: false,
     });
-    death.t.traffic.refused = count(14, closed, last);
-    death.t.traffic.kubelet.known = true;
-    death
+    ended.t.traffic.refused = count(14, closed, last);
+    ended.t.traffic.kubelet.known = true;
+    ended
 }
 
 #[test]
 fn a_sleep_that_fits() {
     check(
-        refused(death(), 0.2, 0.3, 2.4, 1.2),
+        refused(termination(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
               remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided the refusals
@@ -41,7 +41,7 @@ fn a_sleep_that_fits() {
 
 #[test]
 fn a_sleep_that_was_too_short() {
-    let slept = death().wait(PreStop::Sleep { seconds: 2 }, 2.1, None);
+    let slept = termination().wait(PreStop::Sleep { seconds: 2 }, 2.1, None);
     check(
         refused(slept, 2.1, 2.2, 3.4, 3.0),
         expect![[r#"
@@ -55,7 +55,7 @@ fn a_sleep_that_was_too_short() {
 #[test]
 fn a_sleep_that_does_not_fit() {
     check(
-        refused(death(), 0.2, 0.3, 7.3, 6.2),
+        refused(termination(), 0.2, 0.3, 7.3, 6.2),
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
               remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided the refusals
@@ -67,10 +67,10 @@ fn a_sleep_that_does_not_fit() {
 
 #[test]
 fn clients_who_had_not_stopped_coming() {
-    let mut death = refused(death(), 0.2, 0.3, 3.0, 1.2);
-    death.t.traffic.refusing_on = true;
+    let mut ended = refused(termination(), 0.2, 0.3, 3.0, 1.2);
+    ended.t.traffic.refusing_on = true;
     check(
-        death,
+        ended,
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients still connected when counting stopped
               remedy: 14 connections were refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
@@ -83,7 +83,7 @@ fn clients_who_had_not_stopped_coming() {
 #[test]
 fn a_restart_is_not_saved_by_a_sleep() {
     check(
-        refused(death().unasked(), 0.2, 0.3, 2.4, 1.2),
+        refused(termination().unasked(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
             refused-connections (Restart, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the kubelet stopped the container, and no evidence shows why; 14 connections were refused in the 2.1 s after the listener closed
               remedy: 14 connections were refused while the container restarted in place, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
@@ -102,15 +102,15 @@ fn of_port(port: u16, at_: f64) -> ListenerClosed {
 /// The admin's listener closes at the stop signal, the other when it is drained.
 #[test]
 fn a_sleep_for_the_port_that_was_refused() {
-    let mut death = death()
+    let mut ended = termination()
         .with(|k| k.grace = Some(Duration::from_secs(30)))
         .term(0.2)
         .exit(21.0, 0);
-    death.t.traffic.listeners = vec![of_port(9090, 0.3), of_port(8080, 20.0)];
-    death.t.traffic.refused = count(3, 20.0, 21.0);
-    death.t.traffic.refused_by_port = [(8080, death.t.traffic.refused)].into();
+    ended.t.traffic.listeners = vec![of_port(9090, 0.3), of_port(8080, 20.0)];
+    ended.t.traffic.refused = count(3, 20.0, 21.0);
+    ended.t.traffic.refused_by_port = [(8080, ended.t.traffic.refused)].into();
     check(
-        death,
+        ended,
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 20.8 s later; 3 connections were refused in the 1.0 s after the listener closed
               remedy: 3 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
@@ -122,7 +122,7 @@ fn a_sleep_for_the_port_that_was_refused() {
 #[test]
 fn a_hook_that_closes_the_listener_covers_clients_until_then() {
     let drains = || {
-        death()
+        termination()
             .with(|k| k.grace = Some(Duration::from_secs(60)))
             .hook(0.0, 10.0, ExitStatus::Exited(0))
     };
@@ -135,11 +135,11 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
         "#]],
     );
     // Two ports: the sleep is for the one that needs more, although its clients were refused for less.
-    let mut death = refused(drains(), 10.1, 1.0, 4.0, 10.3);
-    death.t.traffic.listeners.push(of_port(9090, 10.2));
-    death.t.traffic.refused_by_port = [(8080, count(10, 1.0, 4.0)), (9090, count(4, 10.3, 12.2))].into();
+    let mut ended = refused(drains(), 10.1, 1.0, 4.0, 10.3);
+    ended.t.traffic.listeners.push(of_port(9090, 10.2));
+    ended.t.traffic.refused_by_port = [(8080, count(10, 1.0, 4.0)), (9090, count(4, 10.3, 12.2))].into();
     check(
-        death,
+        ended,
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 14 s would have avoided the refusals
@@ -151,15 +151,15 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
 /// Its hook began at the request, but its stop came only when the main containers had ended.
 #[test]
 fn a_sidecars_sleep_counts_from_the_request() {
-    let sidecar = |grace: u64, hook: fn(Death) -> Death| {
-        let sidecar = hook(death()).with(|k| {
+    let sidecar = |grace: u64, hook: fn(Builder) -> Builder| {
+        let sidecar = hook(termination()).with(|k| {
             k.kind = Some(ContainerKind::Sidecar);
             k.grace = Some(Duration::from_secs(grace));
             k.mains_ended = Some(at(20.0));
         });
         refused(sidecar, 20.0, 20.1, 23.1, 21.0)
     };
-    let sleep = |death: Death| death.wait(PreStop::Sleep { seconds: 10 }, 20.0, None);
+    let sleep = |ended: Builder| ended.wait(PreStop::Sleep { seconds: 10 }, 20.0, None);
     check(
         sidecar(60, sleep),
         expect![[r#"
@@ -169,10 +169,10 @@ fn a_sidecars_sleep_counts_from_the_request() {
         "#]],
     );
     // Seen or not, or none at all: the same.
-    let advice = |death: Death| death.judged().verdict.advice;
-    let seen = |death: Death| death.hook(0.1, 10.1, ExitStatus::Exited(0));
+    let advice = |ended: Builder| ended.judged().verdict.advice;
+    let seen = |ended: Builder| ended.hook(0.1, 10.1, ExitStatus::Exited(0));
     assert_eq!(advice(sidecar(60, seen)), advice(sidecar(60, sleep)));
-    assert_eq!(advice(sidecar(60, |death| death)), advice(sidecar(60, sleep)));
+    assert_eq!(advice(sidecar(60, |ended| ended)), advice(sidecar(60, sleep)));
     check(
         sidecar(25, sleep),
         expect![[r#"
@@ -186,15 +186,15 @@ fn a_sidecars_sleep_counts_from_the_request() {
 }
 
 /// Slept 25 s, with that many new connections in the first 1.4 s.
-fn slept(accepted: u64) -> Death {
-    let mut death = death()
+fn slept(accepted: u64) -> Builder {
+    let mut ended = termination()
         .wait(PreStop::Sleep { seconds: 25 }, 25.0, None)
         .with(|k| k.grace = Some(Duration::from_secs(60)))
         .term(25.0)
         .exit(25.2, 0);
-    death.t.traffic.since = at(0.0);
-    death.t.traffic.accepted = count(accepted, 0.1, 1.4);
-    death
+    ended.t.traffic.since = at(0.0);
+    ended.t.traffic.accepted = count(accepted, 0.1, 1.4);
+    ended
 }
 
 #[test]
@@ -215,9 +215,9 @@ fn a_sleep_far_longer_than_clients_came() {
 }
 
 #[test]
-fn a_silence_says_something_only_after_many_clients() {
-    let advice = |death: Death| {
-        let advice = death.judged().verdict.advice;
+fn a_silence_counts_only_after_many_clients() {
+    let advice = |ended: Builder| {
+        let advice = ended.judged().verdict.advice;
         advice.iter().map(|a| (a.kind.name(), a.seconds)).collect::<Vec<_>>()
     };
     let shorter = [("pre-stop-sleep-shorter", Some(2))];
@@ -233,21 +233,21 @@ fn a_silence_says_something_only_after_many_clients() {
         |traffic, lost| traffic.rejected = lost,
     ];
     for lose in lost {
-        let mut death = slept(31);
-        lose(&mut death.t.traffic, count(1, 25.1, 25.1));
-        assert!(advice(death).is_empty());
+        let mut ended = slept(31);
+        lose(&mut ended.t.traffic, count(1, 25.1, 25.1));
+        assert!(advice(ended).is_empty());
     }
 }
 
 #[test]
-fn evidence_says_whose_word_it_is() {
-    let mut death = refused(death(), 0.2, 0.3, 2.4, 1.2);
-    death.t.traffic.since = at(-1.0);
-    death.t.traffic.accepted = count(5, -0.9, 0.25);
-    death.t.traffic.refused_source = RefusedSource::ClientError;
-    death.t.traffic.kubelet.known = false;
+fn evidence_names_its_source() {
+    let mut ended = refused(termination(), 0.2, 0.3, 2.4, 1.2);
+    ended.t.traffic.since = at(-1.0);
+    ended.t.traffic.accepted = count(5, -0.9, 0.25);
+    ended.t.traffic.refused_source = RefusedSource::ClientError;
+    ended.t.traffic.kubelet.known = false;
     evidence(
-        death,
+        ended,
         expect![[r#"
             -0.9 tcp: 5 connections accepted since the deletion request, the last one 1.2 s after the request
             +0.0 kubernetes: deletion requested with a grace period of 10 s (time known to within 0.9 s)

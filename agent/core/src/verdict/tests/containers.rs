@@ -2,8 +2,8 @@ use expect_test::expect;
 
 use super::*;
 
-fn sidecar() -> Death {
-    death().with(|k| {
+fn sidecar() -> Builder {
+    termination().with(|k| {
         k.container = Some("proxy".into());
         k.kind = Some(ContainerKind::Sidecar);
     })
@@ -12,13 +12,13 @@ fn sidecar() -> Death {
 #[test]
 fn deleted_and_clean() {
     check(
-        death().term(0.3).exit(0.5, 0),
+        termination().term(0.3).exit(0.5, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
         "#]],
     );
     check(
-        death().term(0.3).exit(0.5, 143),
+        termination().term(0.3).exit(0.5, 143),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
         "#]],
@@ -28,7 +28,7 @@ fn deleted_and_clean() {
 #[test]
 fn needed_nearly_all_of_its_grace() {
     check(
-        death().term(0.3).exit(9.3, 0),
+        termination().term(0.3).exit(9.3, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 9.0 s later
               grace-longer Some(15): container `app` needed 9.0 s of a grace period of 10 s; set terminationGracePeriodSeconds to at least 15
@@ -39,7 +39,7 @@ fn needed_nearly_all_of_its_grace() {
 #[test]
 fn no_handler() {
     check(
-        death().dropped_term(0.3).kill(10.3),
+        termination().dropped_term(0.3).kill(10.3),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s
@@ -50,7 +50,7 @@ fn no_handler() {
 #[test]
 fn killed_after_the_grace() {
     check(
-        death().term(0.3).kill(10.3),
+        termination().term(0.3).kill(10.3),
         expect![[r#"
             killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
               remedy: the shutdown needs more than the 10.0 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
@@ -62,7 +62,7 @@ fn killed_after_the_grace() {
 #[test]
 fn killed_after_the_grace_of_its_liveness_probe() {
     let liveness = |k: &mut PodContext| {
-        k.asked = Some(Asked {
+        k.stop_reason = Some(StopReason {
             cause: Cause::Liveness,
             evidence: "Event Killing: Container app failed liveness probe, will be restarted".into(),
             detail: None,
@@ -70,7 +70,7 @@ fn killed_after_the_grace_of_its_liveness_probe() {
         k.grace = Some(Duration::from_secs(5));
     };
     check(
-        death().unasked().with(liveness).term(0.0).kill(5.3),
+        termination().unasked().with(liveness).term(0.0).kill(5.3),
         expect![[r#"
             killed-after-grace (Liveness, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.3 s later; the kubelet stopped the container because the liveness probe failed
               remedy: find out why the livenessProbe failed (`kubectl describe pod` shows the answers), or give the probe more time (timeoutSeconds, failureThreshold); the shutdown needs more than the 5.3 s that it got: raise livenessProbe.terminationGracePeriodSeconds above 5 s, or shorten the shutdown
@@ -79,16 +79,16 @@ fn killed_after_the_grace_of_its_liveness_probe() {
 }
 
 #[test]
-fn restarted_and_nobody_says_why() {
+fn restarted_without_a_known_reason() {
     check(
-        death().unasked().term(0.3).exit(0.5, 0),
+        termination().unasked().term(0.3).exit(0.5, 0),
         expect![[r#"
             clean (Restart, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; the kubelet stopped the container, and no evidence shows why
         "#]],
     );
     let away = |k: &mut PodContext| k.incomplete = Some("the API did not answer".into());
     check(
-        death().unasked().with(away).term(0.3).exit(0.5, 0),
+        termination().unasked().with(away).term(0.3).exit(0.5, 0),
         expect![[r#"
             clean (Unknown, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; the reason for the termination is unknown: the API did not answer
         "#]],
@@ -103,13 +103,13 @@ fn evicted() {
         Cause::EvictedTaint,
         Cause::EvictedPreempted,
     ] {
-        let asked = Asked {
+        let reason = StopReason {
             cause,
             evidence: "DisruptionTarget".into(),
             detail: None,
         };
-        let verdict = death()
-            .with(|k| k.asked = Some(asked))
+        let verdict = termination()
+            .with(|k| k.stop_reason = Some(reason))
             .term(0.3)
             .exit(0.5, 0)
             .judged()
@@ -123,7 +123,7 @@ fn evicted() {
 fn deleted_by_force() {
     let forced = |k: &mut PodContext| k.request.as_mut().unwrap().grace = Duration::ZERO;
     check(
-        death().with(forced).term(0.3).kill(2.4),
+        termination().with(forced).term(0.3).kill(2.4),
         expect![[r#"
             force-killed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0)
               remedy: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
@@ -131,7 +131,7 @@ fn deleted_by_force() {
     );
     // No grace would have helped this one.
     check(
-        death().with(forced).dropped_term(0.3).kill(2.4),
+        termination().with(forced).dropped_term(0.3).kill(2.4),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0)
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 2.1 s
@@ -146,7 +146,7 @@ fn a_second_delete_shortened_the_grace() {
         k.grace = Some(Duration::from_secs(3));
     };
     check(
-        death().with(shortened).term(0.3).kill(5.3),
+        termination().with(shortened).term(0.3).kill(5.3),
         expect![[r#"
             killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.0 s later; a later delete request, 2.0 s after the first, shortened the grace period from 10 s to 3 s
               remedy: the shutdown needs more than the 5.0 s that it got: do not shorten the grace period with a second delete
@@ -156,7 +156,7 @@ fn a_second_delete_shortened_the_grace() {
         k.request.as_mut().unwrap().shortened = vec![(at(2.0), Duration::from_secs(3))];
     };
     check(
-        death().with(not_followed).term(0.3).kill(10.4),
+        termination().with(not_followed).term(0.3).kill(10.4),
         expect![[r#"
             killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.1 s later; a later delete request, 2.0 s after the first, shortened the grace period from 10 s to 3 s, but SIGKILL did not come earlier
               remedy: the shutdown needs more than the 10.1 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
@@ -202,21 +202,21 @@ fn a_sidecar_starved() {
 #[test]
 fn still_running_long_after_its_grace() {
     check(
-        death().term(0.3).open(60.0),
+        termination().term(0.3).open(60.0),
         expect![[r#"
             stuck (Deleted, Quiet): container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s)
               remedy: find what holds the process: uninterruptible sleep (a disk or network mount that hangs), or a kubelet or container runtime that is not running
         "#]],
     );
-    // Not long enough to say.
+    // Not long enough to decide.
     check(
-        death().term(0.3).open(15.0),
+        termination().term(0.3).open(15.0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: how PID 1 `app` terminated is unknown: epitaph stopped while this container was still shutting down; SIGTERM had been sent before
               remedy: keep epitaph running until the process has exited
         "#]],
     );
-    let mut lost = death().term(0.3).open(60.0);
+    let mut lost = termination().term(0.3).open(60.0);
     lost.t.missing.lost = vec![Kind::ProcessExit];
     check(
         lost,
@@ -235,7 +235,7 @@ fn never_started() {
             reason: Some("StartError".into()),
         });
     };
-    let mut no_process = death().unasked().with(reported).open(1.0);
+    let mut no_process = termination().unasked().with(reported).open(1.0);
     no_process.t.main = None;
     no_process.t.open = Open::CgroupRemoved;
     check(
@@ -247,7 +247,7 @@ fn never_started() {
     );
     // The runtime's own init ran out of the container's memory: the better reason.
     check(
-        death().unasked().with(reported).oom(0.1),
+        termination().unasked().with(reported).oom(0.1),
         expect![[r#"
             oom-killed (Oom, Quiet): container `app`: the OOM killer killed PID 1 `app` because memory ran out
               remedy: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency)
@@ -259,26 +259,26 @@ fn never_started() {
 fn expected_exit_codes() {
     let expected = |k: &mut PodContext| k.options.expected_exit_codes = vec![3, 143, 137];
     check(
-        death().with(expected).term(0.3).exit(0.5, 3),
+        termination().with(expected).term(0.3).exit(0.5, 3),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 3, 0.2 s later, which an annotation declares as expected
         "#]],
     );
     check(
-        death().unasked().with(expected).exit(0.5, 3),
+        termination().unasked().with(expected).exit(0.5, 3),
         expect![[r#"
             clean (Completed, Quiet): container `app`: PID 1 `app` exited by itself with code 3, which an annotation declares as expected
         "#]],
     );
     check(
-        death().with(expected).fatal_term(0.3),
+        termination().with(expected).fatal_term(0.3),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, and the process was terminated by SIGTERM, less than 1 ms later, which an annotation declares as expected
         "#]],
     );
-    // A SIGKILL is nobody's way to end.
+    // SIGKILL is never a declared exit.
     check(
-        death().with(expected).term(0.3).kill(10.3),
+        termination().with(expected).term(0.3).kill(10.3),
         expect![[r#"
             killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
               remedy: the shutdown needs more than the 10.0 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
@@ -290,19 +290,19 @@ fn expected_exit_codes() {
 #[test]
 fn of_their_own_accord() {
     check(
-        death().unasked().exit(0.5, 0),
+        termination().unasked().exit(0.5, 0),
         expect![[r#"
             clean (Completed, Quiet): container `app`: PID 1 `app` exited by itself with code 0
         "#]],
     );
     check(
-        death().unasked().exit(0.5, 3),
+        termination().unasked().exit(0.5, 3),
         expect![[r#"
             nonzero-exit (Crash, Quiet): container `app`: PID 1 `app` exited by itself with code 3
               remedy: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
-    let mut young = death().unasked().exit(0.5, 3);
+    let mut young = termination().unasked().exit(0.5, 3);
     young.t.main.as_mut().unwrap().start = at(0.1);
     check(
         young,
@@ -316,26 +316,26 @@ fn of_their_own_accord() {
 #[test]
 fn killed_by_another_although_asked() {
     check(
-        death().term(0.3).kill_by(1.3, bash()),
+        termination().term(0.3).kill_by(1.3, bash()),
         expect![[r#"
             killed-by-other (Deleted, Quiet): container `app`: `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL to PID 1 `app`, 1.0 s after SIGTERM, during the grace period; the sender is neither the runtime nor the process itself
               remedy: find out why `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
     check(
-        death().unasked().kill_by(1.3, bash()),
+        termination().unasked().kill_by(1.3, bash()),
         expect![[r#"
             killed-by-other (External, Quiet): container `app`: `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
               remedy: find out why `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
     );
-    // The request came after: nobody had asked yet.
+    // The deletion request came later.
     let later = |k: &mut PodContext| {
         let request = k.request.as_mut().unwrap();
         (request.earliest, request.latest) = (at(2.0), at(3.0));
     };
     check(
-        death().with(later).kill_by(1.3, bash()),
+        termination().with(later).kill_by(1.3, bash()),
         expect![[r#"
             killed-by-other (External, Quiet): container `app`: `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
               remedy: find out why `bash` (pid 812, on the host, child of `sshd`) sent SIGKILL, and use the stop command of the container runtime instead
@@ -345,7 +345,7 @@ fn killed_by_another_although_asked() {
 
 #[test]
 fn a_shared_pid_namespace_takes_pid_1s_protection() {
-    let mut shared = death().with(|k| k.shares_pid_namespace = true).fatal_term(0.3);
+    let mut shared = termination().with(|k| k.shares_pid_namespace = true).fatal_term(0.3);
     shared.t.main.as_mut().unwrap().is_ns_init = false;
     check(
         shared,
@@ -360,11 +360,11 @@ fn a_shared_pid_namespace_takes_pid_1s_protection() {
 fn the_kernel_is_believed_before_the_api() {
     let reported = |code, reason: &str| {
         let reason = Some(reason.to_owned());
-        death().term(0.3).exit(0.5, 0).with(|k| {
+        termination().term(0.3).exit(0.5, 0).with(|k| {
             k.reported = Some(Reported { exit_code: code, reason });
         })
     };
-    let line = |death: Death| death.judged().verdict.evidence.last().unwrap().text.clone();
+    let line = |ended: Builder| ended.judged().verdict.evidence.last().unwrap().text.clone();
     expect!["the pod's status reports ContainerStatusUnknown, exit code 137; the kernel reports 0, which takes precedence"]
         .assert_eq(&line(reported(137, "ContainerStatusUnknown")));
     expect!["the pod's status reports OOMKilled, exit code 0; no OOM kill was observed here"]

@@ -10,7 +10,7 @@ const KILLED: ExitStatus = ExitStatus::Signaled {
 #[test]
 fn within_the_grace() {
     check(
-        death().hook(0.2, 2.2, ExitStatus::Exited(0)).term(2.4).exit(2.6, 0),
+        termination().hook(0.2, 2.2, ExitStatus::Exited(0)).term(2.4).exit(2.6, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
         "#]],
@@ -20,7 +20,7 @@ fn within_the_grace() {
 #[test]
 fn overran_and_the_process_was_not_done_in_the_two_seconds() {
     check(
-        death().hook(0.2, 10.2, KILLED).term(10.3).kill(12.3),
+        termination().hook(0.2, 10.2, KILLED).term(10.3).kill(12.3),
         expect![[r#"
             prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended and left 2.0 s for the shutdown
               remedy: shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
@@ -32,7 +32,7 @@ fn overran_and_the_process_was_not_done_in_the_two_seconds() {
 #[test]
 fn overran_and_the_process_was_quick() {
     check(
-        death().hook(0.2, 10.2, KILLED).term(10.3).exit(10.4, 0),
+        termination().hook(0.2, 10.2, KILLED).term(10.3).exit(10.4, 0),
         expect![[r#"
             prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended
               remedy: shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 10.0 s)
@@ -42,9 +42,9 @@ fn overran_and_the_process_was_quick() {
 }
 
 #[test]
-fn overran_and_nobody_handles_the_signal() {
+fn overran_without_a_handler() {
     check(
-        death().hook(0.2, 10.2, KILLED).dropped_term(10.3).kill(12.3),
+        termination().hook(0.2, 10.2, KILLED).dropped_term(10.3).kill(12.3),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended and left 2.0 s for the shutdown
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 2.0 s; shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
@@ -55,7 +55,7 @@ fn overran_and_nobody_handles_the_signal() {
 #[test]
 fn overran_and_the_signal_itself_ended_it() {
     check(
-        death().hook(0.2, 10.2, KILLED).fatal_term(10.3),
+        termination().hook(0.2, 10.2, KILLED).fatal_term(10.3),
         expect![[r#"
             default-action (Deleted, Quiet): container `app`: SIGTERM terminated PID 1 `app`: the process has no SIGTERM handler, so any work in flight was lost; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended
               remedy: install a handler that finishes the work in flight and then exits with 0; shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 10.0 s)
@@ -65,7 +65,7 @@ fn overran_and_the_signal_itself_ended_it() {
 
 #[test]
 fn done_so_late_that_two_seconds_remain() {
-    let late = || death().hook(0.2, 9.2, ExitStatus::Exited(0)).term(9.3);
+    let late = || termination().hook(0.2, 9.2, ExitStatus::Exited(0)).term(9.3);
     check(
         late().exit(10.3, 0),
         expect![[r#"
@@ -86,7 +86,7 @@ fn done_so_late_that_two_seconds_remain() {
 #[test]
 fn an_old_kubelet_gave_the_full_grace_again() {
     check(
-        death().hook(0.2, 9.2, ExitStatus::Exited(0)).term(9.3).kill(19.3),
+        termination().hook(0.2, 9.2, ExitStatus::Exited(0)).term(9.3).kill(19.3),
         expect![[r#"
             killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later; the preStop hook `/drain.sh` took 9.0 s of the grace period of 10 s and left 10.0 s for the shutdown
               remedy: the shutdown needs more than the 10.0 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
@@ -98,14 +98,17 @@ fn an_old_kubelet_gave_the_full_grace_again() {
 #[test]
 fn failed() {
     check(
-        death().hook(0.2, 0.3, ExitStatus::Exited(7)).term(0.5).exit(0.6, 0),
+        termination().hook(0.2, 0.3, ExitStatus::Exited(7)).term(0.5).exit(0.6, 0),
         expect![[r#"
             prestop-failed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop hook `/drain.sh` failed (exited with code 7), so the work of the hook may be incomplete
               remedy: run the preStop hook `/drain.sh` by hand in the container: the hook exited with code 7
         "#]],
     );
     check(
-        death().hook(0.2, 0.3, ExitStatus::Exited(7)).dropped_term(0.5).kill(10.5),
+        termination()
+            .hook(0.2, 0.3, ExitStatus::Exited(7))
+            .dropped_term(0.5)
+            .kill(10.5),
         expect![[r#"
             ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later; the preStop hook `/drain.sh` failed (exited with code 7), so the work of the hook may be incomplete
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.0 s; run the preStop hook `/drain.sh` by hand in the container: the hook exited with code 7
@@ -118,7 +121,7 @@ fn of_the_network_refused() {
     let hook = || PreStop::TcpSocket { port: Some(8080) };
     let message = "dial tcp 10.0.0.7:8080: connect: connection refused\u{1b}[2J";
     check(
-        death().wait(hook(), 0.3, Some(message)).term(0.3).exit(0.4, 0),
+        termination().wait(hook(), 0.3, Some(message)).term(0.3).exit(0.4, 0),
         expect![[r#"
             prestop-failed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop tcpSocket hook failed (FailedPreStopHook: "dial tcp 10.0.0.7:8080: connect: connection refused\u{1b}[2J"), so the work of the hook may be incomplete
               remedy: find out why the preStop tcpSocket hook fails: the port may be closed, or the path wrong
@@ -127,31 +130,47 @@ fn of_the_network_refused() {
 }
 
 #[test]
-fn of_the_network_and_nobody_knows_whether_it_failed() {
+fn of_the_network_with_an_unknown_result() {
     let events_unknown = |k: &mut PodContext| {
         k.pre_stop.as_mut().expect("a hook").events_unknown = Some("the API server did not answer within 2s".into());
     };
     let hook = || PreStop::HttpGet { port: Some(8080) };
     check(
-        death().wait(hook(), 0.3, None).with(events_unknown).term(0.3).exit(0.4, 0),
+        termination()
+            .wait(hook(), 0.3, None)
+            .with(events_unknown)
+            .term(0.3)
+            .exit(0.4, 0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop httpGet hook took 0.3 s of the grace period of 10 s, and its result is unknown: the API server did not answer within 2s
               remedy: look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)
         "#]],
     );
-    let mut refused = death().wait(hook(), 0.3, None).with(events_unknown).term(0.3).exit(0.4, 0);
+    let mut refused = termination()
+        .wait(hook(), 0.3, None)
+        .with(events_unknown)
+        .term(0.3)
+        .exit(0.4, 0);
     refused.t.traffic.refused.count = 7;
     assert_eq!(refused.judged().verdict.headline, "refused-connections");
     // At about the end of the grace it may have been cut, too.
     check(
-        death().wait(hook(), 10.2, None).with(events_unknown).term(10.2).exit(10.3, 0),
+        termination()
+            .wait(hook(), 10.2, None)
+            .with(events_unknown)
+            .term(10.2)
+            .exit(10.3, 0),
         expect![[r#"
             unknown (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop httpGet hook took 10.2 s of the grace period of 10 s, and its result is unknown: the API server did not answer within 2s
               remedy: look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)
         "#]],
     );
     check(
-        death().wait(hook(), 9.2, None).with(events_unknown).term(9.3).kill(11.3),
+        termination()
+            .wait(hook(), 9.2, None)
+            .with(events_unknown)
+            .term(9.3)
+            .kill(11.3),
         expect![[r#"
             prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop httpGet hook took 9.2 s of the grace period of 10 s and left 2.0 s for the shutdown, and its result is unknown: the API server did not answer within 2s
               remedy: shorten the preStop httpGet hook, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 11.2 s)
@@ -160,7 +179,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
     );
     // Its own fault stands.
     check(
-        death()
+        termination()
             .wait(hook(), 0.3, None)
             .with(events_unknown)
             .dropped_term(0.3)
@@ -171,7 +190,7 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
         "#]],
     );
     check(
-        death()
+        termination()
             .wait(PreStop::Sleep { seconds: 5 }, 5.2, None)
             .with(events_unknown)
             .term(5.2)
@@ -186,15 +205,15 @@ fn of_the_network_and_nobody_knows_whether_it_failed() {
 fn of_the_network_hung() {
     let hook = || PreStop::HttpGet { port: Some(8080) };
     check(
-        death().wait(hook(), 10.2, None).term(10.2).exit(10.3, 0),
+        termination().wait(hook(), 10.2, None).term(10.2).exit(10.3, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop httpGet hook used all of the grace period of 10 s
               grace-longer Some(15): container `app` needed 10.3 s (preStop hook 10.2 s, shutdown 0.1 s) of a grace period of 10 s, and the preStop hook left only the kubelet's minimum of 2 s for the shutdown; set terminationGracePeriodSeconds to at least 15
         "#]],
     );
-    // Whether it was done or cut at about the grace nobody can say, so it is not held against it.
+    // No evidence shows whether the hook finished or was cut near the end of the grace period, so the verdict stays clean.
     check(
-        death().wait(hook(), 9.5, None).term(9.5).exit(9.6, 0),
+        termination().wait(hook(), 9.5, None).term(9.5).exit(9.6, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop httpGet hook used all of the grace period of 10 s
               grace-longer Some(15): container `app` needed 9.6 s (preStop hook 9.5 s, shutdown 0.1 s) of a grace period of 10 s, and the preStop hook left only the kubelet's minimum of 2 s for the shutdown; set terminationGracePeriodSeconds to at least 15
@@ -206,14 +225,14 @@ fn of_the_network_hung() {
 fn a_sleep_as_long_as_the_grace_loses_nothing_itself() {
     let hook = || PreStop::Sleep { seconds: 10 };
     check(
-        death().wait(hook(), 10.2, None).term(10.2).exit(10.3, 0),
+        termination().wait(hook(), 10.2, None).term(10.2).exit(10.3, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the preStop sleep of 10 s took 10.2 s of the grace period of 10 s
               grace-longer Some(15): container `app` needed 10.3 s (preStop hook 10.2 s, shutdown 0.1 s) of a grace period of 10 s, and the preStop hook left only the kubelet's minimum of 2 s for the shutdown; set terminationGracePeriodSeconds to at least 15
         "#]],
     );
     check(
-        death().wait(hook(), 10.2, None).term(10.2).kill(12.2),
+        termination().wait(hook(), 10.2, None).term(10.2).kill(12.2),
         expect![[r#"
             prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop sleep of 10 s took 10.2 s of the grace period of 10 s and left 2.0 s for the shutdown
               remedy: shorten the preStop sleep of 10 s, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.2 s)
@@ -225,7 +244,7 @@ fn a_sleep_as_long_as_the_grace_loses_nothing_itself() {
 #[test]
 fn that_stops_the_server_itself() {
     check(
-        death().hook(0.2, 1.3, KILLED).exit(1.3, 0),
+        termination().hook(0.2, 1.3, KILLED).exit(1.3, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `app`: PID 1 `app` exited with code 0; no stop signal was seen; the main process exited while the preStop hook `/drain.sh` was running, 1.1 s after the hook started
         "#]],
@@ -235,7 +254,7 @@ fn that_stops_the_server_itself() {
 #[test]
 fn what_the_verdict_rests_on() {
     evidence(
-        death().hook(0.2, 10.2, KILLED).term(10.3).kill(12.3),
+        termination().hook(0.2, 10.2, KILLED).term(10.3).kill(12.3),
         expect![[r#"
             +0.0 kubernetes: deletion requested with a grace period of 10 s (time known to within 0.9 s)
             +0.0 kubernetes: reason for the termination: deletionTimestamp

@@ -11,15 +11,15 @@ use expect_test::Expect;
 
 use super::{Cause, Verdict};
 use crate::event::*;
-use crate::fixtures::death::*;
+use crate::fixtures::builder::*;
 use crate::ids::*;
 use crate::kubernetes::*;
 use crate::pod::*;
 use crate::termination::*;
 use crate::time::*;
 
-pub fn check(death: Death, expected: Expect) {
-    expected.assert_eq(&text(&death.judged().verdict));
+pub fn check(ended: Builder, expected: Expect) {
+    expected.assert_eq(&text(&ended.judged().verdict));
 }
 
 pub fn text(v: &Verdict) -> String {
@@ -33,8 +33,8 @@ pub fn text(v: &Verdict) -> String {
     text
 }
 
-pub fn evidence(death: Death, expected: Expect) {
-    let verdict = death.judged().verdict;
+pub fn evidence(ended: Builder, expected: Expect) {
+    let verdict = ended.judged().verdict;
     let lines: Vec<String> = verdict
         .evidence
         .iter()

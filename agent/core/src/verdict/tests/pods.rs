@@ -5,11 +5,11 @@ use crate::report::Termination;
 use crate::verdict::{TrafficAxis, judge_pod};
 
 /// The verdict on a pod that ended so.
-fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Option<Reported>)]) -> Verdict {
+fn pod(containers: &[Termination], stop_reason: Option<&StopReason>, unseen: &[(String, Option<Reported>)]) -> Verdict {
     let facts = PodTerminationFacts {
-        pod: death().k.pod,
+        pod: termination().k.pod,
         boot_id: "boot".into(),
-        asked: asked.cloned(),
+        stop_reason: stop_reason.cloned(),
         request: None,
         begin: at(0.0),
         end: at(0.0),
@@ -20,13 +20,13 @@ fn pod(containers: &[Termination], asked: Option<&Asked>, unseen: &[(String, Opt
     judge_pod(&facts, &members)
 }
 
-fn named(name: &str, death: Death) -> Termination {
+fn named(name: &str, ended: Builder) -> Termination {
     let name = name.to_owned();
-    death.with(|k| k.container = Some(name)).judged()
+    ended.with(|k| k.container = Some(name)).judged()
 }
 
-fn asked() -> Asked {
-    Asked {
+fn deleted() -> StopReason {
+    StopReason {
         cause: Cause::Deleted,
         evidence: "deletionTimestamp".into(),
         detail: None,
@@ -41,13 +41,13 @@ fn reported(code: i32, reason: &str) -> Option<Reported> {
 }
 
 fn check_pod(containers: &[Termination], unseen: &[(String, Option<Reported>)], expected: Expect) {
-    expected.assert_eq(&text(&pod(containers, Some(&asked()), unseen)));
+    expected.assert_eq(&text(&pod(containers, Some(&deleted()), unseen)));
 }
 
 #[test]
 fn one_container_speaks_for_itself() {
     check_pod(
-        &[death().term(0.3).exit(0.5, 0).judged()],
+        &[termination().term(0.3).exit(0.5, 0).judged()],
         &[],
         expect![[r#"
             clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later
@@ -57,7 +57,7 @@ fn one_container_speaks_for_itself() {
 
 #[test]
 fn all_clean() {
-    let of = |name| named(name, death().term(0.3).exit(0.5, 0));
+    let of = |name| named(name, termination().term(0.3).exit(0.5, 0));
     check_pod(
         &[of("app"), of("log")],
         &[],
@@ -69,9 +69,9 @@ fn all_clean() {
 
 #[test]
 fn the_unclean_one_is_named() {
-    let app = named("app", death().term(0.3).exit(0.5, 0));
-    let log = named("log", death().dropped_term(0.3).kill(10.3));
-    let proxy = named("proxy", death().fatal_term(0.3));
+    let app = named("app", termination().term(0.3).exit(0.5, 0));
+    let log = named("log", termination().dropped_term(0.3).kill(10.3));
+    let proxy = named("proxy", termination().fatal_term(0.3));
     check_pod(
         &[app.clone(), log.clone()],
         &[],
@@ -92,44 +92,44 @@ fn the_unclean_one_is_named() {
 
 #[test]
 fn what_clients_saw_of_any() {
-    let mut cut = death().term(0.3).exit(0.5, 0);
+    let mut cut = termination().term(0.3).exit(0.5, 0);
     cut.t.traffic.cut = Count {
         count: 2,
         first: at(0.4),
         last: at(0.5),
     };
-    let killed = named("log", death().term(0.3).kill(10.3));
-    let verdict = pod(&[named("app", cut), killed], Some(&asked()), &[]);
+    let killed = named("log", termination().term(0.3).kill(10.3));
+    let verdict = pod(&[named("app", cut), killed], Some(&deleted()), &[]);
     assert_eq!((verdict.headline, verdict.traffic), ("killed-after-grace", TrafficAxis::Cut));
-    let mut unobserved = death().term(0.3).exit(0.5, 0);
+    let mut unobserved = termination().term(0.3).exit(0.5, 0);
     unobserved.t.traffic.observed = false;
-    let quiet = named("log", death().term(0.3).exit(0.5, 0));
-    let verdict = pod(&[named("app", unobserved), quiet], Some(&asked()), &[]);
+    let quiet = named("log", termination().term(0.3).exit(0.5, 0));
+    let verdict = pod(&[named("app", unobserved), quiet], Some(&deleted()), &[]);
     assert_eq!((verdict.headline, verdict.traffic), ("clean-exit", TrafficAxis::Unknown));
 }
 
 #[test]
 fn the_longest_needed_grace_counts() {
-    let slow = named("app", death().term(0.3).exit(9.3, 0));
-    let slower = named("log", death().term(0.3).exit(10.1, 0));
-    let verdict = pod(&[slow, slower], Some(&asked()), &[]);
+    let slow = named("app", termination().term(0.3).exit(9.3, 0));
+    let slower = named("log", termination().term(0.3).exit(10.1, 0));
+    let verdict = pod(&[slow, slower], Some(&deleted()), &[]);
     let advice: Vec<_> = verdict.advice.iter().map(|a| (a.kind.name(), a.seconds)).collect();
     assert_eq!(advice, [("grace-longer", Some(15))]);
 }
 
 /// Of a pod with that grace.
-fn graced(name: &str, grace: u64, death: Death) -> Termination {
+fn graced(name: &str, grace: u64, ended: Builder) -> Termination {
     let grace = Duration::from_secs(grace);
-    let death = death.with(|k| {
+    let ended = ended.with(|k| {
         k.grace = Some(grace);
         k.request.as_mut().unwrap().grace = grace;
     });
-    named(name, death)
+    named(name, ended)
 }
 
 #[test]
 fn a_grace_far_too_long() {
-    let quick = |name| graced(name, 600, death().term(0.3).exit(0.6, 0));
+    let quick = |name| graced(name, 600, termination().term(0.3).exit(0.6, 0));
     check_pod(
         &[quick("app")],
         &[],
@@ -138,7 +138,7 @@ fn a_grace_far_too_long() {
               grace-shorter Some(5): container `app` needed at most 1.5 s of a grace period of 600 s: a container that hangs would delay a rollout or a drain for all of that time; terminationGracePeriodSeconds could be 5
         "#]],
     );
-    let slower = graced("log", 600, death().term(0.3).exit(12.6, 0));
+    let slower = graced("log", 600, termination().term(0.3).exit(12.6, 0));
     check_pod(
         &[quick("app"), slower],
         &[],
@@ -147,36 +147,36 @@ fn a_grace_far_too_long() {
               grace-shorter Some(20): container `log`, the last container of the pod to exit, needed at most 13.5 s of a grace period of 600 s: a container that hangs would delay a rollout or a drain for all of that time; terminationGracePeriodSeconds could be 20
         "#]],
     );
-    // What its container says alone is not the pod's.
+    // The container's own sentence is not the pod's.
     assert!(quick("app").verdict.advice.is_empty());
 }
 
 #[test]
 fn a_grace_is_too_long_only_for_all_its_containers() {
     let advice = |others: &[Termination], unseen: &[(String, Option<Reported>)]| {
-        let log = graced("log", 300, death().term(0.3).exit(1.3, 0));
-        let verdict = pod(&[std::slice::from_ref(&log), others].concat(), Some(&asked()), unseen);
+        let log = graced("log", 300, termination().term(0.3).exit(1.3, 0));
+        let verdict = pod(&[std::slice::from_ref(&log), others].concat(), Some(&deleted()), unseen);
         let advice = verdict.advice.iter().map(|a| (a.kind.name(), a.seconds));
         advice.collect::<Vec<_>>()
     };
     let shorter = [("grace-shorter", Some(5))];
     assert_eq!(advice(&[], &[]), shorter);
     // Neither near its end nor far from it.
-    assert!(advice(&[graced("app", 300, death().term(0.3).exit(100.3, 0))], &[]).is_empty());
+    assert!(advice(&[graced("app", 300, termination().term(0.3).exit(100.3, 0))], &[]).is_empty());
     // What was not done has no measured time.
-    assert!(advice(&[graced("app", 300, death().term(0.3).exit(1.3, 3))], &[]).is_empty());
-    assert!(advice(&[graced("app", 300, death().fatal_term(0.3))], &[]).is_empty());
+    assert!(advice(&[graced("app", 300, termination().term(0.3).exit(1.3, 3))], &[]).is_empty());
+    assert!(advice(&[graced("app", 300, termination().fatal_term(0.3))], &[]).is_empty());
     assert!(advice(&[], &[("app".into(), reported(0, "Completed"))]).is_empty());
     assert_eq!(advice(&[], &[("app".into(), reported(128, "StartError"))]), shorter);
     // A sidecar's stop comes when the main containers have ended.
-    let sidecar = death().with(|k| k.kind = Some(ContainerKind::Sidecar));
+    let sidecar = termination().with(|k| k.kind = Some(ContainerKind::Sidecar));
     assert!(advice(&[graced("proxy", 300, sidecar.term(100.0).exit(100.1, 0))], &[]).is_empty());
     // It had ended before anybody asked.
-    let mut over = death().exit(-60.0, 1);
-    over.k.asked = None;
+    let mut over = termination().exit(-60.0, 1);
+    over.k.stop_reason = None;
     assert_eq!(advice(&[graced("job", 300, over)], &[]), shorter);
     // Who sleeps as long as another one's clients need has no use for less.
-    let mut refused = death().term(0.2).exit(1.2, 0);
+    let mut refused = termination().term(0.2).exit(1.2, 0);
     refused.t.traffic.listeners.push(ListenerClosed {
         at: at(0.3),
         local: ([10, 0, 0, 7], 8080).into(),
@@ -195,7 +195,7 @@ fn a_grace_is_too_long_only_for_all_its_containers() {
 
 #[test]
 fn those_that_were_never_seen() {
-    let app = || named("app", death().term(0.3).exit(0.5, 0));
+    let app = || named("app", termination().term(0.3).exit(0.5, 0));
     check_pod(
         &[app()],
         &[("init".into(), reported(137, "ContainerStatusUnknown"))],
@@ -236,7 +236,7 @@ fn those_that_were_never_seen() {
 
 #[test]
 fn completed_by_itself() {
-    let app = named("job", death().unasked().exit(0.5, 0));
+    let app = named("job", termination().unasked().exit(0.5, 0));
     expect![[r#"
         clean (Completed, Quiet): container `job`: PID 1 `app` exited by itself with code 0
     "#]]

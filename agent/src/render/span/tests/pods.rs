@@ -279,7 +279,7 @@ fn a_container_repeats_nothing_of_its_pod() {
     let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
     assert_eq!(of(&spans, 0), [true, true, false, false]);
     assert_eq!(of(&spans, 1), [false, false, true, false]);
-    pod.facts.asked.as_mut().expect("a cause").evidence = "status.reason".into();
+    pod.facts.stop_reason.as_mut().expect("a cause").evidence = "status.reason".into();
     let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
     assert_eq!(of(&spans, 1), [true, false, true, false], "another cause than its pod's");
 }

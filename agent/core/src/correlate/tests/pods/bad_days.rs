@@ -235,7 +235,7 @@ fn the_observation_ends_before_the_api_says_that_the_pod_is_over() {
     );
 }
 
-/// Nobody tells that one again: not as an end of the pod's.
+/// The termination is not reported again: not as a termination of the pod.
 #[test]
 fn the_observation_ends_after_a_restart_in_a_pod_that_is_ending() {
     check(
@@ -290,7 +290,7 @@ fn the_observation_ends_when_the_pod_is_gone_and_one_of_it_runs() {
     );
 }
 
-/// The API says that it is over, and the kernel said nothing of it.
+/// The API shows the exit, and the kernel has no record of it.
 #[test]
 fn an_end_whose_record_was_lost() {
     check(
@@ -357,7 +357,7 @@ fn an_early_loss_of_the_api_is_no_doubt_later() {
     );
 }
 
-/// Its preStop drains, and the kubelet heard of the deletion before this did: what clients met till then nobody saw.
+/// The preStop hook drains, and the kubelet knew of the deletion before the agent: clients' errors until then were not observed.
 #[test]
 fn the_deletion_is_heard_of_late() {
     for outage in ["-2 api away refused\n +10.9 api synced", ""] {
@@ -503,7 +503,7 @@ fn the_observation_ends_when_the_pod_is_gone() {
     );
 }
 
-/// The one before us told what it saw: the pod's own trace is ours.
+/// The previous agent reported its observations: the pod's own trace is this agent's.
 #[test]
 fn all_had_ended_before_the_agent_came_and_the_pod_is_still_there() {
     check(
@@ -564,7 +564,7 @@ fn a_hundred_and_ten_pods_are_deleted_in_the_same_second() {
         let asked = 1.0 + i as f64 / 200.0;
         let (told, end) = match i % 3 {
             0 => (asked + 0.05, asked + 0.4),
-            // The kubelet hears of it before we do.
+            // The kubelet knows of the deletion before the agent.
             1 => (asked + 0.3, asked + 0.2),
             _ => (asked + 0.05, asked + 30.3),
         };

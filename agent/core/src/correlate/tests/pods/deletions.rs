@@ -74,7 +74,7 @@ fn a_force_delete_is_not_over_when_the_api_forgets_the_pod() {
     );
 }
 
-/// Nothing ended: nothing is told.
+/// No exit: no report.
 #[test]
 fn a_force_delete_of_what_never_ends_is_told_in_time() {
     check(
@@ -245,7 +245,7 @@ fn a_node_pressure_eviction_says_why_only_when_all_is_over() {
     );
 }
 
-/// The removal of what is over is no second death.
+/// The removal of a terminated pod is not a second termination.
 #[test]
 fn a_job_that_completes_and_is_removed_later() {
     check(
@@ -487,7 +487,7 @@ fn a_job_that_is_removed_at_once_completed_all_the_same() {
     );
 }
 
-/// Its node was deleted under it. The phase is the collector's, whatever still runs.
+/// The pod's node was deleted. The garbage collector sets the phase, even if containers still run.
 #[test]
 fn a_pod_that_garbage_collection_removes() {
     let script = web("
@@ -543,7 +543,7 @@ fn the_word_of_garbage_collection_is_quoted() {
     );
 }
 
-/// The condition says more than the reason does.
+/// The condition has more detail than the reason.
 #[test]
 fn a_node_pressure_eviction_names_the_resource() {
     check_sentences(

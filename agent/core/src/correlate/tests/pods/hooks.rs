@@ -243,7 +243,7 @@ fn a_sidecars_wait_for_the_main_container_is_not_its_hooks_time() {
     );
 }
 
-/// A wait that no process shows begins with the request, which is known to a second only, and here was heard of late.
+/// A wait without a process begins with the request, which is only known to a second, and here became known late.
 #[test]
 fn a_wait_that_seems_to_end_before_it_begins_is_told_as_such() {
     let script = web("

@@ -41,7 +41,7 @@ fn check(script: &str, expect: Expect) {
     expect.assert_eq(&show(&run(script)));
 }
 
-/// The sentences of the ends.
+/// The sentences of the terminations.
 fn check_sentences(script: &str, expect: Expect) {
     let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
         Report::Terminated(of) => Some(of.verdict),
@@ -60,7 +60,7 @@ fn show(outputs: &[(Boot, Report)]) -> String {
         match output {
             Report::PodTerminated(pod) => {
                 let v = &pod.verdict;
-                let asked = pod.asked.as_ref().map_or("nobody asked", |asked| &asked.evidence);
+                let asked = pod.stop_reason.as_ref().map_or("nobody asked", |asked| &asked.evidence);
                 writeln!(
                     text,
                     "{now} pod {} {}…{} {}: {:?}/{:?}/{:?} ({asked})",
@@ -119,7 +119,7 @@ fn container(text: &mut String, lead: &str, of: &Termination) {
     let mut said = Vec::new();
     said.extend(
         context
-            .asked
+            .stop_reason
             .as_ref()
             .map(|asked| format!("{:?}: {}", asked.cause, asked.evidence)),
     );

@@ -304,7 +304,7 @@ fn a_jobs_sidecar_is_stopped_because_the_job_is_done() {
     );
 }
 
-/// A runtime stops nobody of its own accord; who asked is seen only when the pod is over.
+/// A runtime never stops a container by itself; the request is only visible after the pod's termination.
 #[test]
 fn an_out_of_memory_kill_while_it_stops() {
     check(
@@ -361,7 +361,7 @@ fn an_init_container_that_runs_at_the_deletion_ends_with_the_pod() {
     );
 }
 
-/// A debugger that ended before the agent came is no part of the pod's end.
+/// A debugger that exited before the agent's start is not part of the pod's termination.
 #[test]
 fn an_ephemeral_container_that_was_over_is_no_part_of_the_end() {
     check(

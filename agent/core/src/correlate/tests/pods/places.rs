@@ -92,7 +92,7 @@ fn a_container_that_no_status_names_is_not_the_sandbox() {
     );
 }
 
-/// The status names its id: the API is believed, and the cgroup's word is said.
+/// The status names the id: the API decides, and the cgroup's name is reported.
 #[test]
 fn a_cgroup_that_names_another_pod_is_no_proof() {
     check(
@@ -259,7 +259,7 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
     );
 }
 
-/// Its first end was told; the second life has the same cgroups' name, and its ends are told as the first one's.
+/// The first termination was reported; the second life has the same cgroup name, and its terminations are reported like the first.
 #[test]
 fn a_manifest_that_is_put_back() {
     check(
@@ -338,7 +338,7 @@ fn an_ignored_pod_is_counted_and_not_told() {
     );
 }
 
-/// The agent came when the container had ended; the API forgot the pod before it told so.
+/// The agent started after the container's exit; the pod was gone from the API before a status showed the exit.
 #[test]
 fn a_sandbox_is_all_that_is_seen_of_a_pod() {
     check(

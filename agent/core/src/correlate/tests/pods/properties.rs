@@ -17,7 +17,7 @@ use crate::report::DropReason;
 use crate::report::{Answers, Report};
 use crate::time::{Boot, Wall};
 
-/// Ends of every sort, each with what the API said.
+/// Terminations of every sort, each with the API's facts.
 fn ends() -> Vec<String> {
     [
         "+1.05 pod web deleted=+1:30\n+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+1.5 exit main 0\n+1.51 rmdir web:app
@@ -104,7 +104,7 @@ proptest! {
             let (pods, held) = correlator.pods.sizes();
             prop_assert!(pods <= limits.pods && held <= limits.held, "{pods} pods, {held} held");
         }
-        // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
+        // Names, containers, terminations, events and reported ids of each pod, and the lists that point to them.
         prop_assert!(correlator.pods.kept() <= limits.pods * (64 * 5 + 16 + 5));
         correlator.handle(now, Input::End);
         prop_assert_eq!(correlator.pods.sizes().1, 0);
@@ -188,7 +188,7 @@ fn any_word(now: Boot, bytes: &[u8; 12]) -> Input {
     }
 }
 
-/// A recording holds a tick only where the core had something to say.
+/// A recording has a tick only if the core had a result.
 #[test]
 fn a_replay_says_the_same() {
     for script in ends() {
@@ -295,7 +295,7 @@ fn ten_thousand_pods_are_kept_within_the_bounds() {
     };
     let dropped = correlator.handle(now, Input::Tick).reports.iter().any(is_cap);
     assert!(dropped, "more pods than are kept, and none was counted");
-    // Names, containers, ends, events and ids told of each pod, and the lists that point to them.
+    // Names, containers, terminations, events and reported ids of each pod, and the lists that point to them.
     let kept = correlator.pods.kept();
     assert!(kept <= limits.pods * (64 * 5 + 5), "{kept} kept");
 }

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::{check_sentences, run, web};
 use crate::report::Report;
 
-/// Beside the first pod another one, of which the API may have told.
+/// A second pod, which the API may have shown.
 fn beside(told: &str, rest: &str) -> String {
     web(&format!(
         "
@@ -36,7 +36,7 @@ fn a_killer_in_a_known_pod() {
     );
 }
 
-/// Its status comes when the kill is long over, but before that is told.
+/// The status arrives long after the kill, but before the report.
 #[test]
 fn a_killer_whose_pod_becomes_known() {
     check_sentences(
@@ -47,7 +47,7 @@ fn a_killer_whose_pod_becomes_known() {
     );
 }
 
-/// That its cgroup names a pod is no proof that it is the pod's.
+/// A cgroup that names a pod is not proof that it belongs to the pod.
 #[test]
 fn a_killer_in_an_unknown_pod() {
     check_sentences(
@@ -84,7 +84,7 @@ fn a_killer_in_a_cgroup_that_bears_anothers_id() {
     );
 }
 
-/// Nor is anything told of it as a killer.
+/// Nor is the container reported as a killer.
 #[test]
 fn a_killer_whose_pod_is_not_to_be_told_of() {
     check_sentences(
@@ -114,7 +114,7 @@ fn a_killer_in_the_pod_itself() {
     );
 }
 
-/// What is no pod's waits for nothing.
+/// A termination without a pod does not wait.
 #[test]
 fn a_unit_that_a_pod_kills() {
     check_sentences(

@@ -29,7 +29,7 @@ fn what_clients_see_counts_from_the_request() {
     assert_eq!((traffic[0].accepted.count, traffic[0].refused.count), (1, 1));
 }
 
-/// A proxy that is late sends clients to a pod whose container is over; its cgroup is gone by then, and the API's word is there.
+/// A late proxy sends clients to a pod after its container's exit; the cgroup is gone by then, and the status has arrived.
 fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::time::Boot, Report)> {
     let refusals: String = refused
         .map(|i| format!("+{}.5 tcp web:app refused 80 {}\n", i, 6_000 + i))
@@ -124,8 +124,8 @@ fn a_deletion_has_each_container_watched_once_and_let_go_once() {
     .assert_eq(&text);
 }
 
-/// What nobody here would have taken keeps nobody waiting; and an end that is counted on is waited for, though its cgroup and its
-/// pod are gone.
+/// A connection that no listener here would have accepted does not delay a report; a termination with counting in progress is waited
+/// for, although its cgroup and its pod are gone.
 #[test]
 fn refusals_at_another_address_of_the_port_hold_no_end_up() {
     let outputs = |polled: &str| {

@@ -1,8 +1,8 @@
-//! Why a container had to end, by what the API says, and which grace counted.
+//! Why Kubernetes stopped a container, by evidence of the API, and which grace period counted.
 
 use std::time::Duration;
 
-use crate::kubernetes::{Asked, Detail, Request};
+use crate::kubernetes::{Detail, Request, StopReason};
 use crate::pod::{ContainerKind, Disruption, Phase, PodEvent, PodGone, RestartPolicy};
 use crate::verdict::Cause;
 
@@ -11,21 +11,21 @@ use crate::time::Boot;
 use super::context::Life;
 use super::pod::Pod;
 
-/// The kubelet's pod worker makes a shorter grace this long.
+/// The kubelet's pod worker raises a shorter grace period to this.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
 /// A watch shows within this that a pod is gone.
 const WATCHED: Duration = Duration::from_secs(1);
 
 impl Pod {
-    /// Why the pod had to end.
-    pub fn asked(&self) -> Option<Asked> {
+    /// Why Kubernetes stopped the pod.
+    pub fn stop_reason(&self) -> Option<StopReason> {
         if !self.is_ending() {
             return None;
         }
-        self.asked_by_api().or_else(|| self.asked_by_absence())
+        self.stop_reason_by_api().or_else(|| self.stop_reason_by_absence())
     }
 
-    fn asked_by_api(&self) -> Option<Asked> {
+    fn stop_reason_by_api(&self) -> Option<StopReason> {
         let by_disruption = self.disruption.as_ref().and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
                 "EvictionByEvictionAPI" => Cause::EvictedApi,
@@ -35,84 +35,93 @@ impl Pod {
                 "TerminationByKubelet" => by_reason(self.reason.as_deref()?)?,
                 _ => return None,
             };
-            Some(Asked {
+            Some(StopReason {
                 detail: detail(cause, disruption),
-                ..asked(cause, format!("DisruptionTarget={}", disruption.reason))
+                ..stop_reason(cause, format!("DisruptionTarget={}", disruption.reason))
             })
         });
         let by_reason = || {
             let reason = self.reason.as_deref()?;
-            Some(asked(by_reason(reason)?, format!("status.reason={reason}")))
+            Some(stop_reason(by_reason(reason)?, format!("status.reason={reason}")))
         };
         by_disruption
             .or_else(by_reason)
             .or_else(|| {
                 self.events
                     .iter()
-                    .filter(|(at, _)| !self.was_called_off(*at))
+                    .filter(|(at, _)| !self.was_cancelled(*at))
                     .find_map(|(_, event)| by_event(event))
             })
-            .or_else(|| self.deletion.map(|_| asked(Cause::Deleted, "deletionTimestamp".to_owned())))
+            .or_else(|| {
+                self.deletion
+                    .map(|_| stop_reason(Cause::Deleted, "deletionTimestamp".to_owned()))
+            })
     }
 
-    fn asked_by_absence(&self) -> Option<Asked> {
+    fn stop_reason_by_absence(&self) -> Option<StopReason> {
         let gone = self.gone.as_ref().filter(|_| !self.over_by_itself)?;
         let evidence = match (self.is_static(), gone.watched) {
-            // Deleting a mirror pod stops nothing: that it went after its containers means that the manifest did.
+            // Deleting a mirror pod stops nothing: a mirror pod that is gone after its containers means that the manifest is gone.
             (true, _) => "the mirror pod was deleted and not created again",
             (false, true) => "deleted with a grace period of 0",
             (false, false) => "missing from a new list of the pods",
         };
-        Some(asked(Cause::Deleted, evidence.to_owned()))
+        Some(stop_reason(Cause::Deleted, evidence.to_owned()))
     }
 
-    /// Why one container had to end.
-    pub fn asked_of(&self, name: Option<&str>, request: Option<&Request>, life: &Life) -> Option<Asked> {
+    /// Why Kubernetes stopped one container.
+    pub fn stop_reason_of(&self, name: Option<&str>, request: Option<&Request>, life: &Life) -> Option<StopReason> {
         let event = self.events.iter().rev().find(|(at, event)| {
-            let is_its = name.is_some() && event.container.as_deref() == name;
+            let is_own = name.is_some() && event.container.as_deref() == name;
             let before_request = request.is_none_or(|request| *at <= request.latest);
-            is_its && life.can_be_why(*at, event) && before_request && killing(event).is_some()
+            is_own && life.can_be_why(*at, event) && before_request && killing(event).is_some()
         });
         if let Some((event, (cause, detail))) = event.and_then(|(_, event)| Some((event, killing(event)?))) {
-            return Some(Asked {
+            return Some(StopReason {
                 detail,
-                ..asked(cause, format!("Event Killing: {}", event.message))
+                ..stop_reason(cause, format!("Event Killing: {}", event.message))
             });
         }
         if self.was_succeeded(&life.id) {
             return None;
         }
-        // It was stopped before anybody can have asked for the pod's deletion, by clocks that were compared.
+        // By clocks that were compared, the stop was before the earliest possible deletion request.
         let stopped_before = |request: &Request| request.skew.is_some() && life.stop.is_some_and(|at| at < request.earliest);
         if request.is_some_and(stopped_before) {
             return None;
         }
-        // That the pod went says nothing about a container that ended before without a stop signal.
+        // The pod's removal does not explain a container that exited earlier and without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCHED) < gone.seen || !gone.watched);
-        if self.deletion.is_none() && !life.asked && self.gone.as_ref().is_some_and(ended_before) {
-            return self.asked_by_api();
+        if self.deletion.is_none() && !life.stop_requested && self.gone.as_ref().is_some_and(ended_before) {
+            return self.stop_reason_by_api();
         }
-        self.asked().or_else(|| self.asked_by_completion(name, life))
+        self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life))
     }
 
     /// A sidecar is stopped when the main containers are done.
-    fn asked_by_completion(&self, name: Option<&str>, life: &Life) -> Option<Asked> {
+    fn stop_reason_by_completion(&self, name: Option<&str>, life: &Life) -> Option<StopReason> {
         let is_sidecar = name.and_then(|name| self.spec(name))?.kind == ContainerKind::Sidecar;
         let is_done = self.over_by_itself && self.fact.as_ref()?.phase == Phase::Succeeded;
-        (is_sidecar && is_done && life.stop.is_some()).then(|| asked(Cause::Completed, "phase=Succeeded".to_owned()))
+        (is_sidecar && is_done && life.stop.is_some()).then(|| stop_reason(Cause::Completed, "phase=Succeeded".to_owned()))
     }
 
-    /// The grace that counted for this end; None where it is not known.
-    pub fn grace(&self, name: Option<&str>, asked: Option<&Asked>, request: Option<&Request>, life: &Life) -> Option<Duration> {
+    /// The grace period that counted for this termination; None if not known.
+    pub fn grace(
+        &self,
+        name: Option<&str>,
+        stop_reason: Option<&StopReason>,
+        request: Option<&Request>,
+        life: &Life,
+    ) -> Option<Duration> {
         let spec = self.fact.as_ref().and_then(|fact| fact.spec.grace);
         let probes = name.and_then(|name| self.spec(name));
         let of = |probe: Option<&crate::pod::KubeletProbe>| probe.and_then(|probe| probe.grace);
-        match asked.map(|asked| asked.cause) {
+        match stop_reason.map(|stop_reason| stop_reason.cause) {
             Some(Cause::Liveness) => of(probes.and_then(|spec| spec.liveness.as_ref())).or(spec),
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
             Some(Cause::Deadline) if self.deletion.is_none() => spec,
             Some(Cause::Completed) => spec,
-            // The kubelet's own evictions and a node's shutdown have graces of their own.
+            // The kubelet's own evictions and a node's shutdown have their own grace periods.
             Some(Cause::NodeShutdown | Cause::EvictedNodePressure) => None,
             None | Some(Cause::Restart) => life.stop.and(spec),
             Some(_) => match self.deletion {
@@ -129,24 +138,24 @@ impl Pod {
                         grace
                     })
                 }
-                // Not `LEAST_GRACE`: it was asked for nothing, and that is why it was killed.
+                // Not `LEAST_GRACE`: a request with grace period 0 is why the container was killed.
                 None => self.was_forced(life).then_some(Duration::ZERO),
             },
         }
     }
 
-    /// The taint went before the pod had to.
-    fn was_called_off(&self, marked: Boot) -> bool {
-        self.events.iter().any(|(at, event)| is_calling_off(event) && *at >= marked)
+    /// The taint was removed before the eviction.
+    fn was_cancelled(&self, marked: Boot) -> bool {
+        self.events.iter().any(|(at, event)| is_cancellation(event) && *at >= marked)
     }
 
-    /// The API forgot it while this still ran: only a delete with grace 0 does that.
+    /// The pod was gone from the API while the container still ran: only a delete with grace period 0 does that.
     fn was_forced(&self, life: &Life) -> bool {
         let before = |gone: &PodGone| gone.watched && life.end.is_none_or(|end| gone.seen < end);
         self.gone.as_ref().is_some_and(before) && !self.over_by_itself && !self.is_static()
     }
 
-    /// Whether the kubelet starts a container again that ended so; None unknown.
+    /// Whether the kubelet restarts a container after this exit; None unknown.
     pub fn restarts_after(&self, exit_code: i32) -> Option<bool> {
         Some(match self.fact.as_ref()?.spec.restart_policy {
             RestartPolicy::Always => true,
@@ -166,39 +175,39 @@ fn by_reason(reason: &str) -> Option<Cause> {
     })
 }
 
-/// Events that name why the pod as a whole has to go.
-fn by_event(event: &PodEvent) -> Option<Asked> {
+/// The reason in an Event about the pod as a whole.
+fn by_event(event: &PodEvent) -> Option<StopReason> {
     let cause = match event.reason.as_str() {
         "Evicted" => Cause::EvictedNodePressure,
         "Preempting" | "Preempted" => Cause::EvictedPreempted,
         "TaintManagerEviction" if event.message.starts_with("Marking") => Cause::EvictedTaint,
         _ => return None,
     };
-    Some(asked(cause, format!("Event {}: {}", event.reason, event.message)))
+    Some(stop_reason(cause, format!("Event {}: {}", event.reason, event.message)))
 }
 
-/// What is worth keeping of a pod's Events.
+/// Whether an Event of a pod explains a termination and is kept.
 pub(super) fn explains(event: &PodEvent) -> bool {
-    event.reason == "FailedPreStopHook" || killing(event).is_some() || by_event(event).is_some() || is_calling_off(event)
+    event.reason == "FailedPreStopHook" || killing(event).is_some() || by_event(event).is_some() || is_cancellation(event)
 }
 
-fn is_calling_off(event: &PodEvent) -> bool {
+fn is_cancellation(event: &PodEvent) -> bool {
     event.reason == "TaintManagerEviction" && event.message.starts_with("Cancelling")
 }
 
-/// Events of the kubelet's that name why one container has to. By words that no container's name can hold: it is in the message, too.
+/// The reason in the kubelet's Event about one container. By words that no container name can contain: the message has the name, too.
 pub(super) fn killing(event: &PodEvent) -> Option<(Cause, Option<Detail>)> {
     if event.reason != "Killing" {
         return None;
     }
-    let says = |text: &str| event.message.contains(text);
-    if says("failed liveness probe") {
+    let has = |text: &str| event.message.contains(text);
+    if has("failed liveness probe") {
         Some((Cause::Liveness, None))
-    } else if says("failed startup probe") {
+    } else if has("failed startup probe") {
         Some((Cause::Startup, None))
-    } else if says("definition changed") {
+    } else if has("definition changed") {
         Some((Cause::Restart, Some(Detail::DefinitionChanged)))
-    } else if says("resize requires restart") {
+    } else if has("resize requires restart") {
         Some((Cause::Restart, Some(Detail::ResizeRequiresRestart)))
     } else {
         None
@@ -214,8 +223,8 @@ fn detail(cause: Cause, disruption: &Disruption) -> Option<Detail> {
     }
 }
 
-fn asked(cause: Cause, evidence: String) -> Asked {
-    Asked {
+fn stop_reason(cause: Cause, evidence: String) -> StopReason {
+    StopReason {
         cause,
         evidence,
         detail: None,

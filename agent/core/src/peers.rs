@@ -1,10 +1,10 @@
-//! Who else observes this machine: other agents, heard through the probes themselves.
+//! Peers: other agents that observe this machine, known by announcements that the probes record.
 //!
-//! Each agent sends an announcement at its start, every [`PERIOD`], and once to each new peer; its own comes back to it, too, known
-//! by its nonce. A peer is forgotten at its end, or where it was not heard for [`FORGOTTEN`].
+//! Each agent sends an announcement at its start, every [`PERIOD`], and once for each new peer. An agent's own announcement comes
+//! back, too, and is known by its nonce. A peer is forgotten at its exit, or [`FORGOTTEN`] after its last announcement.
 //!
-//! *Architecture invariant*: no clock, no I/O, bounded memory. An announcement is no proof: any process can forge one, so it costs at most one
-//! line in the log each `PERIOD` and one answer each [`ANSWER`], and decides nothing but the count.
+//! *Architecture invariant*: no clock, no I/O, bounded memory. An announcement is not proof: any process can forge one. A forged
+//! announcement costs at most one line in the log each `PERIOD` and one answer each [`ANSWER`], and changes only the count.
 
 use std::time::Duration;
 
@@ -12,39 +12,41 @@ use crate::event::{PeerAnnouncement, Task};
 use crate::time::Boot;
 
 pub const PERIOD: Duration = Duration::from_secs(60);
-/// Between two of our announcements, at least.
+/// Least time between two announcements of ours.
 pub const ANSWER: Duration = Duration::from_secs(1);
-/// Some may be lost in a storm.
+/// Longer than three periods: announcements may be lost in a storm of signals.
 pub const FORGOTTEN: Duration = Duration::from_secs(200);
-/// Most that are told apart.
+/// Most peers that are known at once.
 pub const MOST: usize = 16;
 
 pub struct Peers {
     nonce: u32,
-    /// Our pid as we see it ourselves: nobody tells us the one that the kernel's records have.
+    /// Our pid in our own pid namespace: the pid in the kernel's records is not known to us.
     ns_pid: u32,
-    heard_ourselves: bool,
+    /// Our own announcement came back: the probes record announcements.
+    own_received: bool,
     known: Vec<Peer>,
-    /// When we said it last.
-    said: Option<Boot>,
-    /// Somebody new is there, who may not have heard us.
+    /// Our last announcement.
+    announced: Option<Boot>,
+    /// A new peer may not have received our announcement.
     answer: bool,
-    told: Option<Boot>,
+    /// The last line in the log.
+    logged: Option<Boot>,
 }
 
 struct Peer {
     task: Task,
-    heard: Boot,
-    told: bool,
+    last_announcement: Boot,
+    logged: bool,
 }
 
-/// What is to be done now.
+/// The actions that are due.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Act {
     /// Send the announcement.
-    pub say: bool,
-    /// Say of these, once and in one line, that they are there.
-    pub tell: Vec<Task>,
+    pub announce: bool,
+    /// Log these new peers, in one line.
+    pub log: Vec<Task>,
 }
 
 impl Peers {
@@ -52,11 +54,11 @@ impl Peers {
         Peers {
             nonce: nonce & epitaph_ebpf::announcement::NONCE,
             ns_pid,
-            heard_ourselves: false,
+            own_received: false,
             known: Vec::new(),
-            said: None,
+            announced: None,
             answer: false,
-            told: None,
+            logged: None,
         }
     }
 
@@ -64,47 +66,50 @@ impl Peers {
         self.nonce
     }
 
-    pub fn hear(&mut self, now: Boot, announcement: &PeerAnnouncement) {
+    pub fn receive(&mut self, now: Boot, announcement: &PeerAnnouncement) {
         let task = announcement.task;
         if announcement.nonce == self.nonce && task.ns_pid == self.ns_pid {
-            self.heard_ourselves = true;
+            self.own_received = true;
         } else if let Some(known) = self.known.iter_mut().find(|known| known.is(&task)) {
-            known.heard = now;
+            known.last_announcement = now;
         } else if self.known.len() < MOST {
             self.answer = true;
-            let (heard, told) = (now, false);
-            self.known.push(Peer { task, heard, told });
+            self.known.push(Peer {
+                task,
+                last_announcement: now,
+                logged: false,
+            });
         }
     }
 
-    /// A process has ended.
-    pub fn ended(&mut self, task: &Task) {
+    /// A process has exited.
+    pub fn exited(&mut self, task: &Task) {
         self.known.retain(|known| !known.is(task));
     }
 
-    /// Time went by.
+    /// Time has passed.
     pub fn tick(&mut self, now: Boot) -> Act {
-        self.known.retain(|known| now.since(known.heard) < FORGOTTEN);
+        self.known.retain(|known| now.since(known.last_announcement) < FORGOTTEN);
         let is_due = |last: Option<Boot>, period| last.is_none_or(|last| now.since(last) >= period);
         let mut act = Act::default();
-        if is_due(self.said, if self.answer { ANSWER } else { PERIOD }) {
+        if is_due(self.announced, if self.answer { ANSWER } else { PERIOD }) {
             self.answer = false;
-            self.said = Some(now);
-            act.say = true;
+            self.announced = Some(now);
+            act.announce = true;
         }
-        if is_due(self.told, PERIOD) {
-            let new = self.known.iter_mut().filter(|known| !known.told);
-            act.tell = new.map(Peer::tell).collect();
+        if is_due(self.logged, PERIOD) {
+            let new = self.known.iter_mut().filter(|known| !known.logged);
+            act.log = new.map(Peer::log).collect();
         }
-        if !act.tell.is_empty() {
-            self.told = Some(now);
+        if !act.log.is_empty() {
+            self.logged = Some(now);
         }
         act
     }
 
-    /// None where nobody could be heard: not even our own announcement has come back.
+    /// None if peers cannot be detected: not even our own announcement has come back.
     pub fn count(&self) -> Option<usize> {
-        (self.heard_ourselves || !self.known.is_empty()).then_some(self.known.len())
+        (self.own_received || !self.known.is_empty()).then_some(self.known.len())
     }
 }
 
@@ -113,8 +118,8 @@ impl Peer {
         (self.task.tgid, self.task.start) == (task.tgid, task.start)
     }
 
-    fn tell(&mut self) -> Task {
-        self.told = true;
+    fn log(&mut self) -> Task {
+        self.logged = true;
         self.task
     }
 }
@@ -154,35 +159,35 @@ mod tests {
     }
 
     fn pids(act: &Act) -> Vec<u32> {
-        act.tell.iter().map(|task| task.tgid.0).collect()
+        act.log.iter().map(|task| task.tgid.0).collect()
     }
 
     #[test]
     fn alone_is_known_only_once_our_own_announcement_came_back() {
         let mut us = Peers::new(US, 1);
-        assert!(us.tick(at(0)).say);
+        assert!(us.tick(at(0)).announce);
         assert_eq!(us.count(), None);
-        us.hear(at(1), &announcement(4711, US));
+        us.receive(at(1), &announcement(4711, US));
         assert_eq!((us.tick(at(1)), us.count()), (Act::default(), Some(0)));
-        assert!(!us.tick(at(59)).say && us.tick(at(60)).say && !us.tick(at(61)).say);
+        assert!(!us.tick(at(59)).announce && us.tick(at(60)).announce && !us.tick(at(61)).announce);
     }
 
     #[test]
-    fn a_neighbour_is_answered_and_told_of_once() {
+    fn a_peer_is_answered_and_logged_once() {
         let mut us = Peers::new(US, 1);
         us.tick(at(0));
-        us.hear(at(0), &announcement(12, 5));
+        us.receive(at(0), &announcement(12, 5));
         let act = us.tick(Boot(999_999_999));
         assert_eq!(
-            (us.count(), act.say, pids(&act)),
+            (us.count(), act.announce, pids(&act)),
             (Some(1), false, vec![12]),
             "an answer waits"
         );
-        assert!(us.tick(at(1)).say);
-        us.hear(at(2), &announcement(12, 5));
+        assert!(us.tick(at(1)).announce);
+        us.receive(at(2), &announcement(12, 5));
         assert_eq!(us.tick(at(2)), Act::default());
-        // Its nonce may be ours, by chance; then its pid is another.
-        us.hear(
+        // A peer's nonce may equal ours by chance; then the pid differs.
+        us.receive(
             at(3),
             &PeerAnnouncement {
                 task: task(13, 2),
@@ -193,18 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_or_falls_silent_is_forgotten() {
+    fn a_peer_that_exits_or_stops_announcing_is_forgotten() {
         let mut us = Peers::new(US, 1);
-        us.hear(at(0), &announcement(12, 5));
-        us.hear(at(0), &announcement(13, 6));
-        us.ended(&Task {
+        us.receive(at(0), &announcement(12, 5));
+        us.receive(at(0), &announcement(13, 6));
+        us.exited(&Task {
             start: Boot(99),
             ..task(12, 1)
         });
-        assert_eq!(us.count(), Some(2), "its pid was another's before");
-        us.ended(&task(12, 1));
+        assert_eq!(us.count(), Some(2), "the pid was of another process before");
+        us.exited(&task(12, 1));
         assert_eq!(us.count(), Some(1));
-        us.hear(at(100), &announcement(13, 6));
+        us.receive(at(100), &announcement(13, 6));
         us.tick(at(299));
         assert_eq!(us.count(), Some(1));
         us.tick(at(300));
@@ -212,21 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn whoever_forges_announcements_gets_a_line_a_minute_and_an_answer_a_second() {
+    fn forged_announcements_cost_a_line_a_minute_and_an_answer_a_second() {
         let mut us = Peers::new(US, 1);
         let (mut lines, mut answers) = (0, 0);
         for tick in 0..600 {
             let now = Boot(u64::from(tick) * 200_000_000);
             for forged in 0..100 {
                 let pid = 1000 + tick * 100 + forged;
-                us.hear(now, &announcement(pid, pid));
+                us.receive(now, &announcement(pid, pid));
             }
             assert_eq!(us.count(), Some(MOST));
             let act = us.tick(now);
-            lines += u32::from(!act.tell.is_empty());
-            answers += u32::from(act.say);
+            lines += u32::from(!act.log.is_empty());
+            answers += u32::from(act.announce);
             for known in us.known.iter().map(|known| known.task).collect::<Vec<_>>() {
-                us.ended(&known);
+                us.exited(&known);
             }
         }
         assert_eq!((lines, answers), (2, 120));
