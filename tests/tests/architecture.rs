@@ -106,7 +106,10 @@ fn page() -> String {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+        .to_path_buf()
 }
 
 /// The tables of rooms: below a heading that names the crate in backticks, rows `| room | what | may import |`; `*` allows all.
