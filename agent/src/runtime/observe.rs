@@ -167,7 +167,7 @@ fn log_start(config: &Config, kernel: &Kernel, export: &Export) {
     );
 }
 
-fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::Worker {
+fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::EventsWorker {
     let settings = kubernetes_events::Settings::of_node(&pods.node);
     let (sink, worker) = kubernetes_events::start(pods.client(), settings, clock::now);
     export.metrics.follow_events(sink.stats().clone());

@@ -271,7 +271,7 @@ impl Metrics {
     }
 
     /// Reads the totals of Kubernetes Events at every collection.
-    pub fn follow_events(&self, stats: Arc<kubernetes_events::Stats>) {
+    pub fn follow_events(&self, stats: Arc<kubernetes_events::EventStats>) {
         self.meter
             .u64_observable_counter(KUBERNETES_EVENTS.name)
             .with_unit(KUBERNETES_EVENTS.unit)
