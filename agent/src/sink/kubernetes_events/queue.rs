@@ -105,7 +105,7 @@ impl Queue {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// For an Event that could not be posted for a reason of the Event or its namespace; `pause` by the number of earlier failures.
+    /// For an Event that could not be posted because of the Event or its namespace; `pause` by the number of earlier failures.
     pub fn put_off(&self, key: Key, mut pending: Pending, now: Boot, pause: impl Fn(u32) -> Duration) {
         let mut state = self.state();
         if state.troubles.len() >= TROUBLES {
