@@ -11,6 +11,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::error;
+use crate::error::line;
 use crate::source::api_error::{ApiError, Purpose};
 use crate::source::pods::convert::bounded;
 
@@ -84,7 +85,7 @@ impl Lease {
             Err(_) => ApiError::timeout(&self.purpose, self.timeout),
         };
         if self.failing.as_ref() != Some(&error) {
-            tracing::warn!("{}; the request is repeated", error.with_remedy());
+            tracing::warn!("{}; the request is repeated", line(&error));
             self.failing = Some(error);
         }
         Answer::Failed

@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::clock;
+use crate::error::line;
 use crate::source::api_error::ApiError;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
@@ -212,7 +213,7 @@ impl Feed {
             }
             WatchEvent::Interrupted { since, error } => {
                 if self.failing.as_ref() != Some(&error) {
-                    tracing::warn!("{}; missed changes are reported later, with their gap", error.with_remedy());
+                    tracing::warn!("{}; missed changes are reported later, with their gap", line(&error));
                     self.failing = Some(error);
                 }
                 let watch = self.watch;

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
 use crate::clock;
+use crate::error::line;
 use crate::source::api_error::ApiError;
 
 /// How often the difference is measured again.
@@ -100,7 +101,7 @@ async fn measure(client: &Client, counters: &PodsCounters) -> Result<Offset, Str
         Ok(Err(error)) => {
             let error = ApiError::of(&Action::Clock.purpose(), &error);
             counters.request(Action::Clock, Outcome::of(error.reason()));
-            return Err(error.with_remedy());
+            return Err(line(&error));
         }
         Err(_) => return Err(failed(format!("the API server did not answer within {LIMIT:?}"))),
     };

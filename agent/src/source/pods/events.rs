@@ -26,6 +26,7 @@ use super::error::Action;
 use super::lookup::{Lookup, LookupLimits, NoAnswer};
 use crate::cache::Cache;
 use crate::clock;
+use crate::error::line;
 
 /// Pods whose lookups are open.
 pub(super) const QUEUE: usize = 256;
@@ -177,8 +178,8 @@ impl EventLookups {
         let answer = self.lookup.get(Action::Events, instead, api.list(&params)).await;
         answer.map_err(|none| match none {
             NoAnswer::NotFound => NoList::Refused("the API server has none (404)".to_owned()),
-            NoAnswer::Refused(error) => NoList::Refused(error.with_remedy()),
-            NoAnswer::Failed(error) => NoList::Failed(error.with_remedy()),
+            NoAnswer::Refused(error) => NoList::Refused(line(&error)),
+            NoAnswer::Failed(error) => NoList::Failed(line(&error)),
         })
     }
 

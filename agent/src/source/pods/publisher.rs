@@ -16,6 +16,7 @@ use super::namespaces::Namespaces;
 use super::options::{Annotated, BadAnnotation};
 use super::owners::Owners;
 use crate::clock;
+use crate::error::line;
 use crate::source::watch::{Change, LeanPod, WatchEvent};
 
 /// Bad annotations that are logged once.
@@ -65,7 +66,7 @@ impl Publisher {
                 Ok(())
             }
             WatchEvent::Interrupted { error, .. } => {
-                let reason = Some(error.with_remedy());
+                let reason = Some(line(&error));
                 self.state(PodsState::Away { reason }).await
             }
             WatchEvent::Synced { gap } => {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::*;
+use crate::error;
 use crate::mock_api::{self, Answer, Received};
 
 const PURPOSE: Purpose = Purpose {
@@ -45,7 +46,7 @@ async fn next(watch: &mut Watch<LeanPod>) -> String {
         WatchEvent::Changed(Change::Applied { object, listed: true }) => format!("{} listed", name(&object)),
         WatchEvent::Changed(Change::Applied { object, .. }) => format!("{} applied", name(&object)),
         WatchEvent::Changed(Change::Deleted(object)) => format!("{} deleted", name(&object)),
-        WatchEvent::Interrupted { error, .. } => error.with_remedy(),
+        WatchEvent::Interrupted { error, .. } => error::line(&error),
         WatchEvent::Synced { gap } => format!("synced{}", if gap.is_some() { " after a gap" } else { "" }),
     }
 }
