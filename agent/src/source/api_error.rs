@@ -141,12 +141,12 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
                 Some("check that the API server is running and that the address is right: no process listens there")
             } else if problem.contains("UnknownIssuer") || problem.contains("BadSignature") {
                 Some(
-                    "check certificate-authority in the kubeconfig, or the ServiceAccount's ca.crt: the API server's certificate is signed \
-                    by a CA that we were not given",
+                    "check certificate-authority in the kubeconfig, or the ServiceAccount's ca.crt: the API server's certificate is \
+                    signed by a CA that we were not given",
                 )
             } else if problem.contains("NotValidForName") {
                 Some(
-                    "check the server's address in the kubeconfig, or set tls-server-name: the API server's certificate is for another name",
+                    "check the server's address in the kubeconfig, or set tls-server-name: the certificate is for another name",
                 )
             } else {
                 None
