@@ -113,28 +113,28 @@ impl Workloads {
             all: HashMap::new(),
             other: None,
         })));
-        known.counter(&WORKLOAD_TERMINATIONS, meter, |counts, tell| {
+        known.counter(&WORKLOAD_TERMINATIONS, meter, |counts, observe| {
             for (what, ended) in What::ALL.into_iter().zip(counts.ended) {
                 for (unclean, count) in [false, true].into_iter().zip(ended) {
-                    tell(
+                    observe(
                         count,
                         &[KeyValue::new("what", what.name()), KeyValue::new("unclean", unclean)],
                     );
                 }
             }
         });
-        known.counter(&WORKLOAD_VERDICTS, meter, |counts, tell| {
+        known.counter(&WORKLOAD_VERDICTS, meter, |counts, observe| {
             for (verdict, count) in &counts.verdicts {
-                tell(*count, &[KeyValue::new("verdict", *verdict)]);
+                observe(*count, &[KeyValue::new("verdict", *verdict)]);
             }
         });
-        known.counter(&WORKLOAD_CONNECTIONS, meter, |counts, tell| {
+        known.counter(&WORKLOAD_CONNECTIONS, meter, |counts, observe| {
             for (outcome, count) in OUTCOMES.into_iter().zip(counts.connections) {
-                tell(count, &[KeyValue::new("outcome", outcome)]);
+                observe(count, &[KeyValue::new("outcome", outcome)]);
             }
         });
-        known.counter(&WORKLOAD_IGNORED, meter, |counts, tell| tell(counts.ignored, &[]));
-        known.counter(&WORKLOAD_STUCK, meter, |counts, tell| tell(counts.stuck, &[]));
+        known.counter(&WORKLOAD_IGNORED, meter, |counts, observe| observe(counts.ignored, &[]));
+        known.counter(&WORKLOAD_STUCK, meter, |counts, observe| observe(counts.stuck, &[]));
         let advised = known.0.clone();
         // The SDK keeps an observable gauge's last value forever, but ends the series of a silent up-down counter.
         meter
@@ -266,14 +266,14 @@ impl Known {
         }
     }
 
-    fn each(&self, tell: &mut dyn FnMut([KeyValue; 3], &Counts)) {
+    fn each(&self, observe: &mut dyn FnMut([KeyValue; 3], &Counts)) {
         for (name, counts) in &self.all {
-            tell(name.labels(), counts);
+            observe(name.labels(), counts);
         }
         if let Some(counts) = &self.other {
             let name = ["other"; 3].map(str::to_owned);
             let [namespace, kind, name] = name;
-            tell(Name { namespace, kind, name }.labels(), counts);
+            observe(Name { namespace, kind, name }.labels(), counts);
         }
     }
 }

@@ -201,7 +201,7 @@ impl EventLookups {
     }
 }
 
-/// Why there is no list.
+/// Why the list is missing.
 enum NoList {
     /// A retry is of no use.
     Refused(String),

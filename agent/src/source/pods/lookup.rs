@@ -37,7 +37,7 @@ pub(super) struct Lookup {
     logged: HashSet<String>,
 }
 
-/// Why there is no answer.
+/// Why the answer is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// 404.
