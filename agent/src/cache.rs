@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room() {
+    fn a_full_cache_drops_its_oldest_entry() {
         let mut cache = Cache::new(2);
         for key in [1, 2, 1, 3] {
             cache.insert(key, key * 10);

@@ -1,18 +1,18 @@
-//! The only room that reads clocks.
+//! The only module that reads clocks.
 
 use nix::time::{ClockId, clock_gettime};
 
 use epitaph_core::time::{Boot, Wall, WallOffset};
 
-/// Brackets tried; the tightest counts, so a preemption within one does no harm.
+/// Number of brackets; the tightest counts, so that a preemption within one has no effect.
 const BRACKETS: usize = 8;
 
-/// `CLOCK_BOOTTIME`: what the kernel records carry too.
+/// `CLOCK_BOOTTIME`, the clock of the kernel records.
 pub fn now() -> Boot {
     Boot(read(ClockId::CLOCK_BOOTTIME))
 }
 
-/// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, right to about a microsecond. Changes with NTP steps: measure again now and then.
+/// `CLOCK_REALTIME` minus `CLOCK_BOOTTIME`, exact to about a microsecond. Changes with NTP steps: measure again regularly.
 pub fn wall_offset() -> WallOffset {
     let brackets = (0..BRACKETS).map(|_| {
         let before = now();
@@ -22,7 +22,7 @@ pub fn wall_offset() -> WallOffset {
     tightest(brackets)
 }
 
-/// The offset of the bracket whose two boot times are closest, with the wall time in its middle.
+/// The offset of the bracket with the closest two boot times, with the wall time in its middle.
 fn tightest(brackets: impl Iterator<Item = (Boot, Wall, Boot)>) -> WallOffset {
     let best = brackets.min_by_key(|(before, _, after)| after.since(*before));
     best.map_or(WallOffset(0), |(before, wall, after)| {
@@ -52,7 +52,7 @@ mod tests {
     fn offset_maps_boot_to_wall() {
         let (offset, boot) = (wall_offset(), now());
         let wall = read(ClockId::CLOCK_REALTIME);
-        // Only that the two clocks are not mixed up or swapped: boot times are days, wall times are decades.
+        // Checks only that the two clocks are not swapped: boot times are days, wall times are decades.
         let away = wall.abs_diff(offset.wall(boot).0);
         assert!(away < 3_600_000_000_000, "{away} ns");
     }

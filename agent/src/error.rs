@@ -1,7 +1,7 @@
-//! Errors in words: what failed, and apart from it what to do about it.
+//! Errors as text: what failed, and separately the remedy.
 //!
-//! An error's `Display` says what failed, lowercase, with action and object; [`HasRemedy::remedy`] says what to do. Nothing looks
-//! for one of them in the text of the other.
+//! An error's `Display` is what failed, lowercase, with action and object; [`HasRemedy::remedy`] is what to do. No code extracts one
+//! from the text of the other.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -9,21 +9,21 @@ use std::error::Error;
 pub type Remedy = Cow<'static, str>;
 
 pub trait HasRemedy: Error {
-    /// What a person can do about it, as a command; None where nothing is known to help.
+    /// What the user can do, as a command; None if no remedy is known.
     fn remedy(&self) -> Option<Remedy>;
 }
 
-/// In one line, for a log or a field: `what failed: its cause; remedy`.
+/// In one line, for a log or a field: `what failed: cause; remedy`.
 pub fn line(error: &(impl HasRemedy + 'static)) -> String {
     with_remedy(chain(error), error.remedy(), "; ")
 }
 
-/// For a person at a terminal: what failed, and the remedy in a line of its own. Without a newline at the end.
+/// For a terminal: what failed, and the remedy in a separate line. Without a newline at the end.
 pub fn lines(error: &(impl HasRemedy + 'static)) -> String {
     with_remedy(chain(error), error.remedy(), "\nremedy: ")
 }
 
-/// An error and what it came from, in one line, nothing twice.
+/// An error and its causes, in one line, without repetitions.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |&error| error.source()) {

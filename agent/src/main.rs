@@ -1,4 +1,4 @@
-//! Thin: parses the command line, lets `runtime` do it, and ends with a code for scripts.
+//! Thin: parses the command line, calls `runtime`, and exits with a code for scripts.
 
 use std::process::ExitCode;
 

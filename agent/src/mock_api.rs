@@ -16,7 +16,7 @@ pub(crate) struct Request {
     pub method: Method,
     pub path: String,
     pub query: String,
-    /// Null where it is not JSON.
+    /// Null if the body is not JSON.
     pub body: Value,
 }
 
@@ -25,7 +25,7 @@ pub(crate) type Received = Arc<Mutex<Vec<Request>>>;
 
 pub(crate) enum Answer {
     Json(u16, Value),
-    /// No answer at all.
+    /// No answer.
     Never,
     /// Pieces of an answer, until the sender is dropped.
     Stream(mpsc::UnboundedReceiver<String>),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::clock;
-use epitaph::sink::kubernetes_events::{OUTCOMES, Outcome, Rate, Settings, Sink, Worker, start};
+use epitaph::sink::kubernetes_events::{EventsWorker, OUTCOMES, Outcome, Rate, Settings, Sink, start};
 use epitaph::source::pods::{Access, connect};
 use epitaph_core::ids::PodUid;
 use epitaph_core::input::{CgroupMode, Observation};
@@ -169,7 +169,7 @@ async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<
     Ok(())
 }
 
-async fn posting(access: &Access, queue: usize, forbidden: Duration) -> anyhow::Result<(Sink, Worker)> {
+async fn posting(access: &Access, queue: usize, forbidden: Duration) -> anyhow::Result<(Sink, EventsWorker)> {
     let settings = Settings {
         queue,
         rate: Rate {

@@ -30,7 +30,7 @@ pub fn ensure_optional(program: &str, package: &str, why: &str) {
     if shell::which(program).is_none()
         && let Err(error) = ensure(&[package], why)
     {
-        shell::say(format_args!("going on without {program}: {error:#}"));
+        shell::log(format_args!("going on without {program}: {error:#}"));
     }
 }
 

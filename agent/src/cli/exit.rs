@@ -6,7 +6,7 @@ use std::process::ExitCode;
 pub const HELP: &str = "Exit codes: 0 done, 64 wrong usage, 65 bad data in a file, 66 no such input, 69 something needed is not available, \
                         70 a bug in epitaph, 71 the system refused, 73 cannot create a file, 77 not permitted, 78 bad configuration.";
 
-/// How the process ends.
+/// Exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SysExit {
@@ -17,7 +17,7 @@ pub enum SysExit {
     Data = 65,
     /// A recording or BTF file that cannot be read.
     NoInput = 66,
-    /// A port in use; a kernel without BTF or without the probes that nothing works without.
+    /// A port in use; a kernel without BTF or without the essential probes.
     Unavailable = 69,
     /// A bug in epitaph.
     Software = 70,

@@ -1,4 +1,4 @@
-//! `epitaph explain`: the verdict table as a person reads it, and as `docs/verdicts.md`.
+//! `epitaph explain`: the verdict table for people, and as `docs/verdicts.md`.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::error::{HasRemedy, Remedy};
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{}`", name.escape_debug())]
 pub struct UnknownWord {
-    /// What kind of name was expected.
+    /// Kind of the expected name.
     pub what: &'static str,
     pub name: String,
     pub nearest: Option<String>,
@@ -20,7 +20,7 @@ pub struct UnknownWord {
 
 impl UnknownWord {
     fn new<'a>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> UnknownWord {
-        // Typed names differ in case and separators as often as in letters.
+        // Typing mistakes are in case and separators as often as in letters.
         let normal = name.to_lowercase().replace(['_', ' '], "-");
         UnknownWord {
             what,
@@ -38,7 +38,7 @@ impl HasRemedy for UnknownWord {
     }
 }
 
-/// Everything with this name in full (a verdict, a cause, a traffic value), or all names with a line each.
+/// Everything with this name in full (a verdict, a cause, a traffic value), or all names with one line each.
 pub fn explain(name: Option<&str>) -> Result<String, UnknownWord> {
     let Some(name) = name else { return Ok(list()) };
     let row = by_headline(name).map(in_full);
@@ -82,7 +82,7 @@ fn in_full(row: &Row) -> String {
     out
 }
 
-/// Axis, value, words.
+/// Axis, value, description.
 fn axes() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     let causes = CAUSES.into_iter().map(|(value, words)| ("cause", table::name(value), words));
     causes.chain(
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_and_a_traffic_are_told_too() {
+    fn a_cause_and_a_traffic_value_are_explained() {
         check(
             Some("evicted-taint"),
             expect![[r#"
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_several_is_told_for_each() {
+    fn a_name_with_several_meanings_is_explained_for_each() {
         check(
             Some("unknown"),
             expect![[r#"
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_one_names_the_nearest() {
+    fn an_unknown_name_suggests_the_nearest() {
         check(
             Some("evicted-tain"),
             expect![[r#"

@@ -1,4 +1,4 @@
-//! Which terminations a person wants to see.
+//! Filter of the shown terminations.
 
 use clap::Args;
 use epitaph_core::attribute::Subject;
@@ -9,7 +9,7 @@ use epitaph_core::report::{StopSignalIgnored, Termination};
 use super::explain;
 use crate::error;
 
-/// Values of one flag are alternatives, and so are `--container` and `--unit` (nothing is both); everything else narrows.
+/// Values of one flag are alternatives, also `--container` and `--unit` (no subject is both); different flags narrow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filter {
@@ -47,14 +47,14 @@ impl Filter {
             && (!self.unclean || t.verdict.unclean)
     }
 
-    /// An early warning passes where the termination that it announces could: `path` is the subject's cgroup where known.
+    /// An early warning passes if the announced termination could pass: `path` is the subject's cgroup, if known.
     pub fn matches_early(&self, e: &StopSignalIgnored, path: Option<&str>) -> bool {
         self.matches_subject(&e.subject, path)
             && self.matches_identity(e.kubernetes.as_ref().map(|context| &*context.pod))
             && self.matches_verdict("ignored-stop-signal")
     }
 
-    /// A pod passes with any of its containers, and by its own verdict or one of theirs.
+    /// A pod passes with any of its containers, and by its own verdict or a container's.
     pub fn matches_pod(&self, p: &PodTermination) -> bool {
         let of_container = |t: &Termination| {
             self.matches_subject(&t.subject, t.cgroup_path.as_deref()) && self.matches_verdict(t.verdict.headline)
@@ -69,7 +69,7 @@ impl Filter {
         self.verdict.is_empty() || self.verdict.iter().any(|v| v == headline)
     }
 
-    /// What is no pod's, or a pod's that nobody knows, is in no namespace that was asked for.
+    /// A subject without a pod, or of an unknown pod, matches no namespace.
     fn matches_identity(&self, pod: Option<&PodIdentity>) -> bool {
         let Some(pod) = pod else {
             return self.namespace.is_empty() && self.pod.is_empty() && self.workload.is_empty();
@@ -80,7 +80,7 @@ impl Filter {
             && (self.workload.is_empty() || self.workload.iter().any(|pattern| workload_matches(pattern, &pod.workload)))
     }
 
-    /// A subject whose path is not known is in no cgroup that was asked for.
+    /// A subject with an unknown path matches no cgroup.
     pub fn matches_subject(&self, subject: &Subject, path: Option<&str>) -> bool {
         let named = match subject {
             _ if self.container.is_empty() && self.unit.is_empty() => true,
@@ -91,7 +91,7 @@ impl Filter {
     }
 }
 
-/// A filter for a verdict that does not exist would never show anything.
+/// Refuses an unknown verdict: a filter for it would never show anything.
 fn verdict(name: &str) -> Result<String, String> {
     explain::verdict(name)
         .map(|_| name.to_owned())
@@ -127,8 +127,8 @@ fn cgroup_prefix(text: &str) -> Result<String, String> {
     Ok(below_the_mount(text).to_owned())
 }
 
-/// A path that was pasted from the file system, from the hierarchy's root on. The version 2 hierarchy is mounted at the
-/// second place where version 1 has the first.
+/// A path pasted from the file system, without the mount point. The v2 hierarchy is mounted at the second place if v1 is mounted
+/// at the first.
 fn below_the_mount(path: &str) -> &str {
     let rests = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(|mount| path.strip_prefix(mount));
     match rests
@@ -142,13 +142,13 @@ fn below_the_mount(path: &str) -> &str {
     }
 }
 
-/// systemctl's habit: a name without a suffix means the service.
+/// As in systemctl: a name without a suffix means the service.
 fn unit_matches(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
         || (!pattern.contains('.') && glob(format!("{pattern}.service").as_bytes(), name.as_bytes()))
 }
 
-/// kubectl's habit: `deployment/web`, in any case.
+/// As in kubectl: `deployment/web`, case-insensitive.
 fn workload_matches(pattern: &str, workload: &Workload) -> bool {
     match pattern.split_once('/') {
         Some((kind, name)) => {
@@ -170,7 +170,7 @@ fn is_below(path: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || prefix.is_empty() || rest.starts_with('/'))
 }
 
-/// `*` is any bytes, `?` one byte. Linear in both, whatever the pattern: only the last `*` is ever retried.
+/// `*` is any bytes, `?` one byte. Linear time for any pattern: only the last `*` is retried.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_everything_shown() {
+    fn an_empty_filter_shows_everything() {
         assert!(Filter::default().matches(&sample::ignored()));
         assert!(Filter::default().matches(&sample::unknown_unit()));
     }
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_neither_a_unit_nor_a_cgroup() {
+    fn empty_names_match_no_unit_and_no_cgroup() {
         for empty in ["", " "] {
             assert!(unit_pattern(empty).is_err() && cgroup_prefix(empty).is_err());
         }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_or_a_traffic_is_no_verdict() {
+    fn a_cause_or_a_traffic_value_is_not_a_verdict() {
         assert!(verdict("clean").is_ok() && verdict("unknown").is_ok());
         for name in ["quiet", "evicted-taint"] {
             let refused = verdict(name).unwrap_err();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_warning_passes_with_the_death_it_announces() {
+    fn an_early_warning_passes_with_the_announced_termination() {
         let early = sample::early();
         assert!(filter(|f| f.unclean = true).matches_early(&early, None));
         assert!(filter(|f| f.verdict = vec!["ignored-stop-signal".into()]).matches_early(&early, None));
@@ -387,7 +387,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn glob_is_what_its_definition_says(p in "[ab*?]{0,8}", t in "[ab]{0,10}") {
+        fn glob_matches_its_definition(p in "[ab*?]{0,8}", t in "[ab]{0,10}") {
             prop_assert_eq!(glob(p.as_bytes(), t.as_bytes()), glob_by_definition(p.as_bytes(), t.as_bytes()));
         }
     }

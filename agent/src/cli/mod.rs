@@ -272,10 +272,10 @@ impl Cli {
     }
 }
 
-/// Prints to standard output. A reader that has gone (`| head`) is not an error.
+/// Prints to standard output. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
-/// Any other failure to write.
+/// Any other failure of the write.
 pub fn print(text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_output_are_shared_by_those_that_show() {
+    fn commands_that_show_share_filters_and_output() {
         for line in ["watch", "record f", "replay f"] {
             let cli = parse(&format!(
                 "{line} --output json --container ab --unit x* --cgroup /a --verdict crashed --unclean"

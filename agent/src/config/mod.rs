@@ -1,7 +1,7 @@
 //! One typed configuration: a TOML file, then the environment over it, then flags over both.
 //!
-//! [`settings::ALL`] is the one list of settings: environment, `--set`, the check for unknown keys and `docs/config.md` come
-//! from it. The environment is an argument ([`Env`]), so that tests need none.
+//! [`settings::ALL`] is the one list of settings, used for the environment, `--set`, the check for unknown keys and
+//! `docs/config.md`. The environment is an argument ([`Env`]), so that tests need none.
 
 mod observer;
 mod otlp;
@@ -26,7 +26,7 @@ pub use sections::{
 
 use settings::nearest;
 
-/// The effective configuration. Written as TOML it shows no secret: [`Secret`] and [`Endpoint`] redact themselves.
+/// The effective configuration. As TOML it contains no secret: [`Secret`] and [`Endpoint`] are redacted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -41,16 +41,16 @@ pub struct Config {
     pub log: LogSettings,
 }
 
-/// Where variables are read from.
+/// Source of environment variables.
 pub trait Env {
-    /// None where it is not set or not UTF-8.
+    /// None if the variable is not set or not UTF-8.
     fn get(&self, name: &str) -> Option<String>;
 
-    /// Of all that are set.
+    /// Names of all set variables.
     fn names(&self) -> Vec<String>;
 }
 
-/// The process's own environment.
+/// The environment of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessEnv;
 
@@ -95,8 +95,8 @@ impl Config {
         Ok(config)
     }
 
-    /// For the commands that a person runs: as [`Config::load`] without a file, but traces and metrics leave the machine only
-    /// with a flag, and not because `OTEL_EXPORTER_OTLP_ENDPOINT` is set in a shell.
+    /// For interactive commands: as [`Config::load`] without a file, but traces and metrics leave the machine only with a flag, and
+    /// not because `OTEL_EXPORTER_OTLP_ENDPOINT` is set in a shell.
     pub fn for_person(env: &dyn Env, flags: &Overrides) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         config.apply_env(env)?;
@@ -104,7 +104,7 @@ impl Config {
         config.otlp.traces_endpoint = None;
         config.otlp.metrics_endpoint = None;
         config.listen = Listen::Off;
-        // Nor does a variable of a person's shell connect to a cluster.
+        // A variable of the user's shell does not connect to a cluster either.
         config.kubernetes.mode = KubernetesMode::Off;
         config.kubernetes.kubeconfig = None;
         config.apply_flags(flags)?;
@@ -112,8 +112,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The effective configuration as a file that would give it, secrets redacted. Keys without a value are comments at its
-    /// end: no text in a value can be taken for the section that they belong to.
+    /// The effective configuration as an equivalent file, secrets redacted. Keys without a value are comments at the end: text in a
+    /// value cannot be mistaken for a section.
     pub fn to_toml(&self) -> String {
         let mut text = toml::to_string_pretty(self).expect("every setting has a form in TOML");
         text += "\n# Without a value:\n";
@@ -125,7 +125,7 @@ impl Config {
 
     fn parse(text: &str, file: &Path) -> Result<Config, ConfigError> {
         let parse = |error: toml::de::Error, key: Option<(&'static str, Option<Problem>)>| {
-            // The error of a value in a flattened section points at the section.
+            // For a value in a flattened section, the error points at the section.
             let of_value = key.as_ref().and_then(|(key, _)| settings::offset(text, key));
             let offset = of_value.or_else(|| Some(error.span()?.start));
             let before = offset.and_then(|offset| text.get(..offset)).unwrap_or_default();
@@ -194,7 +194,7 @@ impl Config {
                 self.otlp.metrics_endpoint = None;
             }
         }
-        // A kubeconfig that is named is used.
+        // A given kubeconfig is used.
         if is_given("kubernetes.kubeconfig") && !is_given("kubernetes.mode") {
             self.kubernetes.mode = KubernetesMode::On;
         }
@@ -204,7 +204,7 @@ impl Config {
     fn validate(&self) -> Result<(), ConfigError> {
         let invalid = |key, problem| Err(ConfigError::Invalid { key, problem });
         let wrong = |key, what: &'static str| invalid(key, Problem::new(what));
-        // The kernel takes no more than a signed 32-bit size.
+        // The kernel accepts at most a signed 32-bit size.
         if !(64 << 10..=1 << 30).contains(&self.kernel.ring_bytes) {
             return wrong("kernel.ring_bytes", "must be between 65536 and 1073741824");
         }

@@ -1,4 +1,4 @@
-//! What only `epitaph observer` needs.
+//! Settings of `epitaph observer` only.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct ObserverSettings {
     pub election: bool,
     /// The Lease's name.
     pub lease: String,
-    /// Its namespace; without it that of the ServiceAccount, or of the kubeconfig's context.
+    /// The Lease's namespace; None: that of the ServiceAccount, or of the kubeconfig's context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     #[serde(with = "epitaph_core::duration")]
@@ -23,9 +23,9 @@ pub struct ObserverSettings {
     pub renew_deadline: Duration,
     #[serde(with = "epitaph_core::duration")]
     pub retry_period: Duration,
-    /// Pods of the cluster that are known at once.
+    /// Most pods of the cluster in memory.
     pub pods: usize,
-    /// Endpoints that are known at once, one per Service and pod.
+    /// Most endpoints in memory, one per Service and pod.
     pub endpoints: usize,
 }
 
@@ -67,7 +67,7 @@ impl ObserverSettings {
         }
     }
 
-    /// The key that is wrong, and how.
+    /// The key with a wrong value, and the problem.
     pub(super) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let Timing {
             lease,
@@ -89,7 +89,7 @@ impl ObserverSettings {
                 "must be more than zero, and at most half of observer.renew_deadline",
             ));
         }
-        // Both become part of a URL.
+        // Both values become part of a URL.
         let is_name = |name: &str| !name.is_empty() && name.len() <= 253 && name.bytes().all(is_name_byte);
         if !is_name(&self.lease) {
             return Some(("observer.lease", "must be a name of lower-case letters, digits, `-` and `.`"));

@@ -1,4 +1,4 @@
-//! The collector: OpenTelemetry's settings, and the destinations that they make.
+//! The collector: OpenTelemetry's settings, and the resulting destinations.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::{ConfigError, Endpoint, Problem, Secret};
 use crate::sink::otlp::{Compression, Destination, Identity, Protocol};
 
-/// The port that OpenTelemetry gives OTLP by gRPC.
+/// OpenTelemetry's port for OTLP by gRPC.
 const GRPC_PORT: u16 = 4317;
 
-/// Nothing is sent where no endpoint is set.
+/// Without an endpoint nothing is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpSettings {
-    /// For every signal; with http/protobuf `/v1/traces` and `/v1/metrics` are appended to it.
+    /// For every signal; with http/protobuf, `/v1/traces` and `/v1/metrics` are appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
     /// Used as it stands, instead of `endpoint`.
@@ -37,7 +37,7 @@ pub struct OtlpSettings {
     pub metrics: bool,
     #[serde(with = "epitaph_core::duration")]
     pub metrics_interval: Duration,
-    /// Of one export request.
+    /// Limit of one export request.
     #[serde(with = "epitaph_core::duration")]
     pub timeout: Duration,
     /// PEM file of the CA that signed the collector's certificate.
@@ -71,14 +71,14 @@ impl Default for OtlpSettings {
     }
 }
 
-/// Where each signal goes; None where it is not sent.
+/// Destination of each signal; None if the signal is not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destinations {
     pub traces: Option<Destination>,
     pub metrics: Option<Destination>,
 }
 
-/// One signal's endpoint of its own, and its path below the endpoint that all signals share.
+/// A signal's own endpoint, and the signal's path below the shared endpoint.
 struct SignalEndpoint<'a> {
     own: Option<&'a Endpoint>,
     own_key: &'static str,
@@ -86,7 +86,7 @@ struct SignalEndpoint<'a> {
 }
 
 impl OtlpSettings {
-    /// The one conversion of these settings. [`super::Config::load`] has tried it already: afterwards it does not fail.
+    /// The one conversion of these settings. [`super::Config::load`] checks it, so that later calls do not fail.
     pub fn destinations(&self) -> Result<Destinations, ConfigError> {
         for (key, value) in [
             ("otlp.timeout", self.timeout),
@@ -150,7 +150,7 @@ impl OtlpSettings {
         }
     }
 
-    /// None where no endpoint is set.
+    /// None if no endpoint is set.
     fn url(&self, signal: &SignalEndpoint<'_>) -> Result<Option<(Uri, Protocol)>, ConfigError> {
         let (endpoint, key, path) = match (signal.own, &self.endpoint) {
             (Some(own), _) => (own, signal.own_key, None),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_configured_is_no_destination() {
+    fn no_endpoint_gives_no_destination() {
         let nowhere = OtlpSettings::default().destinations().expect("valid settings");
         assert_eq!((nowhere.traces, nowhere.metrics), (None, None));
     }

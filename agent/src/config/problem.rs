@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, and what to do about it.
+//! Problems of a configuration, with their remedies.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::error::{HasRemedy, Remedy};
 
-/// What is wrong with one value. Never the value itself, which may be a secret.
+/// Problem of one value. Never contains the value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     what: Cow<'static, str>,
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Of types that any text makes.
+/// For types that accept any text.
 impl From<Infallible> for Problem {
     fn from(never: Infallible) -> Problem {
         match never {}
@@ -47,12 +47,12 @@ impl From<Infallible> for Problem {
 pub enum ConfigError {
     #[error("cannot read the configuration {}: {error}", file.display())]
     Read { file: PathBuf, error: std::io::Error },
-    // Not the whole of toml's error: that quotes the line, which may hold a secret.
+    // Not toml's complete error, which quotes the line: the line may contain a secret.
     #[error("cannot parse the configuration {}, line {line}{}: {problem}", file.display(), of_setting(*key))]
     Parse {
         file: PathBuf,
         line: usize,
-        /// None where the file is not TOML, or no setting's own value is wrong.
+        /// None if the file is not TOML, or no value of a setting is wrong.
         key: Option<&'static str>,
         problem: Problem,
     },

@@ -1,4 +1,4 @@
-//! Values that must not show up in a log or in `--print-config`.
+//! Values that must not appear in a log or in `--print-config`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::{Problem, as_text};
 
 const REDACTED: &str = "(redacted)";
 
-/// A header's value. Shown, logged or written as TOML it is `(redacted)`.
+/// A header's value. Shown, logged or written as TOML, the value is `(redacted)`.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -36,13 +36,13 @@ impl Serialize for Secret {
     }
 }
 
-/// A collector's URL, http or https; OpenTelemetry allows none of both with grpc, and means https. Shown, logged or written
+/// A collector's URL, http or https; with grpc, OpenTelemetry also allows no scheme, which means https. Shown, logged or written
 /// as TOML, the URL has no user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// As it was given.
+    /// The given text.
     text: String,
-    /// With http as the scheme where none was given.
+    /// The URL, with http as the scheme if none was given.
     uri: Uri,
 }
 

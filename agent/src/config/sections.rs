@@ -1,4 +1,4 @@
-//! The sections of the configuration, their defaults, and what the rooms get of them.
+//! The sections of the configuration, their defaults, and their conversion for sources and sinks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::{Problem, as_text};
 use crate::source::{kernel, pods};
 
-/// Where `/metrics`, `/healthz` and `/readyz` are served.
+/// Address of `/metrics`, `/healthz` and `/readyz`.
 ///
-/// 9464 is the port that OpenTelemetry gives Prometheus exporters. Loopback, because nothing should be reachable from outside
-/// unless it is configured: a DaemonSet sets its pod's address.
+/// 9464 is OpenTelemetry's port for Prometheus exporters. Loopback, because an address that is reachable from outside must be
+/// configured: a DaemonSet sets its pod's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
     Off,
@@ -64,7 +64,7 @@ pub struct ExportSettings {
     pub cluster_name: Option<String>,
     /// `service.name` of the agent's own spans and metrics.
     pub agent_service_name: String,
-    /// On the resource of everything that is sent; the agent's own attributes win over these.
+    /// On the resource of all exported data; the agent's own attributes take precedence.
     #[serde(deserialize_with = "texts")]
     pub resource_attributes: BTreeMap<String, String>,
 }
@@ -81,7 +81,7 @@ impl Default for ExportSettings {
     }
 }
 
-/// Without quotes `deployment.environment.name` is three tables to TOML, which nobody means: [`super::settings`] has the remedy.
+/// Without quotes, `deployment.environment.name` is three tables in TOML, a common mistake: [`super::settings`] has the remedy.
 fn texts<'de, D: serde::Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
     let not_text = |name: String| serde::de::Error::custom(format!("attribute `{name}` is not text"));
     BTreeMap::<String, toml::Value>::deserialize(d)?
@@ -125,7 +125,7 @@ impl KernelSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct HostSettings {
     pub proc: PathBuf,
-    /// Only `fs/cgroup` below it is read.
+    /// Only `fs/cgroup` in this directory is read.
     pub sys: PathBuf,
 }
 
@@ -143,7 +143,7 @@ impl Default for HostSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct KubernetesSettings {
     pub mode: KubernetesMode,
-    /// Without one the pod's ServiceAccount.
+    /// None: the pod's ServiceAccount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
     /// `spec.nodeName` of the pods of this node.
@@ -151,7 +151,7 @@ pub struct KubernetesSettings {
     pub node_name: Option<String>,
     /// Warning Events for unclean terminations, on the pods and on their workloads.
     pub events: bool,
-    /// systemd units whose connections are the kubelet's own probes and hooks.
+    /// systemd units with the kubelet's connections: its probes and hooks.
     pub kubelet_units: Vec<String>,
 }
 
@@ -190,16 +190,16 @@ impl KubernetesSettings {
     }
 }
 
-/// Bounds of memory and of waiting. What does not fit is counted (`epitaph_dropped_total`).
+/// Limits of memory and of waits. Dropped items are counted (`epitaph_dropped_total`).
 // Without `deny_unknown_fields`, which `flatten` does not allow: `settings::first_unknown` names unknown keys before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitSettings {
     #[serde(flatten)]
     pub core: correlate::Limits,
-    /// Traces that wait for the collector.
+    /// Most traces that wait for the collector.
     pub export_queue: usize,
-    /// Workloads with series of their own on /metrics.
+    /// Most workloads with their own series on /metrics.
     pub workloads: usize,
 }
 
@@ -209,7 +209,7 @@ impl Default for LimitSettings {
             core: correlate::Limits::default(),
             // As long as OpenTelemetry's own queue of spans (`OTEL_BSP_MAX_QUEUE_SIZE`).
             export_queue: 2_048,
-            // A node runs 110 pods unless told otherwise, and a workload's series outlive its last pod by an hour.
+            // A node runs 110 pods by default, and a workload's series outlive its last pod by an hour.
             workloads: 400,
         }
     }

@@ -1,4 +1,4 @@
-//! Every setting, once: key, environment, flag, meaning, and how text becomes its value.
+//! Every setting, once: key, environment, flag, meaning, and the conversion of text to its value.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use toml::de::{DeTable, DeValue};
 use super::{Config, Env, KubernetesMode, Problem, Secret};
 use crate::sink::otlp::{Compression, Protocol};
 
-/// Of the variables that only epitaph reads.
+/// Prefix of the variables that only epitaph reads.
 const PREFIX: &str = "EPITAPH_";
 
-/// Names the file (`--config`).
+/// Variable with the file's name (`--config`).
 const FILE_VARIABLE: &str = "EPITAPH_CONFIG";
 
 pub struct Setting {
@@ -24,7 +24,7 @@ pub struct Setting {
     pub key: &'static str,
     /// Variables, the strongest first.
     pub env: &'static [&'static str],
-    /// Flag of its own beside `--set KEY=VALUE`.
+    /// The setting's own flag, in addition to `--set KEY=VALUE`.
     pub flag: Option<&'static str>,
     pub about: &'static str,
     pub set: fn(&mut Config, &str) -> Result<(), Problem>,
@@ -193,12 +193,12 @@ pub const ALL: &[Setting] = &[
         set: |c, v| put(&mut c.log.format, v) },
 ];
 
-/// The known key that `key` was probably meant to be.
+/// The known key that was probably meant by `key`.
 pub fn nearest(key: &str) -> Option<&'static str> {
     nearest_of(key, ALL.iter().map(|s| s.key))
 }
 
-/// The one of `known` that is close enough to `name` to be what was meant.
+/// The name in `known` that is close enough to `name` to be meant.
 pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -208,7 +208,7 @@ pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, k)| k)
 }
 
-/// Variables with our prefix that are not a setting, each with the one that was probably meant.
+/// Variables with epitaph's prefix that are not a setting, each with the setting that was probably meant.
 pub fn unknown_variables(env: &dyn Env) -> Vec<(String, Option<&'static str>)> {
     let known = || ALL.iter().flat_map(|setting| setting.env).copied().chain([FILE_VARIABLE]);
     let mut unknown: Vec<String> = env.names();
@@ -224,7 +224,7 @@ pub fn unknown_variables(env: &dyn Env) -> Vec<(String, Option<&'static str>)> {
         .collect()
 }
 
-/// The kubelet sets such variables for each Service of the namespace (`enableServiceLinks`): they are nobody's mistake.
+/// The kubelet sets such variables for each Service of the namespace (`enableServiceLinks`): they are not a mistake.
 fn is_service_link(name: &str, env: &dyn Env) -> bool {
     let is_address = || env.get(name).is_some_and(|value| value.contains("://"));
     name.ends_with("_SERVICE_HOST")
@@ -251,7 +251,7 @@ pub(super) fn first_unknown(table: &toml::Table) -> Option<String> {
                 .any(|s| s.key.strip_prefix(&key).is_some_and(|rest| rest.starts_with('.')));
             match value {
                 toml::Value::Table(inner) if is_section => walk(&key, inner),
-                // The typed parse says what is wrong with it.
+                // The typed parse reports the problem.
                 _ if is_section => None,
                 _ => Some(key),
             }
@@ -266,7 +266,7 @@ fn at(table: &toml::Table, key: &str) -> Option<toml::Value> {
     key.split('.').try_fold(table, |value, part| value.get(part).cloned())
 }
 
-/// Where in a file the value of a dotted path begins, bytes.
+/// Offset of a dotted path's value in a file, bytes.
 pub(super) fn offset(text: &str, key: &str) -> Option<usize> {
     fn find<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t Spanned<DeValue<'i>>> {
         let mut entries = table.iter();
@@ -287,8 +287,8 @@ pub(super) fn unset(config: &Config) -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|s| s.key).filter(move |key| at(&table, key).is_none())
 }
 
-/// The first setting that the value in a file does not fit, which the error of the typed parse does not name; and the problem in
-/// our own words, with its remedy, where there are any.
+/// The first setting with an invalid value in a file, which the error of the typed parse does not name; and our own description of
+/// the problem with the remedy, if there is one.
 pub(super) fn first_wrong(table: &toml::Table) -> Option<(&'static str, Option<Problem>)> {
     ALL.iter().find_map(|setting| {
         let value = at(table, setting.key)?;
@@ -301,7 +301,7 @@ pub(super) fn first_wrong(table: &toml::Table) -> Option<(&'static str, Option<P
                 let what = Problem::new(error.message().to_owned());
                 Some(what.with_remedy("put names and values in quotes, as in \"a.b\" = \"value\""))
             }
-            // As a flag or a variable would be refused.
+            // Refused in the same way as for a flag or a variable.
             (_, toml::Value::String(text)) => (setting.set)(&mut Config::default(), text).err(),
             _ => None,
         };
@@ -369,7 +369,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Problem> {
     }
 }
 
-/// `otlp` and `none` are OpenTelemetry's words.
+/// `otlp` and `none` are OpenTelemetry's values.
 fn put_exporter(to: &mut bool, text: &str) -> Result<(), Problem> {
     *to = match text {
         "otlp" | "true" => true,
@@ -418,7 +418,7 @@ fn headers(text: &str) -> Result<BTreeMap<String, Secret>, Problem> {
 }
 
 /// <https://opentelemetry.io/docs/specs/otel/resource/sdk/#specifying-resource-information-via-an-environment-variable>:
-/// names and values are percent-encoded, a mistake spoils the whole, values are strings.
+/// names and values are percent-encoded, one mistake invalidates the whole variable, values are strings.
 fn resource_attributes(text: &str) -> Result<BTreeMap<String, String>, Problem> {
     let mut attributes = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -439,7 +439,7 @@ fn resource_attributes(text: &str) -> Result<BTreeMap<String, String>, Problem> 
     Ok(attributes)
 }
 
-/// None where a percent sign has no two hex digits after it, or the bytes are not UTF-8.
+/// None if a percent sign is not followed by two hex digits, or the bytes are not UTF-8.
 fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

@@ -52,7 +52,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn environment_beats_file_and_flags_beat_both() {
+fn environment_overrides_file_and_flags_override_both() {
     let file = "listen = \"127.0.0.1:1\"\n[kernel]\nring_bytes = 65536\n[export]\nunclean_only = true\n";
     let env = vars([("EPITAPH_LISTEN", "127.0.0.1:2"), ("EPITAPH_RING_BYTES", "131072")]);
     let config = load(file, &env, &flags([("--listen", "listen", "127.0.0.1:3")])).unwrap();
@@ -62,7 +62,7 @@ fn environment_beats_file_and_flags_beat_both() {
 }
 
 #[test]
-fn unknown_keys_name_themselves_the_file_and_the_nearest() {
+fn errors_for_unknown_keys_name_the_key_the_file_and_the_nearest_key() {
     expect![[r#"
         unknown key `listne` in epitaph.toml
         remedy: did you mean `listen`?"#]]
@@ -83,7 +83,7 @@ fn unknown_keys_name_themselves_the_file_and_the_nearest() {
 }
 
 #[test]
-fn bad_values_name_where_they_come_from_and_the_remedy() {
+fn errors_for_bad_values_name_their_source_and_the_remedy() {
     expect![[r#"
         cannot parse the configuration epitaph.toml, line 2 (setting `listen`): not an address
         remedy: write ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464, or "off""#]]
@@ -102,10 +102,10 @@ fn bad_values_name_where_they_come_from_and_the_remedy() {
     .assert_eq(&error("[limits]\nsubjects = \"x\""));
     for value in ["x", "-1", "99999999999999999999"] {
         let set = flags([("--set", "limits.timelines", value)]);
-        let said = load("", &vars([]), &set).unwrap_err();
+        let error = load("", &vars([]), &set).unwrap_err();
         let key = "bad value of --set (setting `limits.timelines`): ";
         let wanted = ["not a whole number\nremedy: write for example 2000", "too large"];
-        assert!(said.strip_prefix(key).is_some_and(|s| wanted.contains(&s)), "{said}");
+        assert!(error.strip_prefix(key).is_some_and(|s| wanted.contains(&s)), "{error}");
     }
     let env = vars([("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://localhost:4317")]);
     expect![[r#"
@@ -139,7 +139,7 @@ fn no_secret_is_ever_printed() {
     let shown = config.to_toml() + &format!("{config:?}");
     assert!(!shown.contains("t0psecret"), "{shown}");
 
-    // Refused, since it would never be sent; and never shown for being wrong.
+    // Refused, because it would never be sent; the error does not show the value.
     for bad in ["https://me:t0psecret@collector:4317/base", "http://me:t0psecret@[::1"] {
         let problem = load("", &vars([("OTEL_EXPORTER_OTLP_ENDPOINT", bad)]), &flags([])).unwrap_err();
         assert!(
@@ -152,7 +152,7 @@ fn no_secret_is_ever_printed() {
 }
 
 #[test]
-fn what_is_printed_is_a_file_that_gives_the_same() {
+fn the_printed_configuration_is_an_equivalent_file() {
     let env = vars([
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
         ("EPITAPH_BTF", "vmlinux.btf"),
@@ -169,7 +169,7 @@ fn what_is_printed_is_a_file_that_gives_the_same() {
 }
 
 #[test]
-fn what_is_printed_names_every_setting_once() {
+fn the_printed_configuration_lists_every_setting_once() {
     let set = load("", &vars([("EPITAPH_BTF", "vmlinux.btf")]), &flags([])).unwrap();
     for config in [Config::default(), set] {
         let printed = config.to_toml();
@@ -188,7 +188,7 @@ fn what_is_printed_names_every_setting_once() {
 }
 
 #[test]
-fn every_setting_can_be_set_and_is_seen_in_the_file() {
+fn every_setting_can_be_set_and_is_printed() {
     for setting in settings::ALL {
         let value = match setting.key {
             "listen" => "[::1]:7",
@@ -221,7 +221,7 @@ fn every_setting_can_be_set_and_is_seen_in_the_file() {
 }
 
 #[test]
-fn variables_of_traces_win_over_the_general_ones() {
+fn variables_for_traces_override_the_general_ones() {
     let env = vars([
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318"),
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://traces/in"),
@@ -234,7 +234,7 @@ fn variables_of_traces_win_over_the_general_ones() {
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"),
         ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "/me.pem"),
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/me.key"),
-        // Unset, as OpenTelemetry has it.
+        // Unset, as OpenTelemetry defines.
         ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", ""),
         ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", " "),
     ]);
@@ -253,7 +253,7 @@ fn variables_of_traces_win_over_the_general_ones() {
 }
 
 #[test]
-fn the_flag_says_where_everything_goes() {
+fn the_otlp_flag_applies_to_all_signals() {
     let env = vars([("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://traces/in")]);
     let to = |given: Overrides| {
         let to = load("", &env, &given).unwrap().otlp.destinations().unwrap();
@@ -272,7 +272,7 @@ fn the_flag_says_where_everything_goes() {
 }
 
 #[test]
-fn mistakes_in_opentelemetrys_variables_are_named() {
+fn mistakes_in_opentelemetrys_variables_are_reported() {
     let error = |name, value| load("", &vars([(name, value)]), &flags([])).unwrap_err();
     expect!["bad value of environment variable OTEL_EXPORTER_OTLP_PROTOCOL (setting `otlp.protocol`): not one of grpc, http/protobuf"]
         .assert_eq(&error("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"));
@@ -351,7 +351,7 @@ fn resource_attributes_from_the_variable_or_a_table() {
 }
 
 #[test]
-fn a_person_sends_nothing_without_a_flag() {
+fn interactive_commands_export_only_with_a_flag() {
     let env = vars([
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=b"),
@@ -364,7 +364,7 @@ fn a_person_sends_nothing_without_a_flag() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_named_and_a_services_is_not() {
+fn an_unknown_variable_is_reported_but_not_a_services() {
     let env = vars([
         ("EPITAPH_KUBERNETES_EVENT", "false"),
         ("EPITAPH_ZZZ", "1"),
@@ -372,7 +372,7 @@ fn a_variable_that_is_no_setting_is_named_and_a_services_is_not() {
         ("EPITAPH_LISTEN", "off"),
         ("EPITAPH_CONFIG", "epitaph.toml"),
         ("OTEL_SDK_DISABLED", "true"),
-        // What the kubelet sets for a Service named epitaph with a port named http.
+        // The kubelet's variables for a Service named epitaph with a port named http.
         ("EPITAPH_SERVICE_HOST", "10.0.0.1"),
         ("EPITAPH_SERVICE_PORT", "9464"),
         ("EPITAPH_SERVICE_PORT_HTTP", "9464"),
@@ -409,7 +409,7 @@ fn the_documentation_lists_what_the_code_has() {
 }
 
 #[test]
-fn a_person_is_in_no_cluster_and_who_names_a_kubeconfig_wants_it() {
+fn interactive_commands_use_a_cluster_only_with_a_kubeconfig() {
     let env = vars([("EPITAPH_KUBERNETES", "on"), ("EPITAPH_KUBECONFIG", "/of/the/shell")]);
     let file = Access::Kubeconfig("/k".into());
     let given = ("--kubeconfig", "kubernetes.kubeconfig", "/k");

@@ -6,7 +6,7 @@ use epitaph_core::time::Wall;
 use super::{Facts, Finding, Probes, Trouble};
 use crate::cli::SysExit;
 
-/// 2024-01-01: a clock before that is not set.
+/// 2024-01-01: a clock before this date is not set.
 const EARLIEST: Wall = Wall(1_704_067_200_000_000_000);
 
 pub fn kernel(facts: &Facts) -> Vec<Finding> {
@@ -34,7 +34,7 @@ pub fn capabilities(facts: &Facts) -> Vec<Finding> {
     let rights = &facts.rights;
     let check = "capabilities";
     let mut found = vec![match (rights.missing(), &facts.probes) {
-        // As the agent reports it.
+        // The same report as the agent's.
         (Some(_), Probes::Refused { trouble, .. }) => Finding::problem(check, trouble),
         (Some(missing), Probes::Tried { .. }) => Finding::note(check, format!("without {missing}"), None),
         (None, _) if rights.effective.is_none() => Finding::note(check, "cannot be read", None),
@@ -73,7 +73,7 @@ pub fn probes(facts: &Facts) -> Vec<Finding> {
         }
         Probes::Refused { trouble, fitting } => {
             let mut found = Vec::new();
-            // Reported once: where type information or capabilities are missing, that is the finding.
+            // Reported once: missing type information or capabilities have their own finding.
             if facts.btf.is_ok() && facts.rights.missing().is_none() {
                 found.push(Finding::problem("bpf", trouble));
             }

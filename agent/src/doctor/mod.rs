@@ -1,4 +1,4 @@
-//! Can this machine be observed? Facts in, findings out: what works, what is missing, and what to do about it.
+//! Can this machine be observed? Facts in, findings out: what works, what is missing, and the remedy.
 //!
 //! Each check is a function in [`CHECKS`]. Pure: `runtime` gathers the facts and shows the findings.
 
@@ -16,18 +16,18 @@ use crate::source::kernel::{Fitting, Rights};
 
 pub use show::{json, text};
 
-/// What was found on the machine. Errors are text: they are shown, not handled.
+/// The machine's facts. Errors are text: they are shown, not handled.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// As in `/proc/sys/kernel/osrelease`.
+    /// Content of `/proc/sys/kernel/osrelease`.
     pub kernel: Result<String, String>,
-    /// Where the kernel's type information was read.
+    /// Path of the kernel's type information.
     pub btf: Result<PathBuf, Trouble>,
     pub rights: Rights,
     pub probes: Probes,
     pub cgroups: Result<Cgroups, Trouble>,
     pub proc: PathBuf,
-    /// Whether `proc` shows more processes than our own.
+    /// Whether `proc` shows other processes than our own.
     pub shows_others: bool,
     pub now: Boot,
     pub wall_offset: WallOffset,
@@ -38,21 +38,21 @@ pub struct Facts {
 pub enum Probes {
     Tried {
         states: Vec<(String, ProbeState)>,
-        /// Where the probes have less memory than they can use: what is smaller, and the remedy.
+        /// If the probes have less memory than they can use: the smaller parts, and the remedy.
         shrunk: Option<(String, &'static str)>,
     },
-    /// None could be loaded. `fitting`: by the probe's name, what the kernel lacks for it.
+    /// No probe could be loaded. `fitting`: by the probe's name, what the kernel lacks for the probe.
     Refused { trouble: Trouble, fitting: Vec<Fitting> },
 }
 
 #[derive(Clone, Debug)]
 pub struct Cgroups {
-    /// Where the hierarchy is mounted that tells tasks apart.
+    /// Mount point of the hierarchy that identifies tasks.
     pub mount: PathBuf,
     pub mode: CgroupMode,
 }
 
-/// Something that did not work: what failed, what to do, and the exit code of a command that fails so.
+/// A failure: the problem, the remedy, and the exit code of a command with this failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub code: SysExit,
@@ -60,10 +60,10 @@ pub struct Trouble {
     pub remedy: Option<Remedy>,
 }
 
-/// What one check found.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was checked: `kernel`, `probe signal_generate`.
+    /// The checked thing: `kernel`, `probe signal_generate`.
     pub check: String,
     pub status: Status,
     pub message: String,
@@ -73,7 +73,7 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Ok,
-    /// Less can be known here than elsewhere; verdicts report it as unknown.
+    /// Some evidence is not available here; verdicts report it as unknown.
     Note,
     /// The agent does not work here; the code for scripts.
     Problem(SysExit),
@@ -116,7 +116,7 @@ impl Finding {
     }
 }
 
-/// In the order in which they are shown: a check comes before those that depend on it.
+/// In the order of the output: a check comes before those that depend on it.
 const CHECKS: [fn(&Facts) -> Vec<Finding>; 7] = [
     checks::kernel,
     checks::btf,

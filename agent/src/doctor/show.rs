@@ -1,4 +1,4 @@
-//! Findings for a person, and for a script.
+//! Findings for people, and for scripts.
 
 use epitaph_core::render::text::escape;
 use serde::Serialize;

@@ -12,7 +12,7 @@ fn tried(states: &[(&str, ProbeState)]) -> Probes {
     }
 }
 
-/// A machine on which all is well.
+/// A machine without a problem.
 fn well() -> Facts {
     Facts {
         kernel: Ok("6.12.1-cloud".to_owned()),
@@ -37,7 +37,7 @@ fn well() -> Facts {
 }
 
 #[test]
-fn a_machine_that_is_well() {
+fn a_machine_without_a_problem() {
     let findings = examine(&well());
     assert_eq!(code(&findings), SysExit::Ok);
     expect![[r#"
@@ -55,7 +55,7 @@ fn a_machine_that_is_well() {
 }
 
 #[test]
-fn an_old_kernel_tells_less_and_is_observed() {
+fn an_old_kernel_is_observed_with_less_evidence() {
     let mut facts = well();
     facts.probes = Probes::Tried {
         states: vec![(
@@ -99,7 +99,7 @@ fn refused(trouble: &Trouble) -> Probes {
 }
 
 #[test]
-fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
+fn a_missing_capability_is_one_finding_and_each_probe_has_its_line() {
     let trouble = Trouble {
         code: SysExit::NoPerm,
         problem: "loading the probes needs CAP_PERFMON".to_owned(),
@@ -127,7 +127,7 @@ fn a_missing_capability_is_said_once_and_each_probe_has_its_line() {
 }
 
 #[test]
-fn what_refuses_bpf_in_spite_of_the_capabilities_is_a_finding_of_its_own() {
+fn a_refused_bpf_with_capabilities_is_its_own_finding() {
     let trouble = Trouble {
         code: SysExit::NoPerm,
         problem: "the kernel refused bpf(2) \u{1b}[31m".to_owned(),
@@ -149,7 +149,7 @@ fn what_refuses_bpf_in_spite_of_the_capabilities_is_a_finding_of_its_own() {
 }
 
 #[test]
-fn what_nothing_works_without_is_a_problem() {
+fn a_missing_requirement_is_a_problem() {
     let trouble = |code| Trouble {
         code,
         problem: "not there".to_owned(),
@@ -160,7 +160,7 @@ fn what_nothing_works_without_is_a_problem() {
     facts.probes = refused(&trouble(SysExit::Unavailable));
     let findings = examine(&facts);
     assert_eq!(code(&findings), SysExit::Unavailable);
-    // Of the type information, and of nothing else.
+    // The problem of the type information, and no other.
     assert_eq!(findings.iter().filter(|f| matches!(f.status, Status::Problem(_))).count(), 1);
 
     let mut facts = well();

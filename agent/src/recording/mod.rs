@@ -6,9 +6,8 @@
 //! payload of all but the header = now, CLOCK_BOOTTIME ns, u64 | 0, a kernel record's bytes
 //!                                                             | 1, any other input, JSON
 //! ```
-//! Little endian. Kernel records stay the bytes that the probes wrote, with their own version, and are decoded at replay: a
-//! better decoder makes old recordings better. JSON fields that a reader does not know are ignored, inputs that it does not
-//! know are counted.
+//! Little endian. Kernel records are kept as the probes wrote them, with their own version, and are decoded at replay: a better
+//! decoder also improves old recordings. A reader ignores unknown JSON fields and counts unknown inputs.
 
 mod reader;
 mod writer;
@@ -23,11 +22,11 @@ pub use writer::Writer;
 
 const MAGIC: [u8; 8] = *b"EPITAPH\n";
 
-/// Raised only where an older reader would misread the file; new inputs and new fields do not.
+/// Raised only if an older reader would misread the file; not for new inputs and fields.
 const VERSION: u32 = 1;
 
-/// Longest payload. Its top byte is 0 on the wire, so no text (cgroup names and comms are chosen by anybody, but hold no NUL)
-/// can pass for a frame to a reader that looks for the next one.
+/// Longest payload. The length's top byte is therefore 0 on the wire: text (cgroup names and comms come from any process, but
+/// have no NUL) cannot look like a frame to a reader that searches for the next frame.
 const MAX_PAYLOAD: usize = 1 << 20;
 
 /// Length and checksum.

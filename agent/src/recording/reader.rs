@@ -8,21 +8,21 @@ use epitaph_core::time::Boot;
 
 use super::{Header, MAGIC, MAX_PAYLOAD, PREFIX, ReadError, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, checksum};
 
-/// What a recording did not give; complete once the iterator has ended.
+/// What was read and what was lost; complete once the iterator has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Inputs given, the [`Input::Lost`] of damaged places included.
+    /// Returned inputs, including the [`Input::Lost`] of damaged places.
     pub inputs: u64,
-    /// Places in the middle that were damaged, and their bytes: the core was told by an [`Input::Lost`] of every kind.
+    /// Damaged places before the end, and their bytes: for each, the core got an [`Input::Lost`] of every kind.
     pub damaged: u64,
     pub damaged_bytes: u64,
-    /// Bytes at the end that hold no whole input: the recorder was stopped in the middle of one, or the end is damaged.
+    /// Bytes at the end without a complete input: the recorder was stopped during a write, or the end is damaged.
     pub tail_bytes: u64,
-    /// Whole inputs of a kind that this version does not know.
+    /// Complete inputs of a kind that this version does not know.
     pub unknown_inputs: u64,
-    /// Whole kernel records that this version cannot decode: the core was told by an [`Input::Lost`] of their kind.
+    /// Complete kernel records that this version cannot decode: for each, the core got an [`Input::Lost`] of its kind.
     pub undecodable: u64,
-    /// Why the file could not be read on.
+    /// Why reading stopped before the end of the file.
     pub error: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct Reader<R, D> {
     decode: D,
     header: Header,
     ready: VecDeque<(Boot, Input)>,
-    /// Time of the last whole input.
+    /// Time of the last complete input.
     last: Boot,
     report: Report,
 }
@@ -52,7 +52,7 @@ where
     R: Read,
     D: FnMut(&[u8]) -> Result<(Boot, Event), E>,
 {
-    /// `decode` is the decode room's.
+    /// `decode`: decodes a kernel record.
     pub fn new(file: R, decode: D) -> Result<Reader<R, D>, ReadError> {
         let mut frames = Frames::new(file);
         let header = read_header(&mut frames)?;
@@ -67,7 +67,7 @@ where
         })
     }
 
-    /// Takes the next whole frame, and what stood in its way. False at the end.
+    /// Takes the next complete frame, and the damage before it. False at the end.
     fn read(&mut self) -> bool {
         match self.frames.next() {
             Next::End { tail, error } => {
@@ -85,7 +85,7 @@ where
                     self.report.damaged += 1;
                     self.report.damaged_bytes += skipped;
                     let since = self.last;
-                    // Nobody knows what stood there: at least one, of any kind.
+                    // The content is unknown: at least one input, of any kind.
                     self.ready
                         .extend(Kind::ALL.map(|kind| (now, Input::Lost { kind, since, count: 1 })));
                 }
@@ -113,7 +113,7 @@ where
     }
 }
 
-/// Inputs with the `now` at which the core got them. Never fails: what is damaged is told and counted.
+/// Inputs with the `now` at which the core got them. Never fails: damage is reported as [`Input::Lost`] and counted.
 impl<R, D, E> Iterator for Reader<R, D>
 where
     R: Read,
@@ -155,10 +155,10 @@ fn read_header<R: Read>(frames: &mut Frames<R>) -> Result<Header, ReadError> {
     Ok(header)
 }
 
-/// Finds whole frames in a stream of bytes.
+/// Finds complete frames in a stream of bytes.
 struct Frames<R> {
     file: R,
-    /// Bytes read and not yet used are `buffer[at..]`.
+    /// Read and unused bytes are `buffer[at..]`.
     buffer: Vec<u8>,
     at: usize,
     ended: bool,
@@ -208,7 +208,7 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// The payload's length of the frame that begins here, if one does.
+    /// The payload's length of a complete frame that begins here.
     fn whole(&mut self) -> Option<usize> {
         if !self.fill(PREFIX) {
             return None;
@@ -231,7 +231,7 @@ impl<R: Read> Frames<R> {
         u32::from_le_bytes([b[0], b[1], b[2], b[3]])
     }
 
-    /// True where `count` bytes lie ahead.
+    /// True if `count` bytes are available.
     fn fill(&mut self, count: usize) -> bool {
         const CHUNK: usize = 64 * 1024;
         while self.buffer.len() - self.at < count && !self.ended {

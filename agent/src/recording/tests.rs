@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::lines;
 
-/// Stands in for the decode room: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
+/// A simple decoder: a record of 32 bytes is a cgroup's removal, anything else is not decodable.
 fn decode(bytes: &[u8]) -> Result<(Boot, Event), ()> {
     let number = |at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().unwrap()));
     if bytes.len() != 32 || bytes[..2] != (Kind::CgroupRmdir as u16).to_le_bytes() {
@@ -50,7 +50,7 @@ fn observation() -> Observation {
     }
 }
 
-/// One of each.
+/// One input of each kind.
 fn inputs() -> Vec<(Boot, Input)> {
     let process = ProcessFact {
         tgid: Pid(42),
@@ -125,7 +125,7 @@ fn error(file: &[u8]) -> String {
 }
 
 #[test]
-fn gives_back_what_was_recorded() {
+fn reading_returns_the_recorded_inputs() {
     let (file, _) = record(&inputs());
     let reader = Reader::new(&file[..], decode).unwrap();
     assert_eq!(reader.header().observation, observation());
@@ -236,7 +236,7 @@ fn other_files_are_refused() {
 }
 
 #[test]
-fn unreadable_file_says_why() {
+fn unreadable_file_is_an_error_with_the_cause() {
     struct Broken;
     impl std::io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -253,7 +253,7 @@ fn unreadable_file_says_why() {
 }
 
 #[test]
-fn what_a_later_version_adds_is_counted_or_ignored() {
+fn additions_of_a_later_version_are_counted_or_ignored() {
     let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
     writer.raw(Boot(1), TAG_INPUT, br#"{"input":"eclipse","totality":true}"#);
     writer.raw(Boot(2), TAG_INPUT, br#"{"input":"clock","offset":9,"steered":"ntp"}"#);
@@ -296,7 +296,7 @@ fn too_long_an_input_is_refused() {
     assert_eq!(read(&writer.into_inner()).1.undecodable, 1);
 }
 
-/// What is read is a subsequence of what was written, but for what says that something was lost.
+/// Except for losses, the read inputs are a subsequence of the written ones.
 fn assert_nothing_invented(read: &[(Boot, Input)]) {
     let written = inputs();
     let mut rest = written.iter();
@@ -377,7 +377,7 @@ impl Writer<Vec<u8>> {
 }
 
 #[test]
-fn an_observation_written_before_v1_was_told_apart_is_read() {
+fn an_observation_without_the_v1_mode_is_read() {
     let read = |cgroups: &str| {
         let text = format!(r#"{{"boot_id":"b","host":"h","kernel":"6.1","wall_offset":0,"since":5,{cgroups}}}"#);
         serde_json::from_str::<Observation>(&text).unwrap().cgroups

@@ -6,10 +6,10 @@ use epitaph_core::time::Boot;
 
 use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
 
-/// Writes evidence in the order in which the core gets it. Each input is one `write`: give it something buffered.
+/// Writes evidence in the order in which the core gets it. Each input is one `write`: use a buffered writer.
 pub struct Writer<W: Write> {
     pub(super) out: W,
-    /// Frame being made: kept to spare an allocation per input.
+    /// Buffer for a frame, reused to avoid an allocation per input.
     pub(super) frame: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl<W: Write> Writer<W> {
         self.write(&stamp(now, TAG_INPUT), &json)
     }
 
-    /// Hands everything to the operating system.
+    /// Writes all buffers to the operating system.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.out.flush().map_err(WriteError::Write)
     }

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-/// What has the attribute.
+/// The record that carries the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum On {
     Resource,
-    /// A span, or an event of one.
+    /// A span, or a span event.
     Span,
 }
 
@@ -38,14 +38,14 @@ pub struct Attribute {
     pub key: &'static str,
     pub on: On,
     pub value: Type,
-    /// Empty where a unit makes no sense.
+    /// UCUM; empty if a unit makes no sense.
     pub unit: &'static str,
     pub meaning: &'static str,
 }
 
 macro_rules! table {
     ($($name:ident $key:literal $on:ident $value:ident $unit:literal $meaning:literal)*) => {
-        /// The keys, as code names them.
+        /// The keys, as constants.
         pub mod key {
             $(#[doc = $meaning] pub const $name: &str = $key;)*
         }
@@ -237,9 +237,9 @@ mod tests {
         expect_test::expect_file!["../../../docs/attributes.md"].assert_eq(&markdown());
     }
 
-    /// A backend that nests keys cannot store a key that is also the namespace of another.
+    /// A backend that nests keys cannot store a key that is also the namespace of another key.
     #[test]
-    fn no_key_is_another_ones_namespace() {
+    fn no_key_is_the_namespace_of_another() {
         for a in ATTRIBUTES {
             for b in ATTRIBUTES {
                 assert!(

@@ -1,7 +1,7 @@
-//! Terminations to spans: plain records, with ids and times of our choosing, exported explicitly.
+//! Terminations to spans: plain records with explicit ids and times, exported explicitly.
 //!
 //! *Architecture invariant*: pure. A trace depends on the termination, the machine's observation (host, boot, wall clock)
-//! and the options, on nothing else: rendering again gives the same spans, and a retry the same bytes.
+//! and the options only: rendering again gives the same spans, and a retry the same bytes.
 //!
 //! A count that is 0, a flag that is false, and what another attribute, event or span of the trace shows in detail are left out;
 //! `render::attributes` defines what the absence of each means.
@@ -46,9 +46,9 @@ const UNIT_STOP: &str = "unit.stop";
 pub struct Options {
     /// One service for all terminations. None: a pod's service is the application's, the service of all others `epitaph`.
     pub service_name: Option<String>,
-    /// `k8s.cluster.name`, which no API has.
+    /// `k8s.cluster.name`, which no API reports.
     pub cluster_name: Option<String>,
-    /// For the resource. An attribute of the same key that this room sets replaces them.
+    /// Attributes for the resource. An attribute of the same key that this module sets replaces them.
     pub resource_attributes: BTreeMap<String, String>,
     /// Only unclean terminations become traces: see [`Options::wants`].
     pub unclean_only: bool,
@@ -60,7 +60,7 @@ impl Options {
     }
 }
 
-/// The spans of one trace that have one resource.
+/// The spans of one trace with the same resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     pub resource: Resource,
@@ -68,7 +68,7 @@ pub struct Trace {
     pub spans: Vec<SpanData>,
 }
 
-/// All spans of a termination that is reported by itself: `container.stop` (or `unit.stop`) and its children. `container.stop`
+/// All spans of a termination that is reported alone: `container.stop` (or `unit.stop`) and its children. `container.stop`
 /// is the root, unless the next agent reports the end of the pod.
 pub fn trace(termination: &Termination, observation: &Observation, options: &Options) -> Trace {
     let trace = id::of(termination);
@@ -88,7 +88,7 @@ pub fn trace(termination: &Termination, observation: &Observation, options: &Opt
     }
 }
 
-/// All spans of a pod's end that the agent of its node exports: `pod.termination` and its children.
+/// All spans of a pod's termination that the node's agent exports: `pod.termination` and its children.
 pub fn pod_trace(termination: &PodTermination, observation: &Observation, options: &Options) -> Trace {
     let mut at = Frame {
         trace: id::of_pod(&termination.pod, &termination.boot_id),
@@ -117,7 +117,7 @@ fn container(termination: &Termination) -> Option<&ContainerId> {
     }
 }
 
-/// The first span covers all others: Jaeger takes a child outside of its parent for a skewed clock.
+/// Extends the first span to cover all others: Jaeger takes a child outside of its parent for clock skew.
 fn enclose(spans: &mut [SpanData]) {
     let begin = spans.iter().map(|span| span.start_time).min();
     let end = spans.iter().map(|span| span.end_time).max();
@@ -127,14 +127,14 @@ fn enclose(spans: &mut [SpanData]) {
     }
 }
 
-/// What all spans of one trace share.
+/// Context that all spans of one trace share.
 struct Frame<'a> {
     trace: TraceId,
     /// The clock of the spans' times.
     offset: WallOffset,
-    /// The container that the spans are about, where the trace has several.
+    /// The container of the spans, if the trace has several.
     container: Option<&'a ContainerId>,
-    /// The pod whose root is rendered with the same call: what the root shows is not repeated below it.
+    /// The pod, if its root span is rendered with the same call: the root's attributes are not repeated below it.
     pod: Option<&'a PodTermination>,
 }
 
@@ -148,8 +148,8 @@ impl Frame<'_> {
     }
 
     fn span(&self, name: impl Into<Cow<'static, str>>, parent: SpanId, begin: Boot, end: Boot, mut a: Attributes) -> SpanData {
-        // The request, with which the wait for a preStop hook begins, is known within an interval; the stop signal, which ends
-        // the wait, exactly.
+        // The wait for a preStop hook begins with the deletion request, whose time is known as an interval, and ends with the
+        // stop signal, whose time is exact.
         if end < begin {
             a.seconds(key::ENDED_BEFORE_BEGIN, begin.since(end));
         }
@@ -173,7 +173,7 @@ impl Frame<'_> {
         }
     }
 
-    /// A root or a stop: its name carries the verdict, its status whether the verdict is unclean.
+    /// A root or a stop: the name carries the verdict, the status is Error for an unclean verdict.
     fn judged(
         &self,
         kind: &'static str,

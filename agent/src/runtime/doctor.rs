@@ -1,4 +1,4 @@
-//! `epitaph doctor`: gathers what [`crate::doctor`] judges. It loads and attaches the probes for a moment, as the agent does.
+//! `epitaph doctor`: gathers the facts for [`crate::doctor`]. Loads and attaches the probes for a moment, as the agent does.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn gather(config: &Config) -> Facts {
         v1: procfs.as_ref().ok().and_then(Procfs::v1),
         ..config.kernel.options()
     };
-    // Dropped at once: that detaches them.
+    // Dropped at once, which detaches the probes.
     let (btf, probes) = match Kernel::load(&options) {
         Ok(kernel) => (
             Ok(kernel::btf_path(&options)),
@@ -61,7 +61,7 @@ fn gather(config: &Config) -> Facts {
             }),
             Err(error) => Err(trouble(SysExit::Unavailable, &error)),
         },
-        // Ourselves, and any other.
+        // Our own process, and at least one other.
         shows_others: privileges::shown(&proc) > 1,
         proc,
         now: clock::now(),

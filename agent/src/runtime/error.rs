@@ -10,7 +10,7 @@ use crate::source::kernel::LoadError;
 use crate::source::pods::PodsError;
 use crate::source::procfs::ProcfsError;
 
-/// What failed and what to do about it, and the code for scripts.
+/// What failed, the remedy, and the exit code for scripts.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct RuntimeError {
@@ -49,7 +49,7 @@ impl RuntimeError {
         }
     }
 
-    /// In that file.
+    /// Adds the file to the problem.
     pub(super) fn at(self, file: &impl std::fmt::Display) -> Self {
         RuntimeError {
             problem: format!("{file}: {}", self.problem),

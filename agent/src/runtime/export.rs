@@ -1,4 +1,4 @@
-//! What leaves the machine: traces and metrics to a collector, where one is configured.
+//! Export from the machine: traces and metrics to a collector, if one is configured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::sink::otlp::{self, Delivery};
 
 use super::{RuntimeError, privileges};
 
-/// The exporters that run beside the loop.
+/// The exporters, which run concurrently with the loop.
 pub struct Export {
     pub metrics: Arc<Metrics>,
     traces: Option<(otlp::Sink, otlp::ExportWorker)>,
 }
 
 impl Export {
-    /// Starts them on the current runtime. A collector that is not there yet is no error.
+    /// Starts the exporters on the current runtime. A collector that does not answer yet is not an error.
     pub fn start(config: &Config) -> Result<Export, RuntimeError> {
         Export::with(config, Metrics::new)
     }
 
-    /// An observer's, whose metrics are not an agent's.
+    /// As [`Export::start`], with an observer's metrics.
     pub fn of_observer(config: &Config) -> Result<Export, RuntimeError> {
         Export::with(config, Metrics::empty)
     }
@@ -43,7 +43,7 @@ impl Export {
         let traces = to.traces.map(|to| otlp::start(to, delivery)).transpose()?;
         let push = to.metrics.map(push).transpose()?;
         let push = push.map(|push| (push, config.otlp.metrics_interval));
-        // The SDK pushes metrics from a thread of its own.
+        // The SDK pushes metrics from its own thread.
         let metrics = privileges::without(|| metrics(own_resource(config), push, config.limits.workloads))
             .map_err(RuntimeError::os("start the metrics"))?;
         if let Some((sink, _)) = &traces {
@@ -59,7 +59,7 @@ impl Export {
         self.traces.as_ref().map(|(sink, _)| sink.clone())
     }
 
-    /// Where traces go, for a person; logs a warning where they go nowhere, because nobody looks at a service that says nothing.
+    /// Destination of traces, for people. Logs a warning if there is none: missing traces alone may go unnoticed.
     pub fn destination(&self) -> &'static str {
         if self.traces.is_some() {
             return "to the collector";
@@ -71,23 +71,23 @@ impl Export {
         "nowhere"
     }
 
-    /// Sends what waits, for `limit` at most: first traces, then the metrics with the final counts of them.
+    /// Sends the queues, for `limit` at most: first traces, then the metrics with the final counts of traces.
     pub async fn finish(self, limit: Duration) {
         let deadline = Instant::now() + limit;
         if let Some((_, worker)) = self.traces {
             worker.shutdown(limit).await;
         }
-        // The SDK does not look at the limit that it is given.
+        // The SDK ignores its limit.
         let left = deadline.saturating_duration_since(Instant::now());
         match tokio::time::timeout(left, self.metrics.shutdown(left)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the metrics ended with an error"),
-            Err(_) => tracing::warn!("shut down before the collector took the last metrics"),
+            Ok(Err(error)) => tracing::debug!(%error, "the last push of metrics failed"),
+            Err(_) => tracing::warn!("shut down before the collector accepted the last metrics"),
         }
     }
 }
 
-/// Of the agent's own spans and metrics. Not from `Resource::builder`, which reads the environment on its own.
+/// Resource of the agent's own spans and metrics. Not from `Resource::builder`, which reads the environment itself.
 pub fn own_resource(config: &Config) -> Resource {
     let host = host();
     let configured = config.export.resource_attributes.iter();
@@ -96,7 +96,7 @@ pub fn own_resource(config: &Config) -> Resource {
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_attributes([
             KeyValue::new(key::SERVICE_NAME, config.export.agent_service_name.clone()),
-            // One writer per series: without the instance, the counters of two machines would be one to the collector.
+            // One writer per series: without the instance, the collector would merge the counters of two machines.
             KeyValue::new(key::SERVICE_INSTANCE_ID, host.clone()),
             KeyValue::new(key::HOST_NAME, host),
             KeyValue::new(key::OS_TYPE, "linux"),
@@ -118,7 +118,7 @@ mod tests {
     use crate::sink::otlp::collector::{Collector, Reply};
 
     #[tokio::test]
-    async fn the_metrics_of_two_machines_are_told_apart() {
+    async fn the_metrics_of_two_machines_differ_by_instance() {
         let collector = Collector::start(|_, _| Reply::Take).await;
         let mut config = Config::default();
         config.otlp.endpoint = Some(format!("http://{}", collector.address).parse().unwrap());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_own_service_has_a_name_of_its_own() {
+    fn the_agents_own_service_has_its_own_name() {
         let mut config = Config::default();
         config.export.service_name = Some("graveyard".to_owned());
         config.export.resource_attributes = [("service.name".to_owned(), "shop".to_owned())].into();

@@ -1,4 +1,4 @@
-//! One machine, observed live: the probes and `/proc` in, the pipeline out.
+//! Live observation of one machine: inputs from the probes, `/proc` and the pods' watch go to the pipeline.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// Batches of records taken before the core gets the time or a pod's status, at most: in a storm both go on.
 const BATCHES: usize = 64;
 
-/// How often sockets are disarmed that the kernel armed by itself, where no termination followed.
+/// How often cgroups are disarmed that the probes armed although no termination followed.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// A step of the wall clock smaller than this is not worth an input.
@@ -62,7 +62,7 @@ enum Announcing {
     Works,
     /// The last attempt failed, which is logged; the next one follows.
     Failed,
-    /// A policy forbids it, for as long as this process lives.
+    /// A policy forbids announcements for the lifetime of this process.
     Forbidden,
 }
 
@@ -78,7 +78,7 @@ struct MapUpdates {
 }
 
 impl Live {
-    /// Starts observing. The probes run already: what happens during the scan waits in the ring buffer.
+    /// Starts observing. The probes are already running: events during the scan wait in the ring buffer.
     pub fn start(
         kernel: Kernel,
         procfs: Procfs,
@@ -111,7 +111,7 @@ impl Live {
         Ok(live)
     }
 
-    /// Runs until `stop` is true or nobody reads the output, then finishes what can be finished.
+    /// Runs until `stop` is true or the reader of the output is gone, then handles the remaining inputs.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>, mut acts: mpsc::Receiver<Act>) -> Result<(), RuntimeError> {
         let mut ticks = interval_at(Instant::now() + TICK, TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -156,7 +156,7 @@ impl Live {
     fn tick(&mut self) -> Result<(), RuntimeError> {
         let now = clock::now();
         let since = std::mem::replace(&mut self.losses_read, now);
-        // Any input can make a termination due, whose sockets need no watching any more.
+        // Any input can complete a termination, after which its sockets are disarmed.
         let mut commands = self.feed_losses(now, since)?;
         commands.extend(self.feed_clock_step(now)?);
         commands.extend(self.pipeline.tick(now)?);
@@ -203,12 +203,11 @@ impl Live {
             self.announce();
         }
         if !act.log.is_empty() {
-            const WORDS: &str =
-                "another epitaph observes this machine, too: every termination is exported twice where both export";
+            const PROBLEM: &str = "another epitaph observes this machine: if both export, every termination is exported twice";
             const REMEDY: &str = "run one agent per node; `epitaph watch` at the same time does no harm";
             let who = self.who(&act.log);
-            if !self.pipeline.sinks().note(&format!("{WORDS}; {REMEDY} ({who})"))? {
-                tracing::warn!(%who, remedy = REMEDY, "{WORDS}");
+            if !self.pipeline.sinks().note(&format!("{PROBLEM}; {REMEDY} ({who})"))? {
+                tracing::warn!(%who, remedy = REMEDY, "{PROBLEM}");
             }
         }
         if let Some(count) = self.peers.count() {
@@ -260,8 +259,8 @@ impl Live {
         }
     }
 
-    /// The core returns when the sockets of a container or unit need no watching any more. Nothing returns that for other cgroups,
-    /// and a cgroup that stays armed costs every TCP event of the machine a look-up.
+    /// The core disarms the cgroups of containers and units. This sweep disarms all other cgroups: an armed cgroup adds a look-up
+    /// to every TCP event of the machine.
     fn sweep(&mut self) {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
@@ -269,7 +268,7 @@ impl Live {
         self.obey(idle.into_iter().map(Command::Forget).collect());
     }
 
-    /// All waiting records, or in a storm as many as the time may wait for.
+    /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer.
     fn catch_up(&mut self) -> Result<(), RuntimeError> {
         for _ in 0..BATCHES {
             if self.drain()? == 0 {
@@ -300,7 +299,7 @@ impl Live {
         for cgroup in updates.created {
             watch_cgroup(&mut self.kernel, &mut self.pipeline, cgroup);
         }
-        // After the created ones: the kernel has forgotten a removed cgroup already, and a late entry would stay for good.
+        // After the created ones: the probes have already removed the entry of a removed cgroup, and a late entry would never go.
         for cgroup in updates.removed {
             let mut written = self.kernel.watch(cgroup, 0, None);
             if cgroup.hierarchy == 0 {
@@ -312,7 +311,7 @@ impl Live {
         Ok(count)
     }
 
-    /// What the core commands is done in the kernel.
+    /// Carries out the core's commands in the probes' maps.
     fn obey(&mut self, commands: Vec<Command>) {
         for command in commands {
             // The probes see no sockets of other hierarchies.
@@ -326,12 +325,12 @@ impl Live {
     }
 }
 
-/// By seccomp, with the errors of its usual profiles. Any other error may pass.
+/// Whether seccomp forbids the call, by the errors of its usual profiles. Any other error may be temporary.
 fn is_forbidden(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }
 
-/// Waits for ever without Kubernetes.
+/// Waits forever without Kubernetes.
 async fn next(pods: &mut Option<Pods>) -> Option<Input> {
     match pods {
         Some(pods) => pods.inputs.recv().await,
@@ -339,7 +338,7 @@ async fn next(pods: &mut Option<Pods>) -> Option<Input> {
     }
 }
 
-/// What existed before the probes did.
+/// Feeds the cgroups and processes that existed before the probes.
 #[tracing::instrument(skip_all)]
 fn procfs_facts(live: &mut Live) -> Result<(), RuntimeError> {
     for fact in live.procfs.scan()? {
@@ -392,10 +391,10 @@ fn take_record(
     Ok(())
 }
 
-/// Whose exits the kernel keeps: those of a container or unit and of the cgroups below it; elsewhere only of cgroups created below.
+/// Sets which exits the probes record: in a container or unit those of the cgroup and of cgroups created below; elsewhere
+/// only those of cgroups created below.
 ///
-/// The kernel has set both bits of a new cgroup already, so that nothing starts unseen; here a cgroup loses the bits that it does not
-/// need.
+/// The probes have already set both bits of a new cgroup, so that no process starts unseen; here the unneeded bits are removed.
 fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) {
     let bits = match pipeline.core().index().attribute_cgroup(cgroup) {
         Attribution::Subject(..) => bits::SELF | bits::CHILDREN,
@@ -419,7 +418,7 @@ fn count_map_error(pipeline: &mut Pipeline, written: Result<(), MapError>) {
     }
 }
 
-/// What an undecodable record means to the core, as far as its header says what it was.
+/// The loss that an undecodable record means to the core; kind and time come from the record's header.
 fn lost_in(bytes: &[u8], now: Boot) -> Option<Input> {
     let kind = Kind::from_u16(u16::from_le_bytes(*bytes.first_chunk()?))?;
     let at = bytes.get(8..16).and_then(|at| at.first_chunk());
@@ -432,14 +431,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_policy_silences_us_for_good() {
+    fn only_a_policy_stops_announcements_for_good() {
         let forbidden = [libc::EPERM, libc::ENOSYS, libc::EAGAIN, libc::ENOMEM]
             .map(|code| is_forbidden(&io::Error::from_raw_os_error(code)));
         assert_eq!(forbidden, [true, true, false, false]);
     }
 
     #[test]
-    fn an_undecodable_record_is_a_loss_of_its_kind_from_its_own_time_on() {
+    fn an_undecodable_record_is_a_loss_of_its_kind_since_its_time() {
         let now = Boot(500);
         let lost = |since| {
             let (kind, since) = (Kind::ProcessExit, Boot(since));

@@ -1,4 +1,4 @@
-//! The agent's own messages on standard error, and its own spans under a service of its own.
+//! The agent's log on standard error, and the agent's own spans under a separate service name.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub struct Logging {
     spans: Option<own_spans::Guard>,
 }
 
-/// Once per process.
+/// May be called once per process.
 pub fn start(config: &Config) -> Result<Logging, RuntimeError> {
-    // These crates log each failed attempt, without the address or a remedy; ours logs both, once.
+    // These crates log each failed attempt without address and remedy; epitaph logs both, once.
     let filter = EnvFilter::try_new(format!("kube_client=off,aya::sys=error,{}", config.log.filter))
         .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))?;
     let stderr = fmt::layer()
@@ -62,7 +62,7 @@ pub fn warn_of_unknown_variables(env: &dyn Env) {
 }
 
 impl Logging {
-    /// Sends the spans that wait, for `limit` at most.
+    /// Sends the queued spans, for `limit` at most.
     pub async fn finish(self, limit: Duration) {
         if let Some(spans) = self.spans {
             spans.shutdown(limit).await;

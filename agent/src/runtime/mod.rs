@@ -1,7 +1,7 @@
-//! Joins the rooms: what each command starts, in which order, and how it ends.
+//! Joins sources, core and sinks: what each command starts, in which order, and how the command ends.
 //!
-//! Start: what a wrong word refuses comes first (configuration, port, file), then the probes, then the scan of what exists. End:
-//! the loop finishes what it has seen, then every sink gets a moment to send what waits.
+//! Start: first what a wrong setting can refuse (configuration, port, file), then the probes, then the first scan. End: the loop
+//! handles the remaining inputs, then every sink has a limited time to send its queue.
 
 mod doctor;
 mod error;
@@ -32,7 +32,7 @@ use export::Export;
 use show::Show;
 use sinks::Sinks;
 
-/// What the sinks, all at once, may take to send what waits when we end. The kubelet gives an agent 30 s, a node shutdown less.
+/// Time for all sinks together to send their queues at shutdown. The kubelet gives an agent 30 s, a node shutdown less.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// `epitaph agent`.
@@ -74,7 +74,7 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         let logging = logging::start(&config)?;
         let export = Export::start(&config)?;
         let sinks = Sinks::new(&config, &export, Some(show.stream()?), Arc::default());
-        // Reading a file blocks; the tasks of the exporter go on meanwhile.
+        // Reading a file blocks; the exporter's tasks continue meanwhile.
         let replayed = tokio::task::block_in_place(|| replay::replay(&args.file, core(&config), sinks));
         tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
@@ -87,20 +87,20 @@ fn print_config(config: &Config) -> Result<(), RuntimeError> {
 
 fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(), RuntimeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // For the sinks; the loop runs on this thread.
+        // For the sinks: the loop runs on the calling thread.
         .worker_threads(1)
         .on_thread_start(privileges::drop_all)
         .enable_all()
         .build()
         .map_err(RuntimeError::os("start the runtime"))?;
     let done = runtime.block_on(command);
-    // Every sink has had its moment. A drop would wait for the threads that block: a look-up of the collector's name takes as
-    // long as the resolver likes.
+    // Every sink has finished or used up its time. A drop would wait for blocking threads: a look-up of the collector's name has
+    // no time limit.
     runtime.shutdown_background();
     done
 }
 
-/// Takes the port; answers come once it serves.
+/// Binds the port; requests are answered once the server runs.
 async fn listen(config: &Config) -> Result<Option<Server>, RuntimeError> {
     match config.listen {
         Listen::At(address) => Ok(Some(Server::bind(address).await?)),
@@ -120,7 +120,7 @@ async fn stop_on_signal(stop: watch::Sender<bool>, hangup_too: bool) {
             Ok(mut signals) => {
                 signals.recv().await;
             }
-            // Then the default action ends the process.
+            // Without a handler the default action ends the process.
             Err(_) => std::future::pending().await,
         }
     };

@@ -28,7 +28,7 @@ use super::show::{Show, View};
 use super::sinks::Sinks;
 use super::{FLUSH, RuntimeError, core, listen, logging, stop_on_signal};
 
-/// Until a signal, or until nobody reads the output. Without `show` it is an agent's; with `file` it is recorded.
+/// Observes until a signal, or until the reader of the output is gone. Without `show`: as an agent; with `file`: recorded.
 pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
     let logging = logging::start(&config)?;
     logging::warn_of_unknown_variables(env);
@@ -52,10 +52,10 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     if is_agent {
         log_start(&config, &kernel, &export);
     }
-    // Taken last: an error before it is shown on the terminal as it was.
+    // Opened last: an earlier error is shown on the unchanged terminal.
     let View { screen, acts, sink } = Show::open(show)?;
     let mut sinks = Sinks::new(&config, &export, sink, health);
-    // A person who watches must not write to the cluster.
+    // `epitaph watch` must not write to the cluster.
     let posting = match &pods {
         Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),
         _ => None,
@@ -67,7 +67,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     };
 
     drop(screen);
-    tracing::debug!("ending: what waits is sent");
+    tracing::debug!("shutting down: sending the queues");
     let posted = async {
         if let Some(posting) = posting {
             posting.shutdown(FLUSH).await;
@@ -87,7 +87,7 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
             tracing::warn!(
                 remedy = "mount the token of the ServiceAccount (automountServiceAccountToken), or give --kubeconfig FILE, or \
                           --kubernetes off",
-                "a node name is set, but no access to the Kubernetes API: nothing is known of pods"
+                "a node name is set, but no access to the Kubernetes API: pods are unknown"
             );
         }
         return Ok(None);
@@ -98,7 +98,7 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
     Ok(Some(pods))
 }
 
-/// From before the probes are loaded, which takes a while on a slow machine: a request meanwhile is answered.
+/// Serves from before the probes are loaded, which takes a while on a slow machine.
 fn serve(server: Server, export: &Export, health: &Arc<Health>, mut stop: watch::Receiver<bool>) -> JoinHandle<io::Result<()>> {
     tokio::spawn(server.serve(export.metrics.clone(), health.clone(), clock::now, async move {
         let _ = stop.wait_for(|stop| *stop).await;
@@ -129,16 +129,16 @@ fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError>
 fn describe(config: &Config, procfs: &Procfs, has_pods: bool) -> Result<Observation, RuntimeError> {
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
     if let (true, Some(node)) = (has_pods, &config.kubernetes.node_name) {
-        // A pod's own host name is the pod's.
+        // In a pod, the host name is the pod's name.
         observation.host.clone_from(node);
     }
     Ok(observation)
 }
 
-/// Of the main thread: the others have none.
+/// Gives up privileges of the main thread: the other threads have none.
 fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
-    // Mounted with hidepid /proc may show the machine's processes to CAP_SYS_PTRACE only; some exit meanwhile, which is not a
-    // sign of that.
+    // With `hidepid`, /proc may show the machine's processes to CAP_SYS_PTRACE only. A slightly lower number is not a sign of
+    // that: some processes exit meanwhile.
     let before = privileges::shown(proc);
     let dropped = privileges::drop_all_but(&mut [
         Need {
@@ -152,7 +152,7 @@ fn give_up_privileges(kernel: &mut Kernel, proc: &Path) {
     ]);
     match dropped {
         Ok(kept) => tracing::debug!(?kept, "capabilities given up"),
-        Err(error) => tracing::warn!("{error}; going on with more than is needed"),
+        Err(error) => tracing::warn!("{error}; running with more privileges than needed"),
     }
 }
 
@@ -167,7 +167,7 @@ fn log_start(config: &Config, kernel: &Kernel, export: &Export) {
     );
 }
 
-fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::Worker {
+fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_events::EventsWorker {
     let settings = kubernetes_events::Settings::of_node(&pods.node);
     let (sink, worker) = kubernetes_events::start(pods.client(), settings, clock::now);
     export.metrics.follow_events(sink.stats().clone());
@@ -175,7 +175,7 @@ fn post_events(pods: &Pods, export: &Export, sinks: &mut Sinks) -> kubernetes_ev
     worker
 }
 
-/// A recording that has not begun yet: removed again where nothing can be recorded, so that the name is free for the next attempt.
+/// A recording that has not begun yet: removed if the start fails, so that the next attempt can use the name.
 struct NewRecording<'a> {
     path: &'a Path,
     file: Option<File>,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::clock;
 use crate::config::{Config, Env};
 use crate::render::span::{self, Options};
-use crate::sink::http::{Duty, Health};
+use crate::sink::http::{Health, ObserverState};
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
@@ -27,7 +27,7 @@ use crate::cli::SysExit;
 /// How often the state machine gets the time, and the Lease is checked.
 const TICK: Duration = Duration::from_millis(200);
 
-/// After so long without an input the machine slept, or this process had no CPU: inputs waited for an unknown time.
+/// After so long without a tick the machine slept, or this process had no CPU: inputs waited for an unknown time.
 const STALL: Duration = Duration::from_secs(2);
 
 /// Without an election: how often the Lease is read, to warn of another observer.
@@ -78,7 +78,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         traces = export.destination(),
         "an observer"
     );
-    // Half of the deadline, as in client-go: one request that hangs must not cost the Lease.
+    // Half of the deadline, as in client-go: one hanging request must not lose the Lease.
     let lease = Lease::new(
         &client,
         config.observer.namespace.as_deref(),
@@ -111,7 +111,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     Ok(())
 }
 
-/// Differs from every other process, also from the one before it in the same pod, which may still consider itself the leader.
+/// Differs from every other process, also from the previous one in the same pod, which may still consider itself the leader.
 fn identity() -> String {
     // The standard library's only source of randomness.
     format!("{}_{:016x}", host(), RandomState::new().hash_one(()))
@@ -130,13 +130,13 @@ struct ObserverLoop {
     limits: epitaph_core::observe::ObserverLimits,
 }
 
-/// From winning the Lease to losing it.
+/// The observation from winning the Lease to losing it.
 struct Session {
     observer: Observer,
     cluster: Cluster,
     /// Time of the state machine's last input: inputs of several watches arrive side by side.
     handled: Boot,
-    /// When it was handled: an input has the time of its arrival.
+    /// When that input was handled: an input carries the time of its arrival.
     fed: Boot,
     synced: bool,
     /// The Lease expired while the API server did not answer: no input is read and no span is exported until it is renewed.
@@ -153,7 +153,7 @@ struct Counted {
 }
 
 impl ObserverLoop {
-    /// Until `stop`. The future that it returns releases the Lease.
+    /// Runs until `stop`. The returned future releases the Lease.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> impl Future<Output = ()> {
         let mut ticks = interval_at(Instant::now(), TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -164,7 +164,7 @@ impl ObserverLoop {
                 input = next(&mut self.session) => match input {
                     Some((at, input)) => self.feed(at, input),
                     None => {
-                        tracing::error!("the watches ended by themselves; they are started again");
+                        tracing::error!("the watches ended unexpectedly; restarting them");
                         self.session = None;
                     }
                 },
@@ -182,7 +182,7 @@ impl ObserverLoop {
         self.leadership.release()
     }
 
-    /// Starts a session where the Lease is ours, and ends it where the Lease is lost.
+    /// Starts a session when the Lease is won, and ends the session when the Lease is lost.
     fn start_or_stop(&mut self) {
         let now = clock::now();
         self.leadership.renew(now);
@@ -250,7 +250,7 @@ impl ObserverLoop {
                 Output::Replacement(replacement) => span::replacement(replacement, offset, &self.spans),
                 Output::Dropped { .. } => continue,
             };
-            // A full queue counts its oldest out; the count is on /metrics.
+            // A full queue drops and counts its oldest trace; the count is on /metrics.
             traces.offer(trace);
         }
     }
@@ -258,7 +258,7 @@ impl ObserverLoop {
     /// To `/metrics` and `/readyz`.
     fn publish(&mut self) {
         self.health.alive(clock::now());
-        self.health.duty(Duty {
+        self.health.observer(ObserverState {
             ready: match &self.session {
                 Some(session) => session.synced && !session.paused,
                 None => self.leadership.is_known(),
@@ -292,7 +292,7 @@ impl Session {
     }
 }
 
-/// Pending without a session, or while it is paused: the queue fills, and the watches wait.
+/// Pending without a session, or during a pause: the queue fills, and the watches wait.
 async fn next(session: &mut Option<Session>) -> Option<(Boot, Input)> {
     match session {
         Some(session) if !session.paused => session.cluster.next().await,
@@ -341,7 +341,7 @@ impl Leadership {
         self.election.as_ref().is_some_and(Election::is_lost)
     }
 
-    /// The API server answered a request for the Lease.
+    /// Whether the API server has answered a request for the Lease.
     fn is_known(&self) -> bool {
         self.is_known
     }
@@ -350,7 +350,7 @@ impl Leadership {
         Some(self.election.as_ref()?.holder()?.to_owned())
     }
 
-    /// Sends the request that is due.
+    /// Sends a request for the Lease if one is due.
     fn renew(&mut self, now: Boot) {
         if self.lease.is_none() {
             return;
@@ -373,7 +373,7 @@ impl Leadership {
         }
     }
 
-    /// Waits for the answer; for ever without a request.
+    /// Waits for the answer; forever without a request.
     async fn answered(&mut self) {
         let Some(asking) = &mut self.asking else {
             return std::future::pending().await;
@@ -381,7 +381,7 @@ impl Leadership {
         let answered = asking.await;
         self.asking = None;
         let Ok((lease, answer)) = answered else {
-            // Only a panic ends it so. The Lease is not renewed any more, and the session ends with its deadline.
+            // Only a panic ends the task this way. The Lease is not renewed any more, and the session ends at the Lease's deadline.
             tracing::error!("the task that renews the Lease failed");
             return;
         };
@@ -408,7 +408,7 @@ impl Leadership {
         }
     }
 
-    /// Releases the Lease, where it is ours.
+    /// Releases the Lease if this observer holds it.
     async fn release(mut self) {
         let released = async {
             if self.asking.is_some() {

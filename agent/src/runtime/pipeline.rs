@@ -1,4 +1,4 @@
-//! The body of the one loop: an input is recorded, handed to the core, and the core's answers go to the sinks.
+//! The body of the one loop: an input is recorded and handed to the core, and the core's reports go to the sinks.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -15,13 +15,13 @@ use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
 
-/// The core between one source and the sinks. Live and replay differ only in who calls it.
+/// The core between one source and the sinks. Live and replay differ only in the caller.
 pub struct Pipeline {
     core: Correlator,
     recorder: Option<Recorder>,
     sinks: Sinks,
     observation: Observation,
-    /// Collected until the first other input, which sends them to the sinks; None from then on.
+    /// States of probes until the first other input, which sends them to the sinks; None afterwards.
     probes: Option<Vec<(String, ProbeState)>>,
 }
 
@@ -52,7 +52,7 @@ impl Pipeline {
         self.handle(now, input)
     }
 
-    /// Takes a kernel record with the bytes it was decoded from: evidence is kept as it was written.
+    /// Takes a kernel record with its original bytes, which are recorded unchanged.
     pub fn feed_record(&mut self, now: Boot, bytes: &[u8], input: Input) -> Result<Vec<Command>, RuntimeError> {
         if let Some(recorder) = &mut self.recorder {
             recorder.record(now, bytes)?;
@@ -60,7 +60,7 @@ impl Pipeline {
         self.handle(now, input)
     }
 
-    /// Time passed. Recorded only where the core answers: a replay then answers at the same place.
+    /// Time passed. Recorded only if the core answers: a replay then answers at the same place.
     pub fn tick(&mut self, now: Boot) -> Result<Vec<Command>, RuntimeError> {
         self.before(&Input::Tick)?;
         let answers = self.core.handle(now, Input::Tick);
@@ -77,7 +77,7 @@ impl Pipeline {
         self.send(now, answers)
     }
 
-    /// What the sinks need of the input itself.
+    /// Passes to the sinks what they need of the input itself.
     fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
         match input {
             Input::Start(observation) => self.observation = observation.clone(),
@@ -112,7 +112,7 @@ impl Pipeline {
         Ok(answers.commands)
     }
 
-    /// Writes what the recorder still holds.
+    /// Writes the recorder's buffer.
     pub fn flush(&mut self) -> Result<(), RuntimeError> {
         match &mut self.recorder {
             Some(recorder) => Ok(recorder.flush()?),

@@ -1,7 +1,7 @@
-//! What the process may do beyond any other, given up as soon as it is not needed any more.
+//! Gives up the process's privileges as soon as they are not needed any more.
 //!
-//! Capabilities belong to threads. Those of the runtime give theirs up as they start; the main thread, on which files that the
-//! person named are read and the probes are loaded, when that is done, and every thread that it starts later has none.
+//! Capabilities belong to threads. Threads of the runtime give up theirs as they start. The main thread reads the files that the
+//! user named, loads the probes, and then gives up its own, so that every later thread starts without any.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use tokio::runtime::Handle;
 
-/// What a thread goes on needing, where it does.
+/// A capability that a thread may still need.
 pub struct Need<'n> {
-    /// Any of these gives it; the first that does is kept.
+    /// Each of these is enough; the first that works is kept.
     pub any_of: &'n [Capability],
-    /// Whether it works as things are: the kernel is asked, because what it demands changed and was backported.
+    /// Whether the present capabilities are enough. Tried on the kernel, because the kernel's rule changed and was backported.
     pub works: &'n mut dyn FnMut() -> bool,
 }
 
@@ -25,16 +25,16 @@ pub enum PrivilegeError {
     Capabilities { set: &'static str, source: CapsError },
 }
 
-/// Gives up all that the calling thread has, but what it proves to need; which those are.
+/// Gives up all capabilities of the calling thread except the needed ones; returns the kept ones.
 ///
 /// # Errors
-/// The first step that the kernel refused; the others are done all the same.
+/// The first step that the kernel refused; all other steps are still done.
 pub fn drop_all_but(needs: &mut [Need<'_>]) -> Result<Vec<Capability>, PrivilegeError> {
-    // Whoever has no CAP_SETPCAP keeps the bounding set: of no use to a thread that can gain nothing by execve(2).
+    // Without CAP_SETPCAP the bounding set stays, which does not matter for a thread that can gain nothing by execve(2).
     let _ = caps::clear(None, CapSet::Bounding);
     let refused = |set| move |source| PrivilegeError::Capabilities { set, source };
     let forbidden = nix::sys::prctl::set_no_new_privs().map_err(PrivilegeError::NoNewPrivileges);
-    // A kernel or a seccomp profile without ambient ones has none to give up.
+    // A kernel or a seccomp profile without ambient capabilities has none to give up.
     let ambient = match caps::read(None, CapSet::Ambient) {
         Ok(held) if !held.is_empty() => caps::clear(None, CapSet::Ambient).map_err(refused("ambient")),
         _ => Ok(()),
@@ -45,13 +45,13 @@ pub fn drop_all_but(needs: &mut [Need<'_>]) -> Result<Vec<Capability>, Privilege
     kept.map_err(refused("permitted"))
 }
 
-/// As [`drop_all_but`] nothing, for threads that need none from their start: what fails there fails on the main thread, too,
-/// which says so.
+/// As [`drop_all_but`] with no exception, for threads that never need a capability. A failure here also happens on the main
+/// thread, which logs it.
 pub fn drop_all() {
     let _ = drop_all_but(&mut []);
 }
 
-/// Does it on a thread that has no capability, so that the threads that it starts have none.
+/// Does `work` on a thread without capabilities, so that the threads that `work` starts have none.
 pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let runtime = Handle::try_current().ok();
     std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// How many processes `proc` shows to the calling thread: mounted with `hidepid` it shows few of them, or lists but does not tell.
+/// Number of processes that `proc` shows to the calling thread: with `hidepid` it hides most of them, or makes them unreadable.
 pub fn shown(proc: &Path) -> usize {
     let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
     let processes = entries.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
@@ -98,7 +98,7 @@ fn keep(needs: &mut [Need<'_>]) -> Result<Vec<Capability>, CapsError> {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, which takes its capabilities with it.
+    /// Runs a test on a separate thread, because capabilities belong to threads.
     fn on_a_thread(test: fn()) {
         std::thread::spawn(test).join().unwrap();
     }
@@ -111,13 +111,13 @@ mod tests {
                 assert!(caps::read(None, set).unwrap().is_empty(), "{set:?}");
             }
             assert!(nix::sys::prctl::get_no_new_privs().unwrap());
-            // Again: there is nothing left to refuse.
+            // The second call has nothing left to give up.
             drop_all_but(&mut []).unwrap();
         });
     }
 
     #[test]
-    fn what_is_started_without_them_has_none() {
+    fn threads_started_by_an_unprivileged_thread_have_no_capability() {
         let held = caps::read(None, CapSet::Effective).unwrap();
         let inner = without(|| {
             std::thread::spawn(|| caps::read(None, CapSet::Permitted).unwrap())
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_counted_that_can_be_read() {
+    fn only_readable_processes_are_counted() {
         let proc = tempfile::tempdir().unwrap();
         for name in ["1", "23", "self", "4x"] {
             std::fs::create_dir(proc.path().join(name)).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_helps_is_kept() {
+    fn only_a_needed_capability_is_kept() {
         on_a_thread(|| {
             let has = |capability| caps::has_cap(None, CapSet::Effective, capability).unwrap();
             let held = has(Capability::CAP_SETUID);
@@ -160,7 +160,7 @@ mod tests {
                 },
             ];
             let kept = drop_all_but(&mut needs).unwrap();
-            // Who has nothing keeps nothing.
+            // Without any capability at the start none is kept.
             let expected = if held { vec![Capability::CAP_SETUID] } else { Vec::new() };
             assert_eq!(kept, expected);
             assert_eq!(caps::read(None, CapSet::Permitted).unwrap(), expected.into_iter().collect());

@@ -1,4 +1,4 @@
-//! A recording through the same core, as fast as it can be read.
+//! Feeds a recording to the same core, as fast as the file can be read.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -24,9 +24,9 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         RuntimeError::new(SysExit::NoInput, format!("cannot open recording {shown}: {error}"))
             .with_remedy("give a file that `epitaph record` wrote")
     })?;
-    // The recording may come from anybody: it is read without a capability.
+    // A recording is untrusted input: it is read without capabilities.
     if let Err(error) = privileges::drop_all_but(&mut []) {
-        tracing::warn!("{error}; going on with more than is needed");
+        tracing::warn!("{error}; running with more privileges than needed");
     }
     let mut reader = Reader::new(BufReader::new(file), decode).map_err(|error| {
         let code = match error {
@@ -47,8 +47,8 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         }
     }
     if !ended {
-        // The recorder was stopped in the middle, or the tail of the file is gone: what followed is not known, so every termination
-        // in progress is judged as one that may have lost evidence.
+        // The recorder was stopped in the middle, or the end of the file is lost: what followed is unknown, so every open
+        // termination is judged as one that may have lost evidence.
         for kind in Kind::ALL {
             let (since, count) = (last, 1);
             pipeline.handle(last, Input::Lost { kind, since, count })?;
@@ -71,7 +71,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
             damaged_bytes = report.damaged_bytes,
             unknown_inputs = report.unknown_inputs,
             undecodable = report.undecodable,
-            "{shown} is not whole: verdicts that may rest on what is missing are unknown"
+            "{shown} is not whole: verdicts that may depend on the missing part are unknown"
         );
     }
     Ok(())

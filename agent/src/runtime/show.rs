@@ -1,4 +1,4 @@
-//! How a person sees terminations: the form, the filter, and the terminal.
+//! The view for people: form, filter and terminal.
 
 use std::io::IsTerminal as _;
 
@@ -20,9 +20,9 @@ pub struct Show {
 
 /// An open terminal, or none.
 pub struct View {
-    /// Gives the terminal back when it is dropped.
+    /// Restores the terminal on drop.
     pub screen: Option<Screen>,
-    /// What the person does at a live view.
+    /// Actions of the user in a live view.
     pub acts: mpsc::Receiver<Act>,
     pub sink: Option<terminal::Sink<Background>>,
 }
@@ -36,7 +36,7 @@ impl Show {
         }
     }
 
-    /// For a live observation; of nothing for an agent.
+    /// For a live observation; without `show` nothing is opened.
     pub fn open(show: Option<Show>) -> Result<View, RuntimeError> {
         let Some(show) = show else {
             return Ok(View {

@@ -1,4 +1,4 @@
-//! Where the core's answers go: one sink after the other, and none can hold the loop up.
+//! Passes the core's reports to the sinks, one after the other; no sink can block the loop.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::sink::terminal::{self, Background, Flow};
 use super::RuntimeError;
 use super::export::Export;
 
-/// All of them; a command takes those it needs.
+/// All sinks; each command uses those that it needs.
 pub struct Sinks {
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
@@ -28,7 +28,7 @@ pub struct Sinks {
     pub traces: Option<otlp::Sink>,
     pub events: Option<kubernetes_events::Sink>,
     pub spans: Options,
-    /// Nobody reads the output any more: the command ends.
+    /// The reader of the output is gone (EPIPE): the command ends.
     pub reader_gone: bool,
 }
 
@@ -50,7 +50,7 @@ impl Sinks {
         }
     }
 
-    /// Hands on what the core answered. `path`: the cgroup of a container or unit that still runs.
+    /// Passes on a report of the core. `path`: the cgroup of a container or unit that is still running.
     pub fn send(
         &mut self,
         now: Boot,
@@ -61,14 +61,14 @@ impl Sinks {
         if let Report::Terminated(t) = report
             && t.is_still_ending()
         {
-            // A person sees how far the termination came; every other sink would get it again, with another verdict, from the agent
+            // Only people see an unfinished termination: every other sink would get it again, with another verdict, from the agent
             // that observes the exit.
-            tracing::debug!(subject = %t.subject, "epitaph stopped while it was still shutting down");
+            tracing::debug!(subject = %t.subject, "epitaph stopped while this container or unit was still shutting down");
             return self.show(|terminal| terminal.report(report, observation, path));
         }
         self.metrics.report(report);
         if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
-            // A full queue counts its oldest out; the count is on /metrics.
+            // A full queue drops and counts its oldest trace; the count is on /metrics.
             traces.offer(trace);
         }
         if let Some(events) = &self.events {
@@ -77,7 +77,7 @@ impl Sinks {
         self.show(|terminal| terminal.report(report, observation, path))
     }
 
-    /// The state of every probe is known: sent before anything else, so that a reader who waits for it can begin.
+    /// The state of every probe is known: sent first, so that a reader who waits for the start can begin.
     pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> Result<(), RuntimeError> {
         for (name, state) in probes {
             self.metrics.probe(name, state);
@@ -106,7 +106,7 @@ impl Sinks {
         self.metrics.neighbours(count);
     }
 
-    /// False where no terminal shows it: then it belongs into the log.
+    /// False if no terminal shows the text: then the caller logs it.
     pub fn note(&mut self, text: &str) -> Result<bool, RuntimeError> {
         let is_live = self.terminal.as_ref().is_some_and(terminal::Sink::is_live);
         if is_live {
@@ -133,7 +133,7 @@ impl Sinks {
         self.show(|terminal| terminal.resize(columns))
     }
 
-    /// The end of the output; what is queued for the terminal is written when the sinks are dropped.
+    /// Ends the output; the terminal's queue is written when the sinks are dropped.
     pub fn finish(&mut self) -> Result<(), RuntimeError> {
         self.show(terminal::Sink::finish)
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_death_whose_end_was_not_seen_is_shown_and_is_the_next_agents_to_tell() {
+    async fn a_termination_without_an_observed_exit_is_shown_but_not_exported() {
         let mut config = Config::default();
         config.otlp.endpoint = Some("http://127.0.0.1:1".parse().unwrap());
         let export = Export::start(&config).unwrap();
@@ -199,7 +199,7 @@ mod tests {
         let out = Background::whole(paper.clone()).unwrap();
         let terminal = terminal::Sink::new(out, Form::Json, Filter::default());
         let mut sinks = Sinks::new(&config, &export, Some(terminal), Arc::default());
-        let mut told = Vec::new();
+        let mut exported = Vec::new();
         for (cgroup, open) in [(1, true), (2, false)] {
             let mut t = ignored(cgroup);
             if open {
@@ -213,11 +213,11 @@ mod tests {
             let counts: u64 = counts
                 .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
                 .sum();
-            // The worker has not had its turn: nothing was awaited.
-            told.push((sinks.traces.as_ref().unwrap().queued(), counts));
+            // The worker has not run yet: nothing was awaited.
+            exported.push((sinks.traces.as_ref().unwrap().queued(), counts));
         }
         drop(sinks);
-        assert_eq!(told, [(0, 0), (1, 1)]);
+        assert_eq!(exported, [(0, 0), (1, 1)]);
         assert_eq!(paper.0.lock().unwrap().iter().filter(|byte| **byte == b'\n').count(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz`, `/readyz`, and nothing else: all that listens.
+//! `/metrics`, `/healthz` and `/readyz`: the only listener of epitaph.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,10 +21,10 @@ use tokio::net::TcpListener;
 use crate::error::{HasRemedy, Remedy};
 use crate::sink::metrics::Metrics;
 
-/// The loop ticks several times a second: one that was not seen for so long is stuck, and a restart is the remedy.
+/// The loop ticks several times a second: a loop without a tick for so long is stuck, and a restart is the remedy.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// What the loop tells and the handlers answer.
+/// State that the loop reports and the handlers serve.
 #[derive(Debug, Default)]
 pub struct Health {
     /// 0 before the first tick.
@@ -32,14 +32,14 @@ pub struct Health {
     probes: Mutex<Vec<(String, ProbeState)>>,
     /// None without Kubernetes.
     pods: Mutex<Option<PodsState>>,
-    /// An observer has a duty instead of probes.
-    duty: Mutex<Option<Duty>>,
+    /// Set by an observer, which has no probes.
+    observer: Mutex<Option<ObserverState>>,
 }
 
-/// What an observer does.
+/// State of an observer, for `/readyz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Duty {
-    /// It knows whether it is to observe, and where it is, everything is known that it watches.
+pub struct ObserverState {
+    /// The observer knows whether it is the leader; as the leader, all its watches are synced.
     pub ready: bool,
     /// `active`, `standby`, or `starting` before the first answer of the API server.
     pub role: &'static str,
@@ -48,7 +48,7 @@ pub struct Duty {
 }
 
 impl Health {
-    /// The loop went round.
+    /// One iteration of the loop is done.
     pub fn alive(&self, now: Boot) {
         self.alive_at.store(now.0, Ordering::Relaxed);
     }
@@ -62,18 +62,19 @@ impl Health {
         }
     }
 
-    /// How far the Kubernetes API is with us: said, but no condition of being ready, for the kernel is observed all the same.
+    /// State of the connection to the Kubernetes API: reported, but not a condition of readiness, because the kernel is observed
+    /// regardless.
     pub fn pods(&self, state: PodsState) {
         *self.pods.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
     }
 
-    /// Of an observer.
-    pub fn duty(&self, duty: Duty) {
-        *self.duty.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(duty);
+    /// State of an observer.
+    pub fn observer(&self, state: ObserverState) {
+        *self.observer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(state);
     }
 
-    fn current_duty(&self) -> Option<Duty> {
-        self.duty.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    fn observer_state(&self) -> Option<ObserverState> {
+        self.observer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
     fn since_alive(&self, now: Boot) -> Option<Duration> {
@@ -83,7 +84,7 @@ impl Health {
         }
     }
 
-    /// The loop goes round, with the probes that nothing is seen without.
+    /// The loop has ticked, and the essential probes are active.
     fn is_ready(&self) -> bool {
         if self.alive_at.load(Ordering::Relaxed) == 0 {
             return false;
@@ -120,7 +121,7 @@ impl HasRemedy for HttpError {
     }
 }
 
-/// Bound, and not serving yet: a port in use is known before the probes are attached.
+/// A bound address that is not served yet: a port in use is an error before the probes are attached.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -129,7 +130,7 @@ pub struct Server {
 impl Server {
     pub async fn bind(address: SocketAddr) -> Result<Server, HttpError> {
         let bound = match TcpListener::bind(address).await {
-            // `[::]` is every address, IPv4 too; a kernel without IPv6 has the others all the same.
+            // `[::]` is every address, IPv4 too; a kernel without IPv6 still has the IPv4 addresses.
             Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.raw_os_error() == Some(EAFNOSUPPORT) => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
             }
@@ -143,12 +144,12 @@ impl Server {
         Ok(Server { listener })
     }
 
-    /// The address that was given, with the port that the kernel chose where it was 0.
+    /// The given address; for port 0 with the port that the kernel chose.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` is ready, then finishes what is being answered. `now` is the clock room's.
+    /// Serves until `stop` is ready, then finishes the open requests. `now`: the clock.
     pub async fn serve(
         self,
         metrics: Arc<Metrics>,
@@ -196,7 +197,7 @@ async fn serve_health(State(shared): State<Shared>) -> Answer {
             StatusCode::SERVICE_UNAVAILABLE,
             TEXT,
             format!(
-                "the event loop has not gone round for {:.1} s; restart the agent\n",
+                "the last event loop iteration was {:.1} s ago; restart the agent\n",
                 since.as_secs_f64()
             ),
         ),
@@ -237,8 +238,8 @@ fn kubernetes_object(state: &PodsState) -> KubernetesObject {
 }
 
 async fn serve_ready(State(shared): State<Shared>) -> Answer {
-    if let Some(duty) = shared.health.current_duty() {
-        return ready_answer(duty.ready, &duty);
+    if let Some(state) = shared.health.observer_state() {
+        return ready_answer(state.ready, &state);
     }
     let ready = shared.health.is_ready();
     let body = Ready {
@@ -277,7 +278,7 @@ mod tests {
         Arc::new(Metrics::new(Resource::builder_empty().build(), push, 10).unwrap())
     }
 
-    /// Status line's code, content type, body.
+    /// Status code, content type, body.
     async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_is_the_loop_going_round() {
+    async fn health_depends_on_the_loops_last_iteration() {
         let health = Arc::new(Health::default());
         let (address, stop, task) = start(health.clone()).await;
         assert_eq!(ask(address, "GET", "/healthz").await.0, 503);
@@ -316,13 +317,13 @@ mod tests {
         health.alive(NOW.minus(STUCK_AFTER));
         let (status, _, body) = ask(address, "GET", "/healthz").await;
         assert_eq!(status, 503);
-        expect!["the event loop has not gone round for 10.0 s; restart the agent"].assert_eq(body.trim_end());
+        expect!["the last event loop iteration was 10.0 s ago; restart the agent"].assert_eq(body.trim_end());
         stop.send(()).unwrap();
         task.await.unwrap().unwrap();
     }
 
     #[tokio::test]
-    async fn readiness_is_the_essential_probes_and_names_every_probe() {
+    async fn readiness_needs_the_essential_probes_and_lists_every_probe() {
         let health = Arc::new(Health::default());
         let (address, _stop, _task) = start(health.clone()).await;
         let (status, _, body) = ask(address, "GET", "/readyz").await;
@@ -335,47 +336,47 @@ mod tests {
         expect![[r#"{"ready":false,"probes":[{"name":"signal_generate","state":"active"},{"name":"sched_process_exit","state":"failed","reason":"it was \\u{1b}refused"},{"name":"tcp_send_reset","state":"unsupported","reason":"no such tracepoint"}]}"#]]
             .assert_eq(body.trim_end());
         health.probe("sched_process_exit", ProbeState::Active);
-        assert_eq!(ask(address, "GET", "/readyz").await.0, 503, "the scan of what exists goes on");
+        assert_eq!(ask(address, "GET", "/readyz").await.0, 503, "the first scan is still running");
         health.alive(NOW);
         assert_eq!(ask(address, "GET", "/readyz").await.0, 200);
-        let reason = Some("nobody listens there".to_owned());
+        let reason = Some("connection refused".to_owned());
         for (state, word) in [
             (
                 PodsState::Away { reason },
-                r#""kubernetes":{"state":"away","reason":"nobody listens there"}"#,
+                r#""kubernetes":{"state":"away","reason":"connection refused"}"#,
             ),
             (PodsState::Synced, r#""kubernetes":{"state":"synced"}"#),
         ] {
             health.pods(state);
             let (status, _, body) = ask(address, "GET", "/readyz").await;
-            assert_eq!(status, 200, "the kernel is observed all the same");
+            assert_eq!(status, 200, "the kernel is observed regardless");
             assert!(body.contains(word), "{body}");
         }
     }
 
     #[tokio::test]
-    async fn an_observers_readiness_is_its_duty() {
+    async fn an_observers_readiness_is_its_reported_state() {
         let health = Arc::new(Health::default());
         let (address, _stop, _task) = start(health.clone()).await;
-        let mut duty = Duty {
+        let mut state = ObserverState {
             ready: false,
             role: "starting",
             lease_holder: None,
         };
-        health.duty(duty.clone());
+        health.observer(state.clone());
         let (status, _, body) = ask(address, "GET", "/readyz").await;
         assert_eq!((status, body.trim_end()), (503, r#"{"ready":false,"role":"starting"}"#));
-        duty.ready = true;
-        duty.role = "standby";
-        duty.lease_holder = Some("observer-1".to_owned());
-        health.duty(duty);
+        state.ready = true;
+        state.role = "standby";
+        state.lease_holder = Some("observer-1".to_owned());
+        health.observer(state);
         let (status, _, body) = ask(address, "GET", "/readyz").await;
         let standby = r#"{"ready":true,"role":"standby","lease_holder":"observer-1"}"#;
         assert_eq!((status, body.trim_end()), (200, standby));
     }
 
     #[tokio::test]
-    async fn metrics_are_there_and_nothing_else_is() {
+    async fn metrics_are_served_and_other_paths_are_not() {
         let (address, _stop, _task) = start(Arc::default()).await;
         let (status, of_type, body) = ask(address, "GET", "/metrics").await;
         assert_eq!((status, of_type.as_str()), (200, "text/plain; version=0.0.4"));
@@ -395,13 +396,13 @@ mod tests {
             cannot listen on ADDRESS: another process uses this port
             remedy: stop it (`ss -ltnp` shows it), or set another address with --listen, or --listen off"#]]
         .assert_eq(&error);
-        // TEST-NET-1: no machine has it.
+        // TEST-NET-1: no machine has this address.
         let error = Server::bind("192.0.2.1:0".parse().unwrap()).await.unwrap_err();
         assert!(matches!(error, HttpError::NoSuchAddress { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn a_shutdown_lets_go_of_the_port() {
+    async fn a_shutdown_releases_the_port() {
         let (address, stop, task) = start(Arc::default()).await;
         assert_eq!(ask(address, "GET", "/metrics").await.0, 200);
         stop.send(()).unwrap();

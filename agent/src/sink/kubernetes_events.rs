@@ -1,7 +1,7 @@
-//! Warning Events on the pod and its workload: what `kubectl describe` shows to whoever looks.
+//! Warning Events on the pod and its workload, as `kubectl describe` shows them.
 //!
-//! One Event per object, reason, verdict and container of this node, named by them: what is posted twice is one Event, and what
-//! happens again only raises its count. Nothing here waits for the API server but the worker.
+//! One Event per object, reason, verdict and container of this node; its name is made of these. Posting twice therefore gives one
+//! Event, and a repetition only raises the Event's count. Only the worker waits for the API server.
 
 mod api;
 mod bucket;
@@ -24,28 +24,29 @@ use epitaph_core::report::Report;
 use epitaph_core::time::Boot;
 
 pub use bucket::Rate;
-pub use stats::{OUTCOMES, Outcome, Stats};
+pub use stats::{EventStats, OUTCOMES, Outcome};
 
 use queue::Queue;
 
-/// `reportingController` of all of them.
+/// `reportingController` of all Events.
 pub const CONTROLLER: &str = "epitaph.dev/agent";
 
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `reportingInstance`: this node's name.
     pub node: String,
-    /// Events that wait to be posted; when another comes, one that could not be posted goes, else the oldest.
+    /// Most Events that wait to be posted. A new Event replaces one that could not be posted, else the oldest.
     pub queue: usize,
     pub rate: Rate,
-    /// First pause after a failure, of the Event or, where the API server is away, of all; it doubles up to `longest_pause`.
+    /// First pause after a failure: of the Event, or of all Events if the API server is away. The pause doubles up to
+    /// `longest_pause`.
     pub pause: Duration,
     pub longest_pause: Duration,
-    /// How long one Event is tried for.
+    /// Longest time of attempts for one Event.
     pub give_up: Duration,
-    /// The same for one that RBAC forbids: an API server that starts says so until it has read its roles.
+    /// The same for an Event that RBAC forbids: a starting API server forbids everything until it has read its roles.
     pub give_up_forbidden: Duration,
-    /// Of one request.
+    /// Limit of one request.
     pub timeout: Duration,
 }
 
@@ -67,49 +68,49 @@ impl Settings {
     }
 }
 
-/// Where the loop drops what the core says.
+/// Takes the core's reports from the loop.
 #[derive(Clone, Debug)]
 pub struct Sink {
     queue: Arc<Queue>,
-    stats: Arc<Stats>,
+    stats: Arc<EventStats>,
 }
 
 impl Sink {
-    /// Takes what is worth an Event; never waits.
+    /// Queues the Events of a report, if it has any; never waits.
     pub fn offer(&self, report: &Report, observation: &Observation, now: Boot) {
         for notice in notice::of(report, observation) {
             self.queue.push(notice, now, &self.stats);
         }
     }
 
-    pub fn stats(&self) -> &Arc<Stats> {
+    pub fn stats(&self) -> &Arc<EventStats> {
         &self.stats
     }
 }
 
 /// The task that talks to the API server.
 #[derive(Debug)]
-pub struct Worker {
+pub struct EventsWorker {
     queue: Arc<Queue>,
-    stats: Arc<Stats>,
+    stats: Arc<EventStats>,
     task: JoinHandle<()>,
 }
 
-/// Starts the worker on the current Tokio runtime. `clock`: the loop's own.
-pub fn start(client: Client, settings: Settings, clock: fn() -> Boot) -> (Sink, Worker) {
+/// Starts the worker on the current Tokio runtime. `clock`: the clock of the loop.
+pub fn start(client: Client, settings: Settings, clock: fn() -> Boot) -> (Sink, EventsWorker) {
     let queue = Arc::new(Queue::new(settings.queue));
-    let stats = Arc::new(Stats::default());
-    let worker = worker::Worker::new(client, settings, queue.clone(), stats.clone(), clock);
+    let stats = Arc::new(EventStats::default());
+    let worker = worker::EventPoster::new(client, settings, queue.clone(), stats.clone(), clock);
     let task = tokio::spawn(worker.run());
     let sink = Sink {
         queue: queue.clone(),
         stats: stats.clone(),
     };
-    (sink, Worker { queue, stats, task })
+    (sink, EventsWorker { queue, stats, task })
 }
 
-impl Worker {
-    /// Posts what waits, for `limit` at most; the rest is counted.
+impl EventsWorker {
+    /// Posts the waiting Events, for `limit` at most; the rest is counted.
     pub async fn shutdown(mut self, limit: Duration) {
         self.queue.close();
         if tokio::time::timeout(limit, &mut self.task).await.is_err() {

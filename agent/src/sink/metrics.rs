@@ -1,7 +1,7 @@
-//! What is counted: OpenTelemetry instruments, read at `/metrics` and, where a collector is configured, pushed to it.
+//! Metrics: OpenTelemetry instruments, read at `/metrics` and, if a collector is configured, pushed to it.
 //!
 //! [`TABLE`] is the one list; `docs/metrics.md` is made from it. Labels have few values and never an id, a pid or a name that a
-//! process chose. Every value that an alert waits for stands at 0 from the start: a series that begins at 1 has no increase.
+//! process chose. Every series that an alert uses starts at 0: a series that starts at 1 has no increase.
 
 pub mod observer;
 pub mod push;
@@ -33,7 +33,7 @@ use table::*;
 pub use table::{Row, Shape, TABLE, markdown};
 use workloads::{Ended, What, Workloads};
 
-/// The instruments, and where they are read.
+/// The instruments, and the registry that reads them.
 pub struct Metrics {
     provider: SdkMeterProvider,
     registry: prometheus::Registry,
@@ -56,10 +56,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// `push`: an exporter and its interval, which runs in a thread of its own. `workloads`: how many have series of their own.
+    /// `push`: an exporter, which runs in its own thread, and its interval. `workloads`: most workloads with their own series.
     ///
     /// # Errors
-    /// The SDK's own, which no input of ours causes.
+    /// The SDK's errors, which no input of ours causes.
     pub fn new<E: PushMetricExporter>(
         resource: Resource,
         push: Option<(E, Duration)>,
@@ -70,7 +70,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Without the agent's own at zero: for an observer, which has no probes and sees no death.
+    /// Without the agent's series at 0: for an observer, which has no probes and sees no process exit.
     ///
     /// # Errors
     /// As [`Metrics::new`].
@@ -166,7 +166,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a report of the core's.
+    /// Counts a report of the core.
     pub fn report(&self, report: &Report) {
         match report {
             Report::Terminated(t) => {
@@ -210,7 +210,7 @@ impl Metrics {
         }
     }
 
-    /// Time went by.
+    /// Time passed.
     pub fn alive(&self, now: Boot) {
         self.workloads.alive(now);
     }
@@ -231,7 +231,7 @@ impl Metrics {
         self.lost.add(count, &[KeyValue::new("kind", kind.name())]);
     }
 
-    /// Anything else that was not kept. Call it once with 0 for a reason that can occur.
+    /// Any other dropped item. To be called once with 0 for every possible reason.
     pub fn dropped(&self, reason: &'static str, count: u64) {
         self.dropped.add(count, &[KeyValue::new("reason", reason)]);
     }
@@ -271,7 +271,7 @@ impl Metrics {
     }
 
     /// Reads the totals of Kubernetes Events at every collection.
-    pub fn follow_events(&self, stats: Arc<kubernetes_events::Stats>) {
+    pub fn follow_events(&self, stats: Arc<kubernetes_events::EventStats>) {
         self.meter
             .u64_observable_counter(KUBERNETES_EVENTS.name)
             .with_unit(KUBERNETES_EVENTS.unit)
@@ -284,7 +284,7 @@ impl Metrics {
             .build();
     }
 
-    /// Reads the trace sink's own counters at every collection.
+    /// Reads the trace sink's counters at every collection.
     pub fn follow_export(&self, sink: otlp::Sink) {
         let retries = sink.clone();
         self.meter
@@ -309,19 +309,19 @@ impl Metrics {
     /// The body of `/metrics`, Prometheus' text format.
     ///
     /// # Errors
-    /// The encoder's own, which no value of ours causes.
+    /// The encoder's errors, which no value of ours causes.
     pub fn text(&self) -> Result<String, prometheus::Error> {
         let mut out = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut out)?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Sends what is not sent yet, for `limit` at most. Not on this thread: the SDK blocks until its reader has exported, and
-    /// that export needs our runtime.
+    /// Sends the unsent values, for `limit` at most. On another thread: the SDK blocks until its reader has exported, and the
+    /// export needs our runtime.
     pub async fn shutdown(self: Arc<Self>, limit: Duration) -> Result<(), OTelSdkError> {
         let over = |e: tokio::task::JoinError| OTelSdkError::InternalFailure(e.to_string());
         let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit));
-        // The SDK's reader waits for its exporter whatever the limit says.
+        // The SDK's reader waits for its exporter longer than any limit.
         match tokio::time::timeout(limit, ended).await {
             Ok(ended) => ended.map_err(over)?,
             Err(_) => Err(OTelSdkError::Timeout(limit)),

@@ -1,9 +1,9 @@
 //! Traces to a collector, by OTLP.
 //!
-//! [`Sink::offer`] never waits: a bounded queue stands between the agent and the collector, and what does not fit is
-//! counted by reason. One worker sends; while the collector is down, slow or refusing it tries again with growing waits.
+//! [`Sink::offer`] never waits: traces go to a bounded queue, and dropped ones are counted by reason. One worker sends; while the
+//! collector is down, slow or refuses, the worker tries again with growing waits.
 //!
-//! *Architecture invariant*: nothing here can hold the agent up, and no span is lost without a count in [`SpanStats`].
+//! *Architecture invariant*: nothing here can block the agent, and no span is lost without a count in [`SpanStats`].
 
 mod destination;
 mod queue;
@@ -31,7 +31,7 @@ use queue::Queue;
 /// Starts a worker on the current Tokio runtime.
 ///
 /// # Errors
-/// A certificate or key that cannot be read or used. A collector that is not there is no error: it may come.
+/// A certificate or key that cannot be read or used. A collector that does not answer is not an error: it may start later.
 ///
 /// # Panics
 /// Outside a Tokio runtime.
@@ -47,7 +47,7 @@ pub fn start(to: Destination, delivery: Delivery) -> Result<(Sink, ExportWorker)
     Ok((sink, ExportWorker { task, queue, stats }))
 }
 
-/// Where to put traces. Cheap to clone.
+/// Takes traces. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sink {
     queue: Arc<Queue>,
@@ -55,7 +55,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Queues a trace, at once. Where the queue is full the oldest trace goes, counted; after a shutdown this one does.
+    /// Queues a trace without waiting. A full queue drops and counts its oldest trace; after a shutdown `trace` is dropped.
     pub fn offer(&self, trace: Trace) -> Offer {
         let spans = trace.spans.len() as u64;
         let offer = self.queue.push(trace);
@@ -71,13 +71,13 @@ impl Sink {
         &self.stats
     }
 
-    /// Traces that wait; those being sent are not among them.
+    /// Number of queued traces, without those being sent.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 }
 
-/// The sending side; dropped without [`ExportWorker::shutdown`] it goes on sending.
+/// The sending side. Dropped without [`ExportWorker::shutdown`], it continues to send.
 #[derive(Debug)]
 pub struct ExportWorker {
     task: JoinHandle<()>,
@@ -86,7 +86,7 @@ pub struct ExportWorker {
 }
 
 impl ExportWorker {
-    /// Takes no more, sends what waits for `deadline` at most, and counts the rest as dropped.
+    /// Closes the queue, sends its traces for `deadline` at most, and counts the rest as dropped.
     pub async fn shutdown(mut self, deadline: Duration) {
         self.queue.close();
         match tokio::time::timeout(deadline, &mut self.task).await {
@@ -94,24 +94,24 @@ impl ExportWorker {
             Ok(Err(panicked)) => tracing::error!(error = %panicked, "the OTLP worker failed"),
             Err(_) => {
                 self.task.abort();
-                // Only once the task is gone do the counts stand still.
+                // The counts are final only after the end of the task.
                 let _ = (&mut self.task).await;
             }
         }
         let left = self.queue.drain() + self.stats.in_flight.swap(0, Ordering::Relaxed);
         self.stats.count_dropped(SpanDropReason::Shutdown, left);
-        tracing::warn!(spans = left, "shut down before the collector took all spans");
+        tracing::warn!(spans = left, "shut down before the collector accepted all spans");
     }
 }
 
 /// Why a span did not reach the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpanDropReason {
-    /// The queue was full and it was the oldest.
+    /// The queue was full, and the span's trace was the oldest.
     QueueFull,
-    /// The collector refused it for good, alone or as a part of a request (partial success).
+    /// The collector refused the span for good, alone or as a part of a request (partial success).
     Rejected,
-    /// It came after the shutdown, or the shutdown's deadline passed first.
+    /// The span came after the shutdown, or the shutdown's deadline passed first.
     Shutdown,
 }
 
@@ -128,7 +128,7 @@ impl SpanDropReason {
     }
 }
 
-/// Counters since the start; all of spans, but for retries.
+/// Counters since the start: of spans, except retries.
 #[derive(Debug, Default)]
 pub struct SpanStats {
     exported: AtomicU64,
@@ -138,11 +138,11 @@ pub struct SpanStats {
 }
 
 impl SpanStats {
-    /// Spans that the collector took.
+    /// Spans that the collector accepted.
     pub fn exported(&self) -> u64 {
         self.exported.load(Ordering::Relaxed)
     }
-    /// Attempts that failed and were, or will be, made again.
+    /// Failed attempts that were, or will be, repeated.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! The agent's own spans: a tracing layer with a provider, a service name and a sink of its own, apart from the traces of
-//! deaths.
+//! The agent's own spans: a tracing layer with its own provider, service name and sink, separate from the traces of
+//! terminations.
 
 use std::time::Duration;
 
@@ -43,14 +43,14 @@ where
     Ok((layer, Guard { provider, sink, worker }))
 }
 
-/// Ours, but for what sends: a span of h2, hyper or of the sink itself would cause the next request, and so on for ever.
+/// Spans of epitaph except the sending code: a span of h2, hyper or the sink would cause the next request, in an endless loop.
 fn own_targets() -> Targets {
     Targets::new()
         .with_target("epitaph", LevelFilter::INFO)
         .with_target("epitaph::sink::otlp", LevelFilter::OFF)
 }
 
-/// Dropped without [`Guard::shutdown`], spans that wait may be lost.
+/// Dropped without [`Guard::shutdown`], queued spans may be lost.
 #[derive(Debug)]
 pub struct Guard {
     provider: SdkTracerProvider,
@@ -59,11 +59,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Ends the provider and sends what waits, for `deadline` at most.
+    /// Ends the provider and sends the queued spans, for `deadline` at most.
     pub async fn shutdown(self, deadline: Duration) {
-        // Our processor holds nothing back, so this waits for nothing.
+        // Our processor has no queue, so that this call does not wait.
         if let Err(error) = self.provider.shutdown() {
-            tracing::warn!(%error, "end the provider of the agent's own spans");
+            tracing::warn!(%error, "cannot shut down the provider of the agent's own spans");
         }
         self.worker.shutdown(deadline).await;
     }
@@ -73,8 +73,8 @@ impl Guard {
     }
 }
 
-/// In place of the SDK's batch processor, which has a thread of its own, drops what overflows without a number that we
-/// could show, and deadlocks with a current-thread runtime at shutdown. The sink's worker makes the batches.
+/// In place of the SDK's batch processor, which has its own thread, drops spans without a readable count, and deadlocks with a
+/// current-thread runtime at shutdown. The sink's worker makes the batches.
 #[derive(Debug)]
 struct ToSink {
     sink: Sink,
@@ -111,7 +111,7 @@ mod tests {
     use crate::sink::otlp::collector::{Collector, Reply};
 
     #[tokio::test]
-    async fn own_spans_go_out_and_those_of_the_way_out_do_not() {
+    async fn own_spans_are_exported_except_those_of_the_export() {
         let collector = Collector::start(|_, _| Reply::Take).await;
         let settings = OtlpSettings {
             endpoint: Some(format!("http://{}", collector.address).parse().expect("an endpoint")),

@@ -1,4 +1,4 @@
-//! A failed request to the Kubernetes API, in words: what failed, why, and the remedy.
+//! A failed request to the Kubernetes API: what failed, why, and the remedy.
 
 use std::borrow::Cow;
 use std::error::Error as _;
@@ -6,12 +6,12 @@ use std::io;
 use std::time::Duration;
 
 use super::pods::convert::bounded;
-use crate::error::chain;
+use crate::error::{HasRemedy, Remedy, chain};
 
-/// Longest problem or remedy, bytes: an API server chooses the text.
+/// Longest problem or remedy, bytes: the text comes from an API server.
 const MAX_TEXT: usize = 512;
 
-/// What a request is for. An error names it; after a 403 the remedy names the RBAC rule.
+/// Purpose of a request. An error names the purpose; after a 403 the remedy names the RBAC rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::source) struct Purpose {
     /// After "cannot": `list and watch the pods of this node`.
@@ -41,7 +41,7 @@ pub enum FailureReason {
     Timeout,
     /// An answer that cannot be decoded.
     Undecodable,
-    /// A watch that ended at once, without an event.
+    /// A watch that ended immediately, without an event.
     Closed,
     /// A watch without event or bookmark for longer than a live connection allows.
     Stalled,
@@ -62,7 +62,7 @@ impl FailureReason {
     ];
 }
 
-/// Display is the problem alone; the remedy is a part of its own.
+/// Display is the problem alone; [`HasRemedy::remedy`] has the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {what}: {problem}")]
 pub struct ApiError {
@@ -98,18 +98,11 @@ impl ApiError {
     pub fn reason(&self) -> FailureReason {
         self.reason
     }
+}
 
-    /// What to do about it, where that is known.
-    pub fn remedy(&self) -> Option<&str> {
-        self.remedy.as_deref()
-    }
-
-    /// Problem and remedy in one line, for a place that has room for one text only.
-    pub fn with_remedy(&self) -> String {
-        match &self.remedy {
-            Some(remedy) => format!("{self}; {remedy}"),
-            None => self.to_string(),
-        }
+impl HasRemedy for ApiError {
+    fn remedy(&self) -> Option<Remedy> {
+        self.remedy.clone().map(Remedy::Owned)
     }
 }
 
@@ -125,7 +118,7 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
         ),
         kube::Error::Api(status) if status.code == 401 => (
             FailureReason::Unauthorized,
-            "the API server does not accept our credentials (401 Unauthorized)".to_owned(),
+            "the API server does not accept epitaph's credentials (401 Unauthorized)".to_owned(),
             Some("check the token: it has expired, or belongs to another cluster or to a deleted ServiceAccount".to_owned()),
         ),
         kube::Error::Api(status) => {
@@ -145,15 +138,15 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
         other => {
             let problem = chain(other);
             let remedy = if is_refused(other) {
-                Some("nobody listens there: is the API server up, and is the address right?")
+                Some("check that the API server is running and that the address is right: no process listens there")
             } else if problem.contains("UnknownIssuer") || problem.contains("BadSignature") {
                 Some(
-                    "its certificate is signed by a CA that we were not given: check certificate-authority in the kubeconfig, \
-                     or the ServiceAccount's ca.crt",
+                    "check certificate-authority in the kubeconfig, or the ServiceAccount's ca.crt: the API server's certificate is \
+                    signed by a CA that we were not given",
                 )
             } else if problem.contains("NotValidForName") {
                 Some(
-                    "its certificate is for another name: check the server's address in the kubeconfig, or set tls-server-name",
+                    "check the server's address in the kubeconfig, or set tls-server-name: the certificate is for another name",
                 )
             } else {
                 None
@@ -174,6 +167,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+    use crate::error::line;
 
     const PODS: Purpose = Purpose {
         what: Cow::Borrowed("list and watch the pods of this node"),
@@ -194,8 +188,8 @@ mod tests {
             "cannot list and watch the pods of this node: RBAC forbids it (pods is forbidden: User \"x\")"
         );
         let remedy = r#"bind this ServiceAccount to ClusterRole epitaph-agent with the rule {apiGroups: [""], resources: [pods], verbs: [list, watch]}"#;
-        assert_eq!(error.remedy(), Some(remedy));
-        assert_eq!(error.with_remedy(), format!("{error}; {remedy}"));
+        assert_eq!(error.remedy().as_deref(), Some(remedy));
+        assert_eq!(line(&error), format!("{error}; {remedy}"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where evidence comes from.
+//! Sources of evidence.
 
 mod api_error;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! Attributes of spans and resources, and the values that they have.
+//! Attributes of spans and resources, and the format of their values.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use crate::render::attributes::key;
 
-/// Attributes in the order in which they were added.
+/// Attributes in the order of adding.
 #[derive(Default)]
 pub(super) struct Attributes(Vec<KeyValue>);
 
@@ -24,30 +24,30 @@ impl Attributes {
             self.text(key, value);
         }
     }
-    /// Text that others chose: bounded, and without control characters.
+    /// Text from outside epitaph: bounded, and without control characters.
     pub(super) fn data(&mut self, key: &'static str, value: &str) {
         self.text(key, data(value));
     }
-    /// Left out where it is false.
+    /// Left out if false.
     pub(super) fn flag(&mut self, key: &'static str, value: bool) {
         if value {
             self.0.push(KeyValue::new(key, value));
         }
     }
-    /// Left out where there are none.
+    /// Left out if 0.
     pub(super) fn some(&mut self, key: &'static str, value: u64) {
         if value > 0 {
             self.count(key, value);
         }
     }
-    /// Also 0.
+    /// Added even if 0.
     pub(super) fn count(&mut self, key: &'static str, value: u64) {
         self.0.push(KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX)));
     }
     pub(super) fn signed(&mut self, key: &'static str, value: i64) {
         self.0.push(KeyValue::new(key, value));
     }
-    /// How far the API server's clock is ahead, nanoseconds.
+    /// Bounds of how far the API server's clock is ahead, in nanoseconds.
     pub(super) fn api_clock(&mut self, least: i64, most: i64) {
         for (key, nanos) in [(key::API_CLOCK_AHEAD_LEAST, least), (key::API_CLOCK_AHEAD_MOST, most)] {
             self.0.push(KeyValue::new(key, nanos as f64 / 1e9));
@@ -56,7 +56,7 @@ impl Attributes {
     pub(super) fn seconds(&mut self, key: &'static str, value: Duration) {
         self.0.push(KeyValue::new(key, value.as_secs_f64()));
     }
-    /// Nothing where there is nothing to list.
+    /// Left out if the list is empty.
     pub(super) fn texts(&mut self, key: &'static str, values: impl IntoIterator<Item = String>) {
         let values: Vec<StringValue> = values.into_iter().map(Into::into).collect();
         if !values.is_empty() {
@@ -71,7 +71,7 @@ impl From<Attributes> for Vec<KeyValue> {
     }
 }
 
-/// Longest text of others that is kept, characters.
+/// Longest kept text from outside epitaph, characters.
 const DATA_LIMIT: usize = 256;
 
 pub(super) fn data(text: &str) -> String {
@@ -82,7 +82,7 @@ pub(super) fn data(text: &str) -> String {
     out
 }
 
-/// `+30000.123 ms`, to the microsecond; negative for what came before the begin (a probe's exec, a late record).
+/// `+30000.123 ms`, to the microsecond; negative for events before the begin (a probe's exec, a late record).
 pub(super) fn after(at: Boot, begin: Boot) -> String {
     let (sign, distance) = if at < begin {
         ('-', begin.since(at))

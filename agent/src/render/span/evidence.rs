@@ -19,7 +19,7 @@ fn is_shown(line: &Evidence, t: &Termination, has_root: bool) -> bool {
     let at = line.at;
     let stop = t.stop.as_ref();
     match line.source {
-        // Not the signal of a crash, or another process's: only the signal's name is an attribute.
+        // Not the signal of a crash or for another process: of such a signal only the name is an attribute.
         Source::Probe(Kind::SignalGenerate) => {
             stop.is_some_and(|stop| stop.at == at) || t.kill.as_ref().is_some_and(|kill| kill.at == at)
         }
@@ -34,7 +34,7 @@ fn is_shown(line: &Evidence, t: &Termination, has_root: bool) -> bool {
 
 fn of_traffic(traffic: &Traffic, at: Boot) -> bool {
     let spans = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
-    // Attributes, but only of sockets that were observed.
+    // These are attributes only if the sockets were observed.
     let counts = [
         traffic.accepted,
         traffic.idle_closed,
@@ -56,7 +56,7 @@ fn of_kubernetes(t: &Termination, at: Boot, has_root: bool) -> bool {
     let mut shortened = shortened.filter(|_| has_root).map(|(seen, _)| *seen);
     let hook = context.pre_stop.as_ref().filter(|run| run.begin.is_some());
     let hook = hook.map_or([None; 2], |run| [run.begin, run.end]);
-    // What the pod's status reports, and why that may be incomplete, is dated by the end.
+    // The pod's status, and why it may be incomplete, carry the time of the end.
     [asked, t.end].contains(&at)
         || shortened.any(|seen| seen == at)
         || hook.contains(&Some(at))

@@ -41,7 +41,7 @@ pub fn removal(r: &EndpointRemoval, offset: WallOffset, options: &Options) -> Tr
     }
 }
 
-/// `replacement`: at most one per pod that ended.
+/// `replacement`: at most one per terminated pod.
 pub fn replacement(r: &Replacement, offset: WallOffset, options: &Options) -> Trace {
     let at = frame(&r.pod, offset);
     let mut a = Attributes::default();
@@ -91,7 +91,7 @@ fn below_the_root(at: &Frame, name: &'static str, begin: Moment, end: Moment, mu
     at.span(name, id::pod_root(at.trace), begin.at, end.at, a)
 }
 
-/// Those within the span, in order of time; of the same time in causal order.
+/// The events within the span, in order of time; events of the same time in causal order.
 fn events<const N: usize>(at: &Frame, all: [(&'static str, Option<Moment>); N], (begin, end): (Moment, Moment)) -> Vec<Event> {
     let mut events: Vec<(&'static str, Moment)> = all
         .into_iter()

@@ -1,4 +1,4 @@
-//! What Kubernetes adds: the span of the pod, the span of the preStop hook, and attributes of the container.
+//! The Kubernetes part: the span of the pod, the span of the preStop hook, and attributes of the container.
 
 use epitaph_core::event::ExitStatus;
 use epitaph_core::kubernetes::{PodContext, PreStopRun, Reported, Request, StopReason};
@@ -57,7 +57,7 @@ fn events(p: &PodTermination, at: &Frame) -> Vec<Event> {
             (*seen, "grace.shortened", a)
         })
         .collect();
-    // The time is not known: a reader looks for them at the end of the others.
+    // The time is unknown: these events come after all others.
     events.extend(p.unseen.iter().map(|(name, end)| {
         let mut a = Attributes::default();
         a.data(key::K8S_CONTAINER_NAME, name);
@@ -79,7 +79,7 @@ pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &m
     a.some(key::K8S_CONTAINER_RESTART_COUNT, context.restarts.into());
     a.maybe(key::CONTAINER_KIND, context.kind.map(kind_name));
     image(context.image.as_deref().unwrap_or_default(), a);
-    // What the root shows is not repeated.
+    // The root's attributes are not repeated.
     if at.pod.is_none_or(|pod| pod.stop_reason != context.stop_reason) {
         stop_reason(context.stop_reason.as_ref(), &t.verdict, a);
     }
@@ -87,14 +87,14 @@ pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &m
         request(context.request.as_ref(), at, a);
     }
     grace(context, t, a);
-    // Without a begin the hook has no span.
+    // A hook without a known begin has no span.
     if let Some(run) = context.pre_stop.as_ref().filter(|run| run.begin.is_none()) {
         a.text(key::PRESTOP_HOOK, hook_name(&run.hook));
     }
     a.maybe(key::MAINS_ENDED_AT, context.mains_ended.map(|ended| at.rfc3339(ended)));
     a.flag(key::SHARES_PID_NAMESPACE, context.shares_pid_namespace);
     if let Some(reported) = &context.reported {
-        // A hint, and of interest only where the kernel saw something else.
+        // Less reliable than the kernel's record, and of interest only if different.
         let is_same = t.exit.is_some_and(|exit| exit.status.reported_code() == reported.exit_code);
         if !is_same {
             a.signed(key::REPORTED_EXIT_CODE, reported.exit_code.into());
@@ -114,7 +114,7 @@ fn grace(context: &PodContext, t: &Termination, a: &mut Attributes) {
     }
 }
 
-/// None where the begin of the hook is not known.
+/// None if the begin of the hook is unknown.
 pub(super) fn pre_stop_span(context: &PodContext, t: &Termination, at: &Frame, parent: SpanId) -> Option<SpanData> {
     let run = context.pre_stop.as_ref()?;
     let begin = run.begin?;

@@ -16,7 +16,7 @@ use crate::render::attributes::key;
 /// The semantic conventions that the keys follow.
 pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
 
-/// Of a termination that is reported by itself.
+/// Resource of a termination that is reported alone.
 pub(super) fn of(termination: &Termination, observation: &Observation, options: &Options) -> Resource {
     let mut a = Attributes::default();
     match termination.kubernetes.as_deref() {
@@ -46,7 +46,7 @@ pub(super) fn of_pod(termination: &PodTermination, options: &Options) -> Resourc
     build(a, Some(&termination.boot_id), options)
 }
 
-/// Of a pod on any node: the observer does not know the boot.
+/// Resource of a pod on any node: the observer does not know the node's boot.
 pub(super) fn of_far_pod(identity: &PodIdentity, options: &Options) -> Resource {
     let mut a = Attributes::default();
     pod(identity, None, options, &mut a);
@@ -60,14 +60,14 @@ fn build(mut ours: Attributes, boot_id: Option<&str>, options: &Options) -> Reso
     let configured = configured.map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
     let sdk = TelemetryResourceDetector.detect();
     let sdk = sdk.iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
-    // Of two with the same key the last one stays.
+    // The last of several attributes with the same key wins.
     Resource::builder_empty()
         .with_schema_url(configured.chain(Vec::from(ours)).chain(sdk), SCHEMA_URL)
         .build()
 }
 
 /// <https://opentelemetry.io/docs/specs/semconv/non-normative/k8s-attributes/>: the instance is `namespace.pod.container`,
-/// without the container where the trace is the whole pod's.
+/// without the container if the trace is for the whole pod.
 fn pod(pod: &PodIdentity, container: Option<&str>, options: &Options, a: &mut Attributes) {
     if let Some(name) = &options.service_name {
         a.text(key::SERVICE_NAME, name.clone());
@@ -95,7 +95,7 @@ fn pod(pod: &PodIdentity, container: Option<&str>, options: &Options, a: &mut At
     a.text(key::WORKLOAD_NAME, w.name.clone());
 }
 
-/// The kinds for which the conventions have keys.
+/// Attributes of an owner of a kind for which the conventions have keys.
 fn owner(kind: &str, name: &str, uid: Option<&str>, a: &mut Attributes) {
     let (name_key, uid_key) = match kind {
         "Deployment" => (key::K8S_DEPLOYMENT_NAME, key::K8S_DEPLOYMENT_UID),

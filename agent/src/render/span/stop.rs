@@ -1,4 +1,4 @@
-//! One subject's termination: its span and the children.
+//! The termination of one subject: its span and child spans.
 
 use epitaph_core::attribute::Subject;
 use epitaph_core::event::{ExitStatus, SignalResult};
@@ -26,7 +26,7 @@ pub(super) fn spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData
     spans.extend(traffic::connection_spans(&t.traffic, at, parent));
     // The kernel closes the sockets after the exit was recorded; `SIGTERM → exit` keeps the exact time.
     super::enclose(&mut spans);
-    // A listener that was closed before all of this has nothing to do with the stop: an event is enough.
+    // A listener that was closed earlier is not related to the stop: an event is enough.
     let begin = spans[0].start_time;
     let listeners = traffic::listener_spans(t, at, parent).into_iter();
     spans.extend(listeners.filter(|span| span.start_time >= begin));
@@ -64,13 +64,13 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     span
 }
 
-/// From the stop signal to the exit of the main process. What is known of the signal is on the parent.
+/// From the stop signal to the exit of the main process. The signal's attributes are on the parent.
 fn signal_span(stop: &Stop, t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     let end = t.exit.map_or(t.end, |exit| exit.at);
     at.span(format!("{} → exit", stop.signal), parent, stop.at, end, Attributes::default())
 }
 
-/// In order of time; of the same time in causal order.
+/// In order of time; events of the same time in causal order.
 fn events(t: &Termination, at: &Frame) -> Vec<Event> {
     let mut events: Vec<(Boot, &'static str, Attributes)> = Vec::new();
     if let Some(stop) = &t.stop {
@@ -187,7 +187,7 @@ fn sender(s: &Actor, [pid, comm, of, parent_pid, parent_comm, at, pod, container
     a.count(pid, s.tgid.0.into());
     a.text(comm, s.comm.to_string());
     a.text(of, role(s.role));
-    // The runtime is the expected sender; any other has to be found.
+    // The runtime is the expected sender; users have to find any other sender.
     if s.role != Role::Runtime {
         a.count(parent_pid, s.parent.0.into());
         a.text(parent_comm, s.parent_comm.to_string());
@@ -199,7 +199,7 @@ fn sender(s: &Actor, [pid, comm, of, parent_pid, parent_comm, at, pod, container
     }
 }
 
-/// What a reader needs first.
+/// The attributes that a reader needs first.
 pub(super) fn verdict(v: &Verdict, a: &mut Attributes) {
     a.text(key::SENTENCE, escape(&v.sentence));
     a.maybe(key::REMEDY, v.remedy.as_deref().map(escape));

@@ -256,16 +256,16 @@ fn every_attribute_is_in_the_table_and_of_its_type() {
                 .iter()
                 .find(|a| a.key == key && a.on == on)
                 .unwrap_or_else(|| panic!("{key} on {on:?} is in no row"));
-            assert!(is_of(&value, row.value), "{key} is no {}", row.value.name());
+            assert!(is_of(&value, row.value), "{key} is not a {}", row.value.name());
             seen.insert(key);
         }
     }
-    // And the table has nothing that no termination carries.
+    // Every row of the table is used by some termination.
     let idle: Vec<_> = ATTRIBUTES.iter().map(|a| a.key).filter(|k| !seen.contains(*k)).collect();
     assert_eq!(idle, Vec::<&str>::new(), "rows that these terminations do not reach");
 }
 
-/// What is 0 or false in the other fixtures.
+/// Adds facts that are 0 or false in the other fixtures.
 fn with_rare_facts(mut t: Termination) -> Termination {
     let one = Count {
         count: 1,
@@ -285,12 +285,12 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     t.verdict.evidence = vec![evidence::fault(ms(29_000))];
     let context = Arc::make_mut(t.kubernetes.as_mut().expect("a pod's"));
     context.stop_reason.as_mut().expect("a cause").evidence = "Event Killing".into();
-    // A hook whose begin is not known.
+    // A hook with an unknown begin.
     context.pre_stop.as_mut().expect("a hook").begin = None;
     t
 }
 
-/// What is counted is 0 only where somebody counted.
+/// A missing count means 0 only if the sockets were observed.
 #[test]
 fn an_unobserved_count_differs_from_a_count_of_0() {
     let counts = |t: &Termination| -> Vec<String> {
@@ -326,7 +326,7 @@ fn the_verdict_in_a_name_changes_no_id() {
 }
 
 #[test]
-fn spans_are_sampled_distinct_and_in_the_terminations_own_trace() {
+fn spans_are_sampled_distinct_and_in_the_terminations_trace() {
     let t = ignored(8);
     let spans = trace(&t, &observation(), &Options::default()).spans;
     assert_eq!(spans.len(), 6);
@@ -379,7 +379,7 @@ fn a_span_never_ends_before_it_begins() {
 }
 
 #[test]
-fn options_name_the_service_and_leave_clean_terminations_out() {
+fn options_set_the_service_and_omit_clean_terminations() {
     let options = Options {
         service_name: Some("graveyard".into()),
         unclean_only: true,
@@ -394,7 +394,7 @@ fn options_name_the_service_and_leave_clean_terminations_out() {
 }
 
 #[test]
-fn the_root_holds_what_ended_after_the_process_did() {
+fn the_root_covers_spans_that_end_after_the_process() {
     let mut t = ignored(8);
     t.facts.traffic.cut.last = ms(30_250);
     let trace = trace(&t, &observation(), &Options::default());

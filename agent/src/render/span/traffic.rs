@@ -1,4 +1,4 @@
-//! What happened on the sockets: counts as attributes, times as spans.
+//! Events on the sockets: counts as attributes, times as spans.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::Frame;
 use super::attributes::{Attributes, refused_source};
 use crate::render::attributes::key;
 
-/// Of all of them together: no counts where the sockets of one were not observed.
+/// Sums over `all`: no counts if the sockets of one were not observed.
 pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: &mut Attributes) {
     let all = || all.clone().into_iter();
     if !all().all(|traffic| traffic.observed) {
@@ -40,7 +40,7 @@ pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: 
     }
 }
 
-/// When counting began, and when clients still connected.
+/// When counting began, and when clients connected first and last.
 pub(super) fn times(t: &Termination, at: &Frame, a: &mut Attributes) {
     let traffic = &t.traffic;
     if !traffic.observed {
@@ -86,11 +86,11 @@ pub(super) fn connection_spans(traffic: &Traffic, at: &Frame, parent: SpanId) ->
         })
 }
 
-/// Ports with a span of their own. Each close of a listener is an event as well.
+/// Most ports with their own span. Each close of a listener is an event as well.
 const PORTS: usize = 8;
 
-/// `listener closed → exit`: how long the main process ran on after a port stopped accepting. One for each port, because a server
-/// may close the listener of its metrics first, or last.
+/// `listener closed → exit`: how long the main process continued after a port stopped accepting. One span per port, because a
+/// server may close the listener for metrics first, or last.
 pub(super) fn listener_spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec<SpanData> {
     const NAME: &str = "listener closed → exit";
     let Some(exit) = t.exit else { return Vec::new() };
@@ -108,7 +108,7 @@ pub(super) fn listener_spans(t: &Termination, at: &Frame, parent: SpanId) -> Vec
     closed.into_iter().map(span).collect()
 }
 
-/// Each port whose last listener was closed before `exit`, and when. Not by the kill: what the kill closed did not stop before.
+/// Each port with its last listener closed before `exit`, and when. Not by the kill: such a listener accepted until the end.
 fn closed_ports(t: &Termination, exit: Boot) -> impl Iterator<Item = (Boot, u16)> {
     let killed = t.kill.as_ref().map(|kill| kill.at);
     let with_the_end = |l: &ListenerClosed| l.at >= exit || (l.by_exit && killed.is_some_and(|killed| l.at >= killed));

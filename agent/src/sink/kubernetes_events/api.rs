@@ -1,4 +1,4 @@
-//! One Event's conversation with the API server.
+//! Requests to the API server for one Event.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::series::{self, Posted, REMEMBERED};
 use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};
 
-/// Longest text of an error that leaves this room, bytes.
+/// Longest text of an error that leaves this module, bytes.
 const MAX_TEXT: usize = 512;
 
 /// As in `deploy/kubernetes/agent.yaml`.
@@ -27,13 +27,13 @@ pub(super) enum Failure {
     NamespaceGone(String),
     #[error("cannot post an Event: the API server refused it ({0})")]
     Rejected(String),
-    /// Something between us and this Event only: a webhook that fails, a race.
+    /// A problem of this Event only: a failing webhook, a race.
     #[error("cannot post an Event: {0}")]
     Later(String),
-    /// The API server, or what is before it: nothing can be posted.
+    /// A problem of the API server or of the way to it: no Event can be posted.
     #[error("cannot post an Event: {0}")]
     Away(String),
-    /// No answer, from the API server or from a webhook of this Event's.
+    /// No answer, from the API server or from a webhook for this Event.
     #[error("cannot post an Event: the API server did not answer within {} s", .0.as_secs())]
     Silent(Duration),
 }
@@ -57,7 +57,7 @@ pub(super) struct Events {
     client: Client,
     node: String,
     timeout: Duration,
-    /// Events that we posted, by what they are about.
+    /// Events that we posted, by subject.
     posted: Cache<Key, Posted>,
 }
 
@@ -82,21 +82,21 @@ impl Events {
         let name = key.event_name(&self.node);
         if let Some(known) = self.posted.get(key).cloned() {
             match self.raise(&api, &name, key, &known, pending).await {
-                // The API server forgets an Event after an hour or so: the next one begins again.
+                // The API server deletes an Event after an hour or so: the next Event starts from zero.
                 Err(error) if is(&error, 404) => self.posted.remove(key),
                 result => return result.map_err(|error| failure(&error)),
             }
         }
         let event = series::event(key, pending, &self.node);
-        pending.sends(Posted::read(&event));
+        pending.remember_sent(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => {
                 self.posted.insert(key.clone(), Posted::read(&event));
                 Ok(Done::Posted)
             }
             Err(error) if is(&error, 409) => {
-                let there = api.get(&name).await.map_err(|error| failure(&error))?;
-                let known = Posted::read(&there);
+                let existing = api.get(&name).await.map_err(|error| failure(&error))?;
+                let known = Posted::read(&existing);
                 self.raise(&api, &name, key, &known, pending)
                     .await
                     .map_err(|error| failure(&error))
@@ -117,7 +117,7 @@ impl Events {
             self.posted.insert(key.clone(), known.clone());
             return Ok(Done::Known);
         };
-        pending.sends(posted.clone());
+        pending.remember_sent(posted.clone());
         let patch = Patch::Merge(posted.patch(pending.last));
         api.patch(name, &PatchParams::default(), &patch).await?;
         self.posted.insert(key.clone(), posted);
@@ -135,12 +135,12 @@ pub(super) fn failure(error: &kube::Error) -> Failure {
     };
     let message = shown(&status.message);
     match status.code {
-        // An object that is being removed takes no new ones, and says so as a 403.
+        // A namespace that is being deleted accepts no new objects and answers 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
-        // An exceeded quota and a webhook that denies are 403s, too.
+        // An exceeded quota and a denying webhook are 403s, too.
         403 if status.message.contains("is forbidden: User \"") => Failure::Forbidden(message),
         404 => Failure::NamespaceGone(message),
-        // Our token may have been renewed meanwhile.
+        // Our token may be renewed before the next attempt.
         401 | 429 => Failure::Away(format!("{} {message}", status.code)),
         // 409 is a race with a deletion; 500 may be a webhook of one namespace.
         408 | 409 | 500.. => Failure::Later(format!("{} {message}", status.code)),

@@ -6,7 +6,7 @@ use epitaph_core::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// At once, after a quiet time.
+    /// Tokens available at once after a quiet time.
     pub burst: u32,
     pub per_second: u32,
 }
@@ -14,7 +14,7 @@ pub struct Rate {
 #[derive(Debug)]
 pub(super) struct Bucket {
     rate: Rate,
-    /// When it is full again: each token taken puts it off by one's share.
+    /// Time at which the bucket is full again: each taken token delays this time by one share.
     full_at: Boot,
 }
 
@@ -23,7 +23,7 @@ impl Bucket {
         Bucket { rate, full_at: Boot(0) }
     }
 
-    /// Takes a token, or says how long until there is one.
+    /// Takes a token, or returns the time until one is available.
     pub fn take(&mut self, now: Boot) -> Result<(), Duration> {
         let share = 1_000_000_000 / u64::from(self.rate.per_second.max(1));
         let full_at = self.full_at.max(now).0 + share;
@@ -53,13 +53,13 @@ mod tests {
         assert_eq!(bucket.take(now), Err(Duration::from_millis(500)));
         assert_eq!(bucket.take(Boot(now.0 + SECOND / 2)), Ok(()));
         assert!(bucket.take(Boot(now.0 + SECOND / 2)).is_err());
-        // A long quiet time fills it, and no more than that.
+        // A long quiet time fills the bucket, but not more.
         let later = Boot(1_000 * SECOND);
         assert_eq!((0..10).filter(|_| bucket.take(later).is_ok()).count(), 3);
     }
 
     #[test]
-    fn a_clock_that_stands_still_or_goes_back_gives_no_more() {
+    fn a_clock_that_stops_or_goes_back_gives_no_tokens() {
         let mut bucket = Bucket::new(Rate { burst: 1, per_second: 1 });
         assert!(bucket.take(Boot(10 * SECOND)).is_ok());
         assert!(bucket.take(Boot(9 * SECOND)).is_err());

@@ -1,4 +1,4 @@
-//! What the core says → whom to tell, and in which words.
+//! The core's reports → Events: their objects and notes.
 
 use sha2::{Digest as _, Sha256};
 
@@ -14,14 +14,14 @@ use epitaph_core::verdict::Verdict;
 /// Kubernetes' own limit of an Event's note, bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// What one Event is about; the same again is counted on it.
+/// Subject of one Event; a repetition raises the Event's count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub object: Object,
     pub reason: Reason,
-    /// The verdict's headline; empty where there is none yet.
+    /// The verdict's headline; empty if there is no verdict yet.
     pub headline: &'static str,
-    /// Where the container ended and its pod goes on.
+    /// Set if only the container terminated and its pod continues.
     pub container: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Key {
 pub(super) struct Object {
     pub kind: String,
     pub api_version: Option<String>,
-    /// None of a node.
+    /// None for a node.
     pub namespace: Option<String>,
     pub name: String,
     pub uid: Option<String>,
@@ -51,7 +51,7 @@ impl Reason {
         }
     }
 
-    /// What was being done to the object.
+    /// The Event's `action`: what was done to the object.
     pub const fn action(self) -> &'static str {
         match self {
             Reason::UncleanTermination | Reason::TerminationStuck => "Terminate",
@@ -65,11 +65,11 @@ pub(super) struct Notice {
     pub key: Key,
     pub at: Wall,
     pub note: String,
-    /// Names the death, the same after a restart of ours.
-    pub death: String,
+    /// Identifies the termination, also after a restart of the agent.
+    pub termination: String,
 }
 
-/// The workload's first: of hundreds at once it is the one that is looked for.
+/// The workload's notice comes first: of hundreds at once, users look for the workload's Event.
 pub(super) fn of(report: &Report, observation: &Observation) -> Vec<Notice> {
     match report {
         Report::PodTerminated(pod) => of_pod(pod, observation),
@@ -108,7 +108,7 @@ fn of_pod(termination: &PodTermination, observation: &Observation) -> Vec<Notice
         headline: termination.verdict.headline,
         container: None,
         sentence: &termination.verdict.sentence,
-        death: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
+        termination: format!("pod {} {}", termination.pod.uid.0, termination.boot_id),
     };
     about.notices(termination.end, observation)
 }
@@ -131,7 +131,7 @@ fn of_container(
         headline: verdict.headline,
         container: context.container.clone(),
         sentence: &verdict.sentence,
-        death: named("container", &facts.key),
+        termination: named("container", &facts.key),
     };
     about.notices(facts.end, observation)
 }
@@ -149,7 +149,7 @@ fn of_early(early: &StopSignalIgnored, observation: &Observation) -> Vec<Notice>
         headline: "",
         container: context.container.clone(),
         sentence: &early.sentence,
-        death: named("stop signal", &early.key),
+        termination: named("stop signal", &early.key),
     };
     about.notices(early.at, observation)
 }
@@ -168,7 +168,7 @@ struct About<'a> {
     headline: &'static str,
     container: Option<String>,
     sentence: &'a str,
-    death: String,
+    termination: String,
 }
 
 impl About<'_> {
@@ -196,7 +196,7 @@ impl About<'_> {
                 },
                 at: observation.wall_offset.wall(at),
                 note: fitting(&note),
-                death: digest(&self.death),
+                termination: digest(&self.termination),
             })
             .collect()
     }
@@ -209,7 +209,7 @@ fn owner(workload: &Workload) -> Option<Object> {
         api_version: workload.api_version.clone(),
         namespace: (!is_node).then(|| workload.namespace.clone()),
         name: workload.name.clone(),
-        // What the kubelet itself puts there, and `kubectl describe node` looks for.
+        // The kubelet also puts the node's name here, and `kubectl describe node` looks for it.
         uid: if is_node {
             Some(workload.name.clone())
         } else {
@@ -218,7 +218,7 @@ fn owner(workload: &Workload) -> Option<Object> {
     })
 }
 
-/// The API server takes no longer one, whatever escaping would add.
+/// Cut to the longest note that the API server accepts, without control characters.
 fn fitting(note: &str) -> String {
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut note: String = note.chars().map(clean).collect();
@@ -229,7 +229,7 @@ fn fitting(note: &str) -> String {
     note
 }
 
-/// Short, for many stand in one annotation.
+/// Short, because one annotation lists many of them.
 fn digest(text: &str) -> String {
     Sha256::digest(text)
         .iter()
@@ -239,7 +239,7 @@ fn digest(text: &str) -> String {
 }
 
 impl Key {
-    /// The Event's own name: of this node's agent, so that no two write the same one.
+    /// The Event's name. It includes the node, so that no two agents write the same Event.
     pub fn event_name(&self, node: &str) -> String {
         let Object {
             kind,

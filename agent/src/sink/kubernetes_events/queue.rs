@@ -1,4 +1,4 @@
-//! A bounded queue in which the same waits once, with its count.
+//! A bounded queue with one entry per Event and the Event's count.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,28 +9,28 @@ use tokio::sync::watch;
 
 use super::notice::{Key, Notice};
 use super::series::{Sent, namespace};
-use super::stats::{Outcome, Stats};
+use super::stats::{EventStats, Outcome};
 
-/// Deaths that one Event names; of more only the count is kept.
+/// Most terminations that one Event identifies; further ones are only counted.
 pub(super) const NAMED: usize = 32;
 
-/// Deaths that wait to be told in one Event.
+/// Terminations that wait to be posted in one Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
-    /// When the oldest of them was offered.
+    /// When the oldest of the terminations was offered.
     pub since: Boot,
     pub first: Wall,
     pub last: Wall,
     pub count: u64,
-    /// Of the first.
+    /// Note of the first termination.
     pub note: String,
     /// The last [`NAMED`].
-    pub deaths: Vec<String>,
-    /// Times in a row that it could not be posted, for a reason of its own.
+    pub terminations: Vec<String>,
+    /// Consecutive failed attempts for a reason of this Event.
     pub failed: u32,
-    /// It is not tried again before.
+    /// No attempt before this time.
     pub not_before: Boot,
-    /// What requests without an answer may have told already.
+    /// Requests without an answer, which may have arrived.
     pub sent: Vec<Sent>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Pending {
 pub(super) struct Queue {
     most: usize,
     state: Mutex<State>,
-    /// Grows with every change, so that none is missed.
+    /// Grows with every change, so that no change is missed.
     changed: watch::Sender<u64>,
 }
 
@@ -46,19 +46,19 @@ pub(super) struct Queue {
 struct State {
     order: VecDeque<Key>,
     pending: HashMap<Key, Pending>,
-    /// By namespace: what fails in one (a webhook, RBAC) fails its other Events, too.
+    /// By namespace: the cause of a failure (a webhook, RBAC) usually affects all Events of the namespace.
     troubles: HashMap<String, Trouble>,
     closed: bool,
 }
 
 #[derive(Debug)]
 struct Trouble {
-    /// In a row.
+    /// Consecutive failures.
     failed: u32,
     until: Boot,
 }
 
-/// Namespaces whose troubles are kept.
+/// Most namespaces with a remembered trouble.
 const TROUBLES: usize = 1024;
 
 impl Queue {
@@ -70,15 +70,15 @@ impl Queue {
         }
     }
 
-    /// A full queue loses one that could not be posted, else its oldest.
-    pub fn push(&self, notice: Notice, now: Boot, stats: &Stats) {
+    /// A full queue drops an Event that could not be posted, else the oldest.
+    pub fn push(&self, notice: Notice, now: Boot, stats: &EventStats) {
         let pending = Pending {
             since: now,
             first: notice.at,
             last: notice.at,
             count: 1,
             note: notice.note,
-            deaths: vec![notice.death],
+            terminations: vec![notice.termination],
             failed: 0,
             not_before: now,
             sent: Vec::new(),
@@ -99,13 +99,13 @@ impl Queue {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// What could not be posted goes last.
+    /// Puts an Event that could not be posted at the end of the queue.
     pub fn put_back(&self, key: Key, pending: Pending) {
         self.state().add_again(key, pending);
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// It could not be posted, for a reason of its own or of its namespace; `pause` is after so many times before.
+    /// For an Event that could not be posted because of the Event or its namespace; `pause` by the number of earlier failures.
     pub fn put_off(&self, key: Key, mut pending: Pending, now: Boot, pause: impl Fn(u32) -> Duration) {
         let mut state = self.state();
         if state.troubles.len() >= TROUBLES {
@@ -122,13 +122,13 @@ impl Queue {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// One of its Events could be posted.
+    /// For a namespace with a posted Event.
     pub fn is_well(&self, namespace: &str) {
         self.state().troubles.remove(namespace);
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// Until something may be posted; false once it is closed and empty.
+    /// Waits until an Event may be posted; false once the queue is closed and empty.
     pub async fn waits(&self, clock: fn() -> Boot) -> bool {
         let mut changed = self.changed.subscribe();
         loop {
@@ -145,12 +145,12 @@ impl Queue {
                 let times = state.pending.iter().map(|(key, pending)| state.due(key, pending).since(now));
                 times.min().unwrap_or(Duration::MAX)
             };
-            // The sender lives as long as we do.
+            // The sender lives as long as the queue.
             let _ = tokio::time::timeout(rest, changed.changed()).await;
         }
     }
 
-    /// What may be posted now: first what was not tried yet, so that one that cannot be posted holds no other one up.
+    /// An Event that may be posted now: untried Events first, so that one that cannot be posted does not delay others.
     pub fn take(&self, now: Boot) -> Option<(Key, Pending)> {
         let mut state = self.state();
         let next = state.next(now)?;
@@ -162,7 +162,7 @@ impl Queue {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    /// Until it is closed.
+    /// Waits until the queue is closed.
     pub async fn closed(&self) {
         let mut changed = self.changed.subscribe();
         let _ = changed.wait_for(|_| self.state().closed).await;
@@ -172,7 +172,7 @@ impl Queue {
         self.state().closed
     }
 
-    /// Empties it: how many deaths were left.
+    /// Empties the queue; returns the number of terminations in it.
     pub fn drain(&self) -> u64 {
         let mut state = self.state();
         state.order.clear();
@@ -211,7 +211,7 @@ impl State {
         Some((key, pending))
     }
 
-    /// At the end nothing waits for its time any more.
+    /// After the close, every Event is due.
     fn next(&self, now: Boot) -> Option<usize> {
         let is_due = |key: &Key, new: bool| {
             let pending = self.pending.get(key).filter(|pending| !new || pending.failed == 0);
@@ -233,18 +233,18 @@ impl State {
 }
 
 impl Pending {
-    /// The same death again is no other one.
+    /// A repeated termination is counted once.
     fn merge(&mut self, newer: Pending) {
-        let known = newer.deaths.iter().filter(|death| self.deaths.contains(death)).count();
+        let known = newer.terminations.iter().filter(|id| self.terminations.contains(id)).count();
         self.count += newer.count.saturating_sub(known as u64);
         self.last = self.last.max(newer.last);
         let new: Vec<String> = newer
-            .deaths
+            .terminations
             .into_iter()
-            .filter(|death| !self.deaths.contains(death))
+            .filter(|id| !self.terminations.contains(id))
             .collect();
-        self.deaths.extend(new);
-        let surplus = self.deaths.len().saturating_sub(NAMED);
-        self.deaths.drain(..surplus);
+        self.terminations.extend(new);
+        let surplus = self.terminations.len().saturating_sub(NAMED);
+        self.terminations.drain(..surplus);
     }
 }

@@ -1,4 +1,4 @@
-//! The Event as Kubernetes has it, and what we know to be posted.
+//! The Event in Kubernetes' form, and the known state of posted Events.
 
 use std::collections::BTreeMap;
 
@@ -14,75 +14,85 @@ use super::CONTROLLER;
 use super::notice::{Key, Object};
 use super::queue::{NAMED, Pending};
 
-/// The deaths that an Event counts, so that a restart of ours does not count them again.
-const DEATHS: &str = "epitaph.dev/deaths";
+/// Annotation with the terminations that an Event counts, so that a restarted agent does not count them again.
+const TERMINATIONS: &str = "epitaph.dev/deaths";
 /// Kubernetes' own limit, bytes.
 const LONGEST_INSTANCE: usize = 128;
-/// Events remembered; one that was forgotten is asked for.
+/// Most remembered Events; a forgotten one is read from the API.
 pub(super) const REMEMBERED: usize = 1024;
 
-/// A request's words, which the API has if it arrived.
+/// Content of a request; the API server has it if the request arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub posted: Posted,
-    /// How many of the deaths that wait are counted in it.
+    /// Number of waiting terminations that the request counts.
     pub of: u64,
 }
 
-/// Requests without an answer that are remembered, of one Event.
+/// Most remembered requests without an answer, per Event.
 const UNANSWERED: usize = 8;
 
-/// What an Event of ours says on the API.
+/// Content of an Event of ours in the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Posted {
     pub count: u64,
-    pub deaths: Vec<String>,
+    pub terminations: Vec<String>,
 }
 
 impl Posted {
     /// Read back from the API.
     pub fn read(event: &Event) -> Posted {
-        let deaths = event.metadata.annotations.as_ref().and_then(|all| all.get(DEATHS));
+        let terminations = event.metadata.annotations.as_ref().and_then(|all| all.get(TERMINATIONS));
         let count = event.series.as_ref().map_or(1, |series| series.count);
         Posted {
             count: u64::try_from(count).unwrap_or(1),
-            deaths: deaths.map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
+            terminations: terminations.map_or(Vec::new(), |text| text.split(',').map(str::to_owned).collect()),
         }
     }
 
-    /// With what waits; None where all of it is counted already.
+    /// The Event with the waiting terminations; None if it counts all of them already.
     pub fn with(&self, pending: &Pending) -> Option<Posted> {
-        // Deaths beyond those that are named cannot be told apart by name.
+        // Terminations beyond the listed ones have no id to compare: the earlier request has their number.
         let known = match pending.sent.iter().rfind(|sent| sent.posted == *self) {
             Some(sent) => sent.of,
-            None => pending.deaths.iter().filter(|death| self.deaths.contains(death)).count() as u64,
+            None => pending
+                .terminations
+                .iter()
+                .filter(|id| self.terminations.contains(id))
+                .count() as u64,
         };
         let new = pending.count.saturating_sub(known);
         if new == 0 {
             return None;
         }
-        let mut deaths = self.deaths.clone();
-        deaths.extend(pending.deaths.iter().filter(|death| !self.deaths.contains(death)).cloned());
-        let surplus = deaths.len().saturating_sub(NAMED);
-        deaths.drain(..surplus);
+        let mut terminations = self.terminations.clone();
+        terminations.extend(
+            pending
+                .terminations
+                .iter()
+                .filter(|id| !self.terminations.contains(id))
+                .cloned(),
+        );
+        let surplus = terminations.len().saturating_sub(NAMED);
+        terminations.drain(..surplus);
         Some(Posted {
             count: self.count + new,
-            deaths,
+            terminations,
         })
     }
 
-    /// Whole numbers, not differences: a retry changes nothing.
+    /// Absolute numbers, not differences: a retry changes nothing.
     pub fn patch(&self, last: Wall) -> Value {
         json!({
-            "metadata": { "annotations": { DEATHS: self.deaths.join(",") } },
+            "metadata": { "annotations": { TERMINATIONS: self.terminations.join(",") } },
             "series": series(self.count, last),
         })
     }
 }
 
 impl Pending {
-    /// These words are sent; an answer may never come.
-    pub fn sends(&mut self, posted: Posted) {
+    /// Remembers a request's content before it is sent: the answer may never come.
+    pub fn remember_sent(&mut self, posted: Posted) {
         let sent = Sent { posted, of: self.count };
         if self.sent.contains(&sent) {
             return;
@@ -94,7 +104,7 @@ impl Pending {
     }
 }
 
-/// Events of an object without a namespace live in this one.
+/// The Event's namespace: `default` for an object without one.
 pub(super) fn namespace(object: &Object) -> &str {
     object.namespace.as_deref().unwrap_or("default")
 }
@@ -112,7 +122,7 @@ pub(super) fn event(key: &Key, pending: &Pending, node: &str) -> Event {
         metadata: ObjectMeta {
             name: Some(key.event_name(node)),
             namespace: Some(namespace(&key.object).to_owned()),
-            annotations: Some(BTreeMap::from([(DEATHS.to_owned(), pending.deaths.join(","))])),
+            annotations: Some(BTreeMap::from([(TERMINATIONS.to_owned(), pending.terminations.join(","))])),
             ..ObjectMeta::default()
         },
         action: Some(key.reason.action().to_owned()),

@@ -1,18 +1,18 @@
-//! What became of the Events, counted for `/metrics`.
+//! Outcomes of the Events, counted for `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     Posted,
-    /// The API server had it already, by a retry or from before a restart.
+    /// The API server already had the Event, from a retry or from before a restart.
     Known,
     QueueFull,
-    /// By RBAC.
+    /// RBAC forbids the Event.
     Forbidden,
-    /// The namespace is gone, or going.
+    /// The namespace is deleted or being deleted.
     NamespaceGone,
-    /// The API server did not take it as it is.
+    /// The API server refused the Event's content.
     Rejected,
     /// The API server was away for too long.
     Unavailable,
@@ -31,7 +31,7 @@ pub const OUTCOMES: [Outcome; 8] = [
 ];
 
 impl Outcome {
-    /// As on `/metrics`.
+    /// Value of the label on `/metrics`.
     pub const fn name(self) -> &'static str {
         match self {
             Outcome::Posted => "posted",
@@ -46,16 +46,16 @@ impl Outcome {
     }
 }
 
-/// Deaths told or not told, one count each.
+/// Number of terminations by outcome.
 #[derive(Debug, Default)]
-pub struct Stats([AtomicU64; OUTCOMES.len()]);
+pub struct EventStats([AtomicU64; OUTCOMES.len()]);
 
-impl Stats {
+impl EventStats {
     pub fn get(&self, outcome: Outcome) -> u64 {
         self.0[outcome as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self, outcome: Outcome, deaths: u64) {
-        self.0[outcome as usize].fetch_add(deaths, Ordering::Relaxed);
+    pub(super) fn count(&self, outcome: Outcome, terminations: u64) {
+        self.0[outcome as usize].fetch_add(terminations, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Which Events, with which words and counts; the conversation with a real API server is in `tests/tests/kubernetes_events.rs`.
+//! Objects, notes and counts of Events; the requests to a real API server are tested in `tests/tests/kubernetes_events.rs`.
 
 mod worker;
 
@@ -21,7 +21,7 @@ use super::api::RULE;
 use super::notice::{self, Notice};
 use super::queue::{Pending, Queue};
 use super::series::{self, Posted};
-use super::stats::{Outcome, Stats};
+use super::stats::{EventStats, Outcome};
 use crate::error::line;
 
 const NODE: &str = "node-1";
@@ -30,7 +30,7 @@ fn observation() -> Observation {
     sample::observation()
 }
 
-/// A pod of one container that ended like this.
+/// A pod with one container that terminated like `of`.
 fn pod(of: Builder, name: &str) -> Report {
     let mut container = of.judged();
     let context = Arc::make_mut(container.kubernetes.as_mut().expect("a context"));
@@ -93,38 +93,38 @@ fn on_the_pod_and_its_workload() {
 }
 
 #[test]
-fn a_clean_end_or_one_that_is_to_be_ignored_is_none() {
+fn clean_ignored_and_unattributed_terminations_give_no_event() {
     assert_eq!(
         notice::of(&pod(termination().term(0.3).exit(0.5, 0), "cart-1"), &observation()),
         []
     );
     let ignored = termination().with(|k| k.options.ignore = true).dropped_term(0.3).kill(10.3);
     assert_eq!(notice::of(&pod(ignored, "cart-1"), &observation()), []);
-    let mut nobodys: Termination = termination().dropped_term(0.3).kill(10.3).judged();
-    nobodys.kubernetes = None;
-    assert_eq!(notice::of(&Report::Terminated(Box::new(nobodys)), &observation()), []);
+    let mut unattributed: Termination = termination().dropped_term(0.3).kill(10.3).judged();
+    unattributed.kubernetes = None;
+    assert_eq!(notice::of(&Report::Terminated(Box::new(unattributed)), &observation()), []);
 }
 
 #[test]
-fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
-    let dying = termination().dropped_term(0.3).kill(10.3).judged();
-    let context = dying.kubernetes.clone().expect("a context");
+fn a_discarded_stop_signal_gives_an_event_before_the_kill() {
+    let stopped = termination().dropped_term(0.3).kill(10.3).judged();
+    let context = stopped.kubernetes.clone().expect("a context");
     let early = StopSignalIgnored {
-        key: dying.key.clone(),
-        subject: dying.subject.clone(),
-        main: dying.main,
+        key: stopped.key.clone(),
+        subject: stopped.subject.clone(),
+        main: stopped.main,
         at: at(0.3),
         signal: Signal::TERM,
         sender: Actor {
             tgid: Pid(1),
             role: Role::Runtime,
-            ..dying.facts.stop.clone().expect("a stop").sender
+            ..stopped.facts.stop.clone().expect("a stop").sender
         },
         disposition: Disposition::Default,
         grace_left: None,
         sentence: verdict::in_container(
             &context,
-            &verdict::ignored(dying.main.as_ref(), Signal::TERM, Disposition::Default),
+            &verdict::ignored(stopped.main.as_ref(), Signal::TERM, Disposition::Default),
         ),
         kubernetes: Some(context),
     };
@@ -136,14 +136,14 @@ fn a_stop_signal_that_was_dropped_is_told_before_the_kill() {
 }
 
 #[test]
-fn what_still_runs_is_told_before_its_end() {
+fn a_stuck_termination_gives_an_event_before_its_end() {
     let stuck = || termination().term(0.3).open(60.0).judged();
     let notices = notice::of(&Report::Stuck(Box::new(fixtures::pods::stuck(stuck()))), &observation());
     expect![[r#"
         TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart.e655c80a95e98e4d]
         TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
     "#]].assert_eq(&text(&notices));
-    // Its end is another Event.
+    // The end is another Event.
     let ended = notice::of(&Report::Terminated(Box::new(stuck())), &observation());
     assert!(notices.iter().zip(&ended).all(|(stuck, ended)| stuck.key != ended.key));
 }
@@ -186,8 +186,8 @@ fn a_note_is_bounded_and_shows_no_control_characters() {
     }
 }
 
-fn filled(most: usize, reports: &[Report]) -> (Queue, Stats) {
-    let (queue, stats) = (Queue::new(most), Stats::default());
+fn filled(most: usize, reports: &[Report]) -> (Queue, EventStats) {
+    let (queue, stats) = (Queue::new(most), EventStats::default());
     for report in reports {
         for notice in notice::of(report, &observation()) {
             queue.push(notice, at(0.0), &stats);
@@ -203,7 +203,7 @@ fn all(queue: &Queue) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_rollout_is_one_event_of_its_workload_and_the_same_death_counts_once() {
+fn a_rollout_is_one_event_of_its_workload_and_a_repeated_termination_counts_once() {
     let reports: Vec<Report> = (0..100).map(|n| unclean(&format!("cart-{n}"))).collect();
     let again: Vec<Report> = reports.iter().chain(&reports).cloned().collect();
     for reports in [&reports, &again[100..]] {
@@ -216,7 +216,7 @@ fn a_rollout_is_one_event_of_its_workload_and_the_same_death_counts_once() {
 }
 
 #[test]
-fn a_full_queue_loses_its_oldest_and_counts_all_of_it() {
+fn a_full_queue_drops_and_counts_its_oldest_event() {
     let reports: Vec<Report> = (0..5).map(|n| unclean(&format!("cart-{n}"))).collect();
     let (queue, stats) = filled(2, &reports);
     let kept: u64 = all(&queue).iter().map(|(_, count)| count).sum();
@@ -228,7 +228,7 @@ fn a_full_queue_loses_its_oldest_and_counts_all_of_it() {
 }
 
 #[test]
-fn what_could_not_be_posted_waits_again_with_what_came_meanwhile() {
+fn an_event_that_is_put_back_merges_with_newer_terminations() {
     let (queue, stats) = filled(8, &[unclean("cart-1")]);
     let (key, pending) = queue.take(at(0.0)).expect("the workload's");
     for notice in notice::of(&unclean("cart-2"), &observation()) {
@@ -249,7 +249,7 @@ fn what_could_not_be_posted_waits_again_with_what_came_meanwhile() {
 }
 
 #[test]
-fn what_cannot_be_posted_waits_with_its_namespace_and_holds_no_other_up() {
+fn a_failed_event_delays_only_its_namespace() {
     let pause = |failed| Duration::from_secs(1_u64 << failed);
     let waiting = |queue: &Queue, now: Boot| {
         let taken: Vec<_> = std::iter::from_fn(|| queue.take(now)).collect();
@@ -264,13 +264,13 @@ fn what_cannot_be_posted_waits_with_its_namespace_and_holds_no_other_up() {
         let (key, pending) = queue.take(at(failed)).expect("one of `bad`");
         assert_eq!(series::namespace(&key.object), "bad");
         queue.put_off(key, pending, at(failed), pause);
-        // Others of other namespaces have their turn at once.
+        // Events of other namespaces are due at once.
         assert_eq!(waiting(&queue, at(at_once)), ["cart", "b"]);
-        // The rest of its namespace after it, and first what was not tried yet.
+        // The rest of the namespace is due later, untried Events first.
         let all = waiting(&queue, at(later));
         assert_eq!(all.len(), 5, "{all:?}");
     }
-    // When there is no room, what could not be posted goes first.
+    // A full queue drops an Event that could not be posted first.
     let (queue, stats_of_full) = filled(2, &reports[..1]);
     let (key, pending) = queue.take(at(0.0)).expect("the workload's");
     queue.put_off(key, pending, at(0.0), pause);
@@ -281,15 +281,15 @@ fn what_cannot_be_posted_waits_with_its_namespace_and_holds_no_other_up() {
     assert_eq!(stats.get(Outcome::QueueFull), 0);
 }
 
-/// Deaths that wait; beyond the last few only their number is known.
-fn pending(deaths: &[&str]) -> Pending {
+/// An Event with waiting terminations.
+fn pending(terminations: &[&str]) -> Pending {
     Pending {
         since: Boot(0),
         first: Wall(0),
         last: Wall(0),
-        count: deaths.len() as u64,
+        count: terminations.len() as u64,
         note: String::new(),
-        deaths: deaths.iter().map(|&death| death.to_owned()).collect(),
+        terminations: terminations.iter().map(|&id| id.to_owned()).collect(),
         failed: 0,
         not_before: Boot(0),
         sent: Vec::new(),
@@ -297,33 +297,33 @@ fn pending(deaths: &[&str]) -> Pending {
 }
 
 #[test]
-fn what_an_unanswered_request_told_is_not_counted_again() {
+fn terminations_in_an_unanswered_request_are_not_counted_again() {
     let key = notice::of(&unclean("cart-1"), &observation()).remove(0).key;
     let mut waiting = Pending {
         count: 60,
         ..pending(&["y", "z"])
     };
     let created = Posted::read(&series::event(&key, &waiting, NODE));
-    waiting.sends(created.clone());
+    waiting.remember_sent(created.clone());
     assert_eq!(created.with(&waiting), None);
-    // More came before the next attempt, which is not answered either.
+    // Two more before the next attempt, which is not answered either.
     waiting.count += 2;
-    waiting.deaths = vec!["z".into(), "za".into(), "zb".into()];
-    waiting.sends(Posted::read(&series::event(&key, &waiting, NODE)));
+    waiting.terminations = vec!["z".into(), "za".into(), "zb".into()];
+    waiting.remember_sent(Posted::read(&series::event(&key, &waiting, NODE)));
     let raised = created.with(&waiting).expect("two are new");
     assert_eq!(raised.count, 62);
-    waiting.sends(raised.clone());
+    waiting.remember_sent(raised.clone());
     assert_eq!(raised.with(&waiting), None);
-    // It is an older one: nothing of ours arrived.
+    // The API has an older Event: none of our requests arrived.
     let older = Posted {
         count: 10,
-        deaths: vec!["b".into()],
+        terminations: vec!["b".into()],
     };
     assert_eq!(older.with(&waiting).expect("all are new").count, 72);
 }
 
 #[test]
-fn a_death_that_the_event_counts_already_is_not_counted_again() {
+fn a_termination_that_the_event_counts_already_is_not_counted_again() {
     let key = notice::of(&unclean("cart-1"), &observation()).remove(0).key;
     let event = series::event(&key, &pending(&["a", "b"]), NODE);
     let posted = Posted::read(&event);
@@ -338,7 +338,7 @@ fn a_death_that_the_event_counts_already_is_not_counted_again() {
             .to_string(),
         r#"{"metadata":{"annotations":{"epitaph.dev/deaths":"a,b,c"}},"series":{"count":3,"lastObservedTime":"1970-01-01T00:00:01.500000Z"}}"#
     );
-    // One alone is no series, which Kubernetes would refuse.
+    // A single termination is not a series: Kubernetes would refuse the series.
     assert_eq!(series::event(&key, &pending(&["a"]), NODE).series, None);
 }
 
@@ -348,15 +348,15 @@ fn a_403_names_the_rule() {
     let failure = super::api::failure(&kube::Error::Api(refused.boxed()));
     assert!(line(&failure).contains(RULE), "{failure}");
     assert!(include_str!("../../../../deploy/kubernetes/agent.yaml").contains(RULE));
-    // Others say no, too.
-    for no in [
+    // Other causes of a 403.
+    for message in [
         "events.events.k8s.io \"x\" is forbidden: exceeded quota: few, requested: count/events=1\u{1b}[2J",
         "admission webhook \"no.example\" denied the request: not here",
     ] {
-        let refused = kube::core::Status::failure(no, "Forbidden").with_code(403);
+        let refused = kube::core::Status::failure(message, "Forbidden").with_code(403);
         let text = super::api::failure(&kube::Error::Api(refused.boxed())).to_string();
         assert!(
-            !text.contains("RBAC") && text.contains("403") && text.contains(&no[30..40]),
+            !text.contains("RBAC") && text.contains("403") && text.contains(&message[30..40]),
             "{text}"
         );
         assert!(!text.contains('\u{1b}'), "{text}");

@@ -1,4 +1,4 @@
-//! The loop that posts: rate, retries, counts.
+//! The posting loop: rate, retries, counts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,30 +13,36 @@ use super::bucket::Bucket;
 use super::notice::Key;
 use super::queue::{Pending, Queue};
 use super::series;
-use super::stats::{Outcome, Stats};
+use super::stats::{EventStats, Outcome};
 use crate::error;
 
-pub(super) struct Worker {
+pub(super) struct EventPoster {
     events: Events,
     bucket: Bucket,
     settings: Settings,
     queue: Arc<Queue>,
-    stats: Arc<Stats>,
+    stats: Arc<EventStats>,
     clock: fn() -> Boot,
-    /// Of the API server as a whole.
+    /// Next pause if the whole API server fails.
     pause: Duration,
-    /// It is away: said once in a row.
+    /// The API server is away, which is logged once until the next success.
     away: bool,
-    /// What else went wrong, by namespace: said once in a row, too.
-    said: HashSet<(String, Outcome)>,
+    /// Other failures by namespace, each logged once until the next success.
+    logged: HashSet<(String, Outcome)>,
 }
 
-/// Namespaces whose troubles are said.
-const SAID: usize = 64;
+/// Most failures that are remembered as logged.
+const LOGGED: usize = 64;
 
-impl Worker {
-    pub fn new(client: Client, settings: Settings, queue: Arc<Queue>, stats: Arc<Stats>, clock: fn() -> Boot) -> Worker {
-        Worker {
+impl EventPoster {
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        queue: Arc<Queue>,
+        stats: Arc<EventStats>,
+        clock: fn() -> Boot,
+    ) -> EventPoster {
+        EventPoster {
             events: Events::new(client, settings.node.clone(), settings.timeout),
             bucket: Bucket::new(settings.rate),
             pause: settings.pause,
@@ -45,15 +51,15 @@ impl Worker {
             stats,
             clock,
             away: false,
-            said: HashSet::new(),
+            logged: HashSet::new(),
         }
     }
 
-    /// Until the queue is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub async fn run(mut self) {
         while self.queue.waits(self.clock).await {
             self.token().await;
-            // Taken only now: what came while we waited is in its count.
+            // Taken only now: terminations that came during the wait are in the count.
             let Some((key, mut pending)) = self.queue.take((self.clock)()) else {
                 continue;
             };
@@ -77,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// At the end there is no time to be polite.
+    /// Waits for a token; at shutdown the rate does not apply.
     async fn token(&mut self) {
         while !self.queue.is_closed() {
             let Err(wait) = self.bucket.take((self.clock)()) else { return };
@@ -102,27 +108,27 @@ impl Worker {
             _ => Duration::ZERO,
         };
         let again = (self.clock)().since(since) < patience;
-        // A namespace that goes away with its pods is no trouble of ours, and a first 403 may be none.
+        // A namespace that is deleted with its pods is not a problem, and a first 403 can be temporary.
         let is_trouble = match outcome {
             Outcome::NamespaceGone => false,
             Outcome::Forbidden => !again,
             _ => true,
         };
         if is_trouble {
-            self.say(failure, outcome, series::namespace(&key.object));
+            self.log_once(failure, outcome, series::namespace(&key.object));
         }
         (!again).then_some(outcome)
     }
 
-    fn say(&mut self, failure: &Failure, outcome: Outcome, namespace: &str) {
+    fn log_once(&mut self, failure: &Failure, outcome: Outcome, namespace: &str) {
         let is_news = match failure {
             Failure::Away(_) => !std::mem::replace(&mut self.away, true),
             _ => {
-                // Said again now and then, rather than never: namespaces come and go.
-                if self.said.len() >= SAID {
-                    self.said.clear();
+                // Cleared rather than closed at the limit: namespaces come and go.
+                if self.logged.len() >= LOGGED {
+                    self.logged.clear();
                 }
-                self.said.insert((namespace.to_owned(), outcome))
+                self.logged.insert((namespace.to_owned(), outcome))
             }
         };
         if is_news {
@@ -135,13 +141,13 @@ impl Worker {
         let namespace = series::namespace(&key.object);
         self.queue.is_well(namespace);
         let troubles = [Outcome::Unavailable, Outcome::Forbidden].map(|outcome| (namespace.to_owned(), outcome));
-        let was_said = troubles.iter().filter(|trouble| self.said.remove(*trouble)).count() > 0;
-        if std::mem::take(&mut self.away) || was_said {
+        let was_logged = troubles.iter().filter(|trouble| self.logged.remove(*trouble)).count() > 0;
+        if std::mem::take(&mut self.away) || was_logged {
             tracing::info!(namespace, "the API server accepts Events again");
         }
     }
 
-    /// One Event's trouble makes only its namespace wait; where all would fail alike, all rest.
+    /// The failure of one Event delays only its namespace; a failure of the API server delays all Events.
     async fn again(&mut self, failure: &Failure, key: Key, pending: Pending) {
         if let Failure::Away(_) = failure {
             self.queue.put_back(key, pending);

@@ -1,4 +1,4 @@
-//! What an observer counts, beside what every process of ours does.
+//! Metrics of an observer, in addition to those of every epitaph process.
 
 use epitaph_core::observe::{DropReason, Output, Watch};
 use epitaph_core::pod::ApiClock;
@@ -49,7 +49,7 @@ pub const DROPPED: Row = Row {
 
 pub const TABLE: &[Row] = &[ACTIVE, SPANS, KNOWN, WATCH_BREAKS, DROPPED];
 
-/// Registered with a [`Metrics`], and read where that is.
+/// Registered with a [`Metrics`], and read with it.
 pub struct ObserverMetrics {
     active: Gauge<u64>,
     spans: Counter<u64>,
@@ -89,7 +89,7 @@ impl ObserverMetrics {
         self.active.record(active.into(), &[]);
     }
 
-    /// Pods and endpoints.
+    /// Numbers of pods and endpoints in memory.
     pub fn known(&self, (pods, endpoints): (usize, usize)) {
         for (object, count) in [("pods", pods), ("endpoints", endpoints)] {
             self.known.record(count as u64, &[KeyValue::new("object", object)]);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_observer_has_its_own_rows_at_zero_and_none_of_the_agents() {
+    fn an_observer_has_only_its_own_rows_at_zero() {
         let push = None::<(crate::sink::metrics::push::Push, Duration)>;
         let metrics = Metrics::empty(Resource::builder_empty().build(), push, 10).unwrap();
         let ours = ObserverMetrics::new(&metrics);
@@ -137,7 +137,7 @@ mod tests {
         };
         let text = metrics.text().unwrap();
         let mut expected: BTreeSet<String> = TABLE.iter().chain([&super::super::BUILD]).map(Row::prometheus).collect();
-        // The exporter's own: the resource.
+        // The exporter's series for the resource.
         expected.insert("target_info".to_owned());
         let mut families = families(&text);
         families.insert("target_info".to_owned());

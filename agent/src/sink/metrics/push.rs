@@ -1,7 +1,7 @@
 //! Metrics to the collector, over the same transport as traces.
 //!
-//! The SDK's reader has a thread of its own and blocks there; the connection lives in a task on the agent's runtime. Nothing is
-//! retried: metrics are cumulative, so the next export says what a failed one would have said.
+//! The SDK's reader blocks in its own thread; the connection lives in a task on the agent's runtime. Nothing is retried: metrics
+//! are cumulative, so that the next export includes the values of a failed one.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::sink::otlp::{BuildError, Destination};
 
 type Export = (Bytes, oneshot::Sender<OTelSdkResult>);
 
-/// Hands each export to the task that owns the connection.
+/// Passes each export to the task that owns the connection.
 #[derive(Debug)]
 pub struct Push {
     exports: mpsc::Sender<Export>,
@@ -36,7 +36,7 @@ pub fn push(to: Destination) -> Result<Push, BuildError> {
     let mut transport = Transport::new(to, METRICS)?;
     let (exports, mut waiting) = mpsc::channel::<Export>(1);
     tokio::spawn(async move {
-        // The same failure each minute is one line in the log.
+        // A repeated failure is logged once.
         let mut failing = false;
         while let Some((request, done)) = waiting.recv().await {
             let result = match transport.send(&request).await {
@@ -102,7 +102,7 @@ mod tests {
     use epitaph_core::event::Kind;
 
     #[tokio::test]
-    async fn a_shutdown_sends_what_was_counted_by_both_protocols() {
+    async fn a_shutdown_sends_the_counts_by_both_protocols() {
         for (protocol, path) in [
             (Protocol::HttpProtobuf, "/v1/metrics"),
             (
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_collector_that_is_not_there_is_an_error_and_no_hang() {
+    async fn a_missing_collector_is_an_error_and_not_a_hang() {
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
             let endpoint = Some(format!("http://{gone}").parse().unwrap());

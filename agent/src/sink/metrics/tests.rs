@@ -11,7 +11,7 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use super::*;
 use crate::config::OtlpSettings;
 
-/// Tells the names of what it is given.
+/// Sends the names of the exported metrics.
 struct Collector(mpsc::Sender<Vec<String>>);
 
 impl PushMetricExporter for Collector {
@@ -87,7 +87,7 @@ fn play_pods(metrics: &Metrics) {
     }
 }
 
-/// Lines of the text that are not 0.
+/// Lines of the text with a value other than 0.
 fn counted(metrics: &Metrics) -> String {
     let text = metrics.text().unwrap();
     let lines: Vec<&str> = text
@@ -98,7 +98,7 @@ fn counted(metrics: &Metrics) -> String {
 }
 
 #[test]
-fn every_verdict_stands_at_zero_before_the_first_death() {
+fn every_verdict_is_zero_before_the_first_termination() {
     let text = metrics().text().unwrap();
     for row in &verdict::table::TABLE {
         let verdict = row.headline;
@@ -111,7 +111,7 @@ fn every_verdict_stands_at_zero_before_the_first_death() {
 }
 
 #[test]
-fn a_death_is_counted_in_the_series_that_stood_at_zero() {
+fn a_termination_is_counted_in_the_series_that_was_zero() {
     let metrics = metrics();
     let series = |text: &str| text.lines().filter(|l| l.starts_with("epitaph_terminations_total{")).count();
     let before = series(&metrics.text().unwrap());
@@ -158,7 +158,7 @@ fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
         !text.contains("evil") && !text.contains("3f1c") && !text.contains("4021"),
         "{text}"
     );
-    // A unit's stop and refusal histograms begin: nothing else does.
+    // A unit's stop and refusal histograms begin, and no other series.
     let new = 2 * (BUCKETS.len() + 1 + 2);
     assert_eq!(text.lines().count(), before + new);
 }
@@ -177,7 +177,7 @@ fn connections_that_were_not_observed_are_not_counted() {
 }
 
 #[tokio::test]
-async fn the_table_is_what_is_exported_by_both_ways() {
+async fn the_table_matches_both_exports() {
     let (names, pushed) = mpsc::channel();
     let push = Some((Collector(names), Duration::from_secs(3600)));
     let metrics = Metrics::new(Resource::builder_empty().build(), push, 10).unwrap();

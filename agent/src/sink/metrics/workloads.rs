@@ -1,5 +1,5 @@
-//! Series by workload. They are kept here and read at every collection, for the SDK's own counters forget nothing: a node
-//! sees many workloads come and go.
+//! Series by workload, kept here and read at every collection: the SDK's counters never forget a series, and a node sees many
+//! workloads come and go.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,25 +18,26 @@ use super::table::{
 };
 use crate::render::attributes::key;
 
-/// Reason of a death that was counted as `other`.
+/// Reason of a termination that was counted as `other`.
 pub(super) const OVER_CAP: &str = "workload_cap";
 
-/// How long the series of a workload without pods stay: long enough to be read after its last end. And an advice.
+/// How long a recommendation and the series of a workload without pods are kept: long enough to be read after the last
+/// termination.
 const KEPT: Duration = Duration::from_secs(3600);
 
-/// Between two looks for what is to be forgotten.
+/// Interval of the removal of old series.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Advices of one kind that are kept for when larger ones are too old.
+/// Recommendations of one kind that are kept for the time when larger ones are too old.
 const ADVICES: usize = 8;
 
 const OUTCOMES: [&str; 4] = ["refused", "reset", "cut", "rejected"];
 
-/// What ended.
+/// What terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Pod,
-    /// One told by itself: its pod went on, or the agent ended before it.
+    /// A container that was reported alone: its pod continued, or the agent stopped before the pod.
     Container,
 }
 
@@ -51,14 +52,14 @@ impl What {
     }
 }
 
-/// An end, and what it shows of the least that a setting may be.
+/// A termination, and what it shows about the least useful value of a setting.
 pub(super) struct Ended<'a> {
     pub what: What,
     pub verdict: &'a Verdict,
     pub needs: [(AdviceKind, Need); 2],
 }
 
-/// Series of one instrument, at most.
+/// Most series of one instrument.
 pub(super) fn series(workloads: usize) -> usize {
     workloads.saturating_add(1).saturating_mul(verdict::table::TABLE.len())
 }
@@ -70,7 +71,7 @@ struct Known {
     now: Boot,
     swept: Boot,
     all: HashMap<Name, Counts>,
-    /// Of those that found no room.
+    /// Counts of the workloads beyond the limit.
     other: Option<Counts>,
 }
 
@@ -83,9 +84,9 @@ struct Name {
 
 #[derive(Default)]
 struct Counts {
-    /// Those of one name that have pods here: a Deployment's ReplicaSets, a namespace's Jobs.
+    /// Number of owners under this name with pods on this node: a Deployment's ReplicaSets, a namespace's Jobs.
     running: usize,
-    /// Since when there are none.
+    /// Since when there are no such owners.
     gone: Option<Boot>,
     /// By [`What::ALL`], then clean and unclean.
     ended: [[u64; 2]; 2],
@@ -94,13 +95,13 @@ struct Counts {
     connections: [u64; 4],
     ignored: u64,
     stuck: u64,
-    /// In seconds.
+    /// Recommended values, in seconds.
     advice: BTreeMap<AdviceKind, Recent<u64>>,
-    /// By the kind of advice that it speaks against, where that asks for less.
+    /// Observed needs, by the kind of recommendation for less that they exclude.
     needed: BTreeMap<AdviceKind, Recent<Need>>,
 }
 
-/// The largest of late, and in falling order those that come after it in time: each is the largest once those before it are too old.
+/// The largest recent value, and in falling order the later ones: each is the largest once those before it are too old.
 struct Recent<T>(Vec<(T, Boot)>);
 
 impl Workloads {
@@ -112,30 +113,30 @@ impl Workloads {
             all: HashMap::new(),
             other: None,
         })));
-        known.counter(&WORKLOAD_TERMINATIONS, meter, |counts, tell| {
+        known.counter(&WORKLOAD_TERMINATIONS, meter, |counts, observe| {
             for (what, ended) in What::ALL.into_iter().zip(counts.ended) {
                 for (unclean, count) in [false, true].into_iter().zip(ended) {
-                    tell(
+                    observe(
                         count,
                         &[KeyValue::new("what", what.name()), KeyValue::new("unclean", unclean)],
                     );
                 }
             }
         });
-        known.counter(&WORKLOAD_VERDICTS, meter, |counts, tell| {
+        known.counter(&WORKLOAD_VERDICTS, meter, |counts, observe| {
             for (verdict, count) in &counts.verdicts {
-                tell(*count, &[KeyValue::new("verdict", *verdict)]);
+                observe(*count, &[KeyValue::new("verdict", *verdict)]);
             }
         });
-        known.counter(&WORKLOAD_CONNECTIONS, meter, |counts, tell| {
+        known.counter(&WORKLOAD_CONNECTIONS, meter, |counts, observe| {
             for (outcome, count) in OUTCOMES.into_iter().zip(counts.connections) {
-                tell(count, &[KeyValue::new("outcome", outcome)]);
+                observe(count, &[KeyValue::new("outcome", outcome)]);
             }
         });
-        known.counter(&WORKLOAD_IGNORED, meter, |counts, tell| tell(counts.ignored, &[]));
-        known.counter(&WORKLOAD_STUCK, meter, |counts, tell| tell(counts.stuck, &[]));
+        known.counter(&WORKLOAD_IGNORED, meter, |counts, observe| observe(counts.ignored, &[]));
+        known.counter(&WORKLOAD_STUCK, meter, |counts, observe| observe(counts.stuck, &[]));
         let advised = known.0.clone();
-        // The SDK keeps what an observable gauge once said for ever; an up-down counter's silence it takes for an end.
+        // The SDK keeps an observable gauge's last value forever, but ends the series of a silent up-down counter.
         meter
             .i64_observable_up_down_counter(WORKLOAD_ADVICE.name)
             .with_unit(WORKLOAD_ADVICE.unit)
@@ -152,7 +153,7 @@ impl Workloads {
         known
     }
 
-    /// `read` tells the numbers of one workload, each with the labels beside the workload's own.
+    /// `read` returns the numbers of one workload, each with its labels in addition to the workload's.
     fn counter(
         &self,
         row: &Row,
@@ -172,7 +173,7 @@ impl Workloads {
             .build();
     }
 
-    /// One of its pods is here: all that an alert waits for stands at 0.
+    /// A pod of the workload runs here: all series that an alert uses start at 0.
     pub(super) fn runs(&self, workload: &pod::Workload) {
         let mut known = lock(&self.0);
         if let Some(counts) = known.own(workload) {
@@ -190,7 +191,7 @@ impl Workloads {
         }
     }
 
-    /// Answers how many ends found no series of their own.
+    /// Returns how many terminations were counted as `other`.
     pub(super) fn ended<'a>(
         &self,
         workload: &pod::Workload,
@@ -205,7 +206,7 @@ impl Workloads {
             let of = [t.refused.count, t.reset.count, t.cut.count, t.rejected.count];
             counts.connections.iter_mut().zip(of).for_each(|(sum, count)| *sum += count);
         }
-        // Advice for all the others together would be nobody's.
+        // A recommendation for `other` would apply to no particular workload.
         if !over {
             counts.advise(end, now);
         }
@@ -231,7 +232,7 @@ impl Workloads {
 }
 
 impl Known {
-    /// Its own series, where there is room for them.
+    /// The workload's own series, if the limit allows them.
     fn own(&mut self, workload: &pod::Workload) -> Option<&mut Counts> {
         let name = Name::of(workload);
         if !self.all.contains_key(&name) && self.all.len() >= self.limit {
@@ -246,7 +247,7 @@ impl Known {
         Some(self.all.entry(name).or_insert_with(new))
     }
 
-    /// True: the series of those that found no room.
+    /// True: the series `other`, for workloads beyond the limit.
     fn counts(&mut self, workload: &pod::Workload) -> (&mut Counts, bool) {
         let known = self.own(workload).is_some();
         match self.all.get_mut(&Name::of(workload)).filter(|_| known) {
@@ -265,14 +266,14 @@ impl Known {
         }
     }
 
-    fn each(&self, tell: &mut dyn FnMut([KeyValue; 3], &Counts)) {
+    fn each(&self, observe: &mut dyn FnMut([KeyValue; 3], &Counts)) {
         for (name, counts) in &self.all {
-            tell(name.labels(), counts);
+            observe(name.labels(), counts);
         }
         if let Some(counts) = &self.other {
             let name = ["other"; 3].map(str::to_owned);
             let [namespace, kind, name] = name;
-            tell(Name { namespace, kind, name }.labels(), counts);
+            observe(Name { namespace, kind, name }.labels(), counts);
         }
     }
 }
@@ -289,7 +290,7 @@ impl Counts {
         }
     }
 
-    /// Without those that another end of late speaks against: an idle pod needs less than a busy one.
+    /// Without those that another recent termination excludes: an idle pod needs less than a busy one.
     fn advised(&self) -> impl Iterator<Item = (AdviceKind, u64)> {
         let largest = self
             .advice
@@ -312,7 +313,7 @@ impl<T> Default for Recent<T> {
 impl<T: Copy + Ord> Recent<T> {
     fn add(&mut self, value: T, now: Boot) {
         self.0.retain(|(known, _)| *known > value);
-        // Of too many the least large goes.
+        // Above the limit the smallest is dropped.
         self.0.truncate(ADVICES - 1);
         self.0.push((value, now));
     }
@@ -321,7 +322,7 @@ impl<T: Copy + Ord> Recent<T> {
         self.0.first().map(|(value, _)| *value)
     }
 
-    /// False: nothing is left.
+    /// False: no value is left.
     fn forget(&mut self, is_old: impl Fn(Boot) -> bool) -> bool {
         self.0.retain(|(_, at)| !is_old(*at));
         !self.0.is_empty()
@@ -329,7 +330,7 @@ impl<T: Copy + Ord> Recent<T> {
 }
 
 impl Name {
-    /// What has a new name for every run, and pods' own names, are counted by kind.
+    /// Names that are new for every run, and names of pods, are counted by kind.
     fn of(workload: &pod::Workload) -> Name {
         let name = match workload.kind.as_str() {
             "Job" | "Pod" => "*",
@@ -351,7 +352,7 @@ impl Name {
     }
 }
 
-/// Counts are whole after every statement: a panic elsewhere does not spoil them.
+/// Counts are consistent after every statement, also after a panic elsewhere.
 fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }

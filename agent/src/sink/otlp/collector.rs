@@ -1,4 +1,4 @@
-//! A collector for tests: a real HTTP/1 and HTTP/2 server on the loopback, with TLS where asked, that answers by a script.
+//! A collector for tests: a real HTTP/1 and HTTP/2 server on the loopback, optionally with TLS, that answers by a script.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,21 +25,21 @@ use tokio_rustls::TlsAcceptor;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply {
     Take,
-    /// Takes all but so many spans.
+    /// Accepts all but so many spans.
     TakeAllBut(i64),
     /// A gRPC status, or the HTTP status that means the same.
     Refuse(tonic::Code),
-    /// By HTTP: `Retry-After: 0`.
+    /// Asks for a retry; by HTTP with `Retry-After: 0`.
     Busy,
     Silence,
 }
 
-/// What came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub path: String,
     pub headers: HeaderMap,
-    /// As it was on the wire, without gRPC's frame.
+    /// The body on the wire, without gRPC's frame.
     pub body: Bytes,
     pub compressed: bool,
 }
@@ -69,12 +69,12 @@ pub(crate) struct Collector {
 type Script = Arc<dyn Fn(&Received, usize) -> Reply + Send + Sync>;
 
 impl Collector {
-    /// `script` is asked with each request and its number, from 0.
+    /// `script` gets each request and its number, from 0.
     pub(crate) async fn start(script: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Collector {
         Self::serve(loopback(0).await, None, Arc::new(script))
     }
 
-    /// On a port that was free a moment ago.
+    /// Starts on a port that was free a moment ago.
     pub(crate) async fn start_at(port: u16, script: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Collector {
         Self::serve(loopback(port).await, None, Arc::new(script))
     }
@@ -117,8 +117,8 @@ async fn loopback(port: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a loopback port")
 }
 
-/// A port on which nobody listens. From below those that the kernel gives away by itself (32768 and up): a test beside this one
-/// must not get it while it is still to be listened on.
+/// A port without a listener, from below the kernel's ephemeral ports (32768 and up): a concurrent test must not get the port
+/// before this test listens on it.
 pub(crate) async fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (std::process::id() % 8_000) as u16;

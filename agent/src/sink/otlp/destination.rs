@@ -1,4 +1,4 @@
-//! Where and how to send. [`crate::config`] makes it, out of the settings of OpenTelemetry.
+//! Destination and delivery of an export. [`crate::config`] makes both from the settings of OpenTelemetry.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,15 +26,15 @@ pub enum Compression {
 /// A collector, for one signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// With its scheme, and with http/protobuf the signal's path.
+    /// URL with its scheme; for http/protobuf with the signal's path.
     pub url: Uri,
     pub protocol: Protocol,
     /// Values are marked sensitive.
     pub headers: HeaderMap,
-    /// For one attempt.
+    /// Limit of one attempt.
     pub timeout: Duration,
     pub compression: Compression,
-    /// PEM file: the authorities to trust in place of the system's.
+    /// PEM file with the trusted authorities, in place of the system's.
     pub authorities: Option<PathBuf>,
     pub identity: Option<Identity>,
 }
@@ -46,12 +46,12 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// What stands between the agent and a destination of traces.
+/// Queue, batches and retries on the way to a destination of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Traces that wait, at most.
+    /// Most traces in the queue.
     pub queue: usize,
-    /// Traces in one request, at most.
+    /// Most traces in one request.
     pub batch: usize,
     pub backoff: Backoff,
 }
@@ -69,7 +69,7 @@ impl Delivery {
     }
 }
 
-/// Waits between attempts double from `first` to `most`; each is cut at random to between half and all of it.
+/// Waits between attempts double from `first` to `most`; each wait is a random part of the value between half and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     pub first: Duration,

@@ -1,4 +1,4 @@
-//! A bounded queue of traces that is full, or closed, and says which.
+//! A bounded queue of traces that distinguishes full and closed.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,15 @@ use tokio::sync::Notify;
 
 use crate::render::span::Trace;
 
-/// What became of an offered trace.
+/// Result of offering a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     Queued,
-    /// It was queued, and the oldest trace, with so many spans, had to go for it.
+    /// The trace was queued, and the oldest trace, with so many spans, was dropped for it.
     OldestDropped {
         spans: u64,
     },
-    /// The sink was shut down: this trace was not taken.
+    /// The sink was shut down: the trace was dropped.
     Closed,
 }
 
@@ -62,8 +62,8 @@ impl Queue {
         })
     }
 
-    /// Up to `most` of the oldest traces, as soon as there is one; none once the queue is closed and empty.
-    /// `taken` is called with them before anybody else can look.
+    /// Up to `most` of the oldest traces, as soon as there is one; None once the queue is closed and empty.
+    /// `taken` is called with them before any other caller can access the queue.
     pub(super) async fn take(&self, most: usize, taken: impl Fn(&[Trace])) -> Option<Vec<Trace>> {
         loop {
             {
@@ -97,13 +97,13 @@ impl Queue {
         self.state().traces.len()
     }
 
-    /// Empties it; the spans that were in it.
+    /// Empties the queue; returns the number of spans in it.
     pub(super) fn drain(&self) -> u64 {
         self.state().traces.drain(..).map(|trace| trace.spans.len() as u64).sum()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half way through a change.
+        // No code that holds the lock panics during a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -35,14 +35,14 @@ fn quick() -> Delivery {
     }
 }
 
-/// Spans of a [`death`].
+/// Spans of an [`ignored_stop`].
 const SPANS: u64 = 6;
 
-fn death(n: u64) -> Trace {
+fn ignored_stop(n: u64) -> Trace {
     trace(&ignored(n), &observation(), &Options::default())
 }
 
-/// Polls: what is awaited happens in another task. A guard against a hang, not a measure.
+/// Polls for the effect of another task. A guard against a hang, not a measure.
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if done() {
@@ -50,10 +50,10 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("in vain: {what}");
+    panic!("timed out waiting for {what}");
 }
 
-/// Ids of the spans that were taken, all of them: a span that came twice is there twice.
+/// Ids of all accepted spans: a span that came twice is listed twice.
 fn ids(received: &[collector::Received]) -> Vec<SpanId> {
     let spans = received.iter().flat_map(|r| r.spans());
     spans
@@ -69,34 +69,34 @@ fn expected(traces: &[Trace]) -> HashSet<SpanId> {
 }
 
 #[tokio::test]
-async fn a_collector_that_comes_late_gets_everything_once() {
+async fn a_collector_that_starts_late_gets_every_span_once() {
     for protocol in BOTH {
         let port = free_port().await;
         let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
-        let deaths: Vec<Trace> = (1..=200).map(death).collect();
-        for death in &deaths {
-            assert_eq!(sink.offer(death.clone()), Offer::Queued);
+        let traces: Vec<Trace> = (1..=200).map(ignored_stop).collect();
+        for trace in &traces {
+            assert_eq!(sink.offer(trace.clone()), Offer::Queued);
         }
         until("attempts at a closed port", || sink.stats().retries() >= 3).await;
         let collector = Collector::start_at(port, |_, _| Reply::Take).await;
         until("everything exported", || sink.stats().exported() == 200 * SPANS).await;
         let came = ids(&collector.received());
         assert_eq!(came.len() as u64, 200 * SPANS, "once each");
-        assert_eq!(came.into_iter().collect::<HashSet<_>>(), expected(&deaths));
+        assert_eq!(came.into_iter().collect::<HashSet<_>>(), expected(&traces));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(SpanDropReason::ALL.map(|r| sink.stats().dropped(r)), [0; 3]);
-        // A full queue and a closed one are told apart.
-        assert_eq!(sink.offer(death(1)), Offer::Closed);
+        // The queue is closed, not full.
+        assert_eq!(sink.offer(ignored_stop(1)), Offer::Closed);
         assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), SPANS);
     }
 }
 
 #[tokio::test]
-async fn a_retry_is_the_same_byte_by_byte() {
+async fn a_retry_is_byte_identical() {
     for protocol in BOTH {
         let collector = Collector::start(|_, n| if n < 3 { Reply::Busy } else { Reply::Take }).await;
         let (sink, _worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
-        sink.offer(death(1));
+        sink.offer(ignored_stop(1));
         until("exported", || sink.stats().exported() == SPANS).await;
         let bodies: Vec<_> = collector.received().into_iter().map(|r| r.body).collect();
         assert_eq!(bodies.len(), 4);
@@ -106,7 +106,7 @@ async fn a_retry_is_the_same_byte_by_byte() {
 }
 
 #[test]
-fn a_collector_that_asks_for_no_pause_gets_ours() {
+fn a_requested_pause_of_zero_uses_our_backoff() {
     let [own, most] = [1, 30].map(Duration::from_secs);
     for (asked, pause) in [(None, 1), (Some(0), 1), (Some(7), 7), (Some(3600), 30)] {
         let asked = asked.map(Duration::from_secs);
@@ -116,7 +116,7 @@ fn a_collector_that_asks_for_no_pause_gets_ours() {
 
 /// `Reply::Busy` asks for a pause of 0 s.
 #[tokio::test]
-async fn a_busy_collector_is_not_asked_in_a_loop() {
+async fn a_busy_collector_gets_no_retry_loop() {
     let collector = Collector::start(|_, _| Reply::Busy).await;
     let minute = Duration::from_secs(60);
     let delivery = Delivery {
@@ -127,28 +127,28 @@ async fn a_busy_collector_is_not_asked_in_a_loop() {
         ..quick()
     };
     let (sink, _worker) = start(to(Protocol::HttpProtobuf, collector.address.port()), delivery).expect("a sink");
-    sink.offer(death(1));
+    sink.offer(ignored_stop(1));
     until("the first answer", || sink.stats().retries() > 0).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(collector.received().len(), 1);
 }
 
-/// Another process, or this one after a restart, makes the same request of the same death.
+/// Another process, or this one after a restart, encodes the same termination as the same request.
 #[test]
 fn encoding_again_gives_the_same_bytes() {
     let options = Options {
         resource_attributes: (0..8).map(|n| (format!("team.{n}"), "blue".to_owned())).collect(),
         ..Options::default()
     };
-    let death = |n| trace(&ignored(n), &observation(), &options);
-    let first = worker::encode(&[death(1), death(2)]);
+    let ignored_stop = |n| trace(&ignored(n), &observation(), &options);
+    let first = worker::encode(&[ignored_stop(1), ignored_stop(2)]);
     for _ in 0..50 {
-        assert_eq!(worker::encode(&[death(1), death(2)]), first);
+        assert_eq!(worker::encode(&[ignored_stop(1), ignored_stop(2)]), first);
     }
 }
 
 #[tokio::test]
-async fn a_silent_collector_fills_the_queue_and_no_more() {
+async fn a_silent_collector_fills_only_the_bounded_queue() {
     for protocol in BOTH {
         let collector = Collector::start(|_, _| Reply::Silence).await;
         let mut to = to(protocol, collector.address.port());
@@ -159,26 +159,26 @@ async fn a_silent_collector_fills_the_queue_and_no_more() {
             ..quick()
         };
         let (sink, worker) = start(to, delivery).expect("a sink");
-        sink.offer(death(0));
-        until("the first is being sent", || sink.queued() == 0).await;
+        sink.offer(ignored_stop(0));
+        until("the first trace to be sent", || sink.queued() == 0).await;
         for n in 1..=10 {
-            assert_eq!(sink.offer(death(n)), Offer::Queued);
+            assert_eq!(sink.offer(ignored_stop(n)), Offer::Queued);
         }
         for n in 11..=25 {
-            assert_eq!(sink.offer(death(n)), Offer::OldestDropped { spans: SPANS });
+            assert_eq!(sink.offer(ignored_stop(n)), Offer::OldestDropped { spans: SPANS });
         }
         assert_eq!(sink.queued(), 10);
         assert_eq!(sink.stats().dropped(SpanDropReason::QueueFull), 15 * SPANS);
         until("timeouts", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::from_millis(50)).await;
-        // The one in flight and those that waited.
+        // The trace in flight and the queued ones.
         assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 11 * SPANS);
         assert_eq!(sink.stats().exported(), 0);
     }
 }
 
 #[tokio::test]
-async fn unavailable_is_tried_again() {
+async fn unavailable_is_retried() {
     for protocol in BOTH {
         let collector = Collector::start(|_, n| {
             if n == 0 {
@@ -189,21 +189,21 @@ async fn unavailable_is_tried_again() {
         })
         .await;
         let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
-        sink.offer(death(1));
+        sink.offer(ignored_stop(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!((sink.stats().exported(), sink.stats().retries()), (SPANS, 1));
     }
 }
 
 #[tokio::test]
-async fn an_invalid_request_is_counted_and_not_tried_again() {
+async fn an_invalid_request_is_counted_and_not_retried() {
     for (protocol, code) in BOTH
         .into_iter()
         .flat_map(|p| [(p, Code::InvalidArgument), (p, Code::Unauthenticated)])
     {
         let collector = Collector::start(move |_, _| Reply::Refuse(code)).await;
         let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
-        sink.offer(death(1));
+        sink.offer(ignored_stop(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(collector.received().len(), 1);
         assert_eq!(
@@ -214,17 +214,17 @@ async fn an_invalid_request_is_counted_and_not_tried_again() {
     }
 }
 
-/// The collector refuses any request with the spans of one certain death.
+/// The collector refuses any request with the spans of one certain trace.
 #[tokio::test]
-async fn one_bad_trace_does_not_take_the_others_with_it() {
+async fn one_refused_trace_does_not_affect_the_others() {
     for protocol in BOTH {
-        let bad: HashSet<_> = expected(&[death(7)]);
+        let bad: HashSet<_> = expected(&[ignored_stop(7)]);
         let port = free_port().await;
         let (sink, worker) = start(to(protocol, port), quick()).expect("a sink");
-        sink.offer(death(100));
-        until("the first is being tried", || sink.stats().retries() > 0).await;
+        sink.offer(ignored_stop(100));
+        until("an attempt for the first trace", || sink.stats().retries() > 0).await;
         for n in 1..=20 {
-            sink.offer(death(n));
+            sink.offer(ignored_stop(n));
         }
         let collector = Collector::start_at(port, move |r, _| {
             let hit = ids(std::slice::from_ref(r)).iter().any(|id| bad.contains(id));
@@ -251,13 +251,13 @@ async fn partial_success_counts_what_was_refused() {
     for protocol in BOTH {
         let collector = Collector::start(|_, _| Reply::TakeAllBut(2)).await;
         let (sink, worker) = start(to(protocol, collector.address.port()), quick()).expect("a sink");
-        sink.offer(death(1));
+        sink.offer(ignored_stop(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!(
             (sink.stats().exported(), sink.stats().dropped(SpanDropReason::Rejected)),
             (SPANS - 2, 2)
         );
-        assert_eq!(collector.received().len(), 1, "partial success is not tried again");
+        assert_eq!(collector.received().len(), 1, "partial success is not retried");
     }
 }
 
@@ -275,7 +275,7 @@ async fn headers_paths_and_compression_arrive() {
         sink.offer(trace(&clean(1), &observation(), &Options::default()));
         worker.shutdown(Duration::from_secs(60)).await;
         let [received] = &collector.received()[..] else {
-            panic!("not one request")
+            panic!("expected exactly one request")
         };
         assert_eq!(received.path, path);
         assert_eq!(received.headers["authorization"], "Bearer x");
@@ -285,7 +285,7 @@ async fn headers_paths_and_compression_arrive() {
     }
 }
 
-/// A certificate authority of our own, a certificate of it for 127.0.0.1, and one for a client.
+/// A private certificate authority, its certificate for 127.0.0.1, and one for a client.
 struct Pki {
     directory: tempfile::TempDir,
     server: rustls::ServerConfig,
@@ -344,12 +344,12 @@ impl Pki {
 }
 
 #[tokio::test]
-async fn tls_with_an_authority_of_its_own_and_a_client_certificate() {
+async fn tls_with_a_private_authority_and_a_client_certificate() {
     let pki = Pki::new();
     for protocol in BOTH {
         let collector = Collector::start_tls(pki.server.clone()).await;
         let (sink, worker) = start(pki.to(protocol, collector.address.port(), true), quick()).expect("a sink");
-        sink.offer(death(1));
+        sink.offer(ignored_stop(1));
         worker.shutdown(Duration::from_secs(60)).await;
         assert_eq!((sink.stats().exported(), sink.stats().retries()), (SPANS, 0));
         assert_eq!(ids(&collector.received()).len() as u64, SPANS);
@@ -362,7 +362,7 @@ async fn a_server_of_an_unknown_authority_gets_nothing() {
     for protocol in BOTH {
         let collector = Collector::start_tls(pki.server.clone()).await;
         let (sink, worker) = start(pki.to(protocol, collector.address.port(), false), quick()).expect("a sink");
-        sink.offer(death(1));
+        sink.offer(ignored_stop(1));
         until("refused handshakes", || sink.stats().retries() >= 2).await;
         worker.shutdown(Duration::ZERO).await;
         assert_eq!(

@@ -1,7 +1,7 @@
-//! One request to a collector and what its answer means: gRPC and http/protobuf over one HTTP client and one TLS stack.
+//! One request to a collector and the meaning of its answer: gRPC and http/protobuf over one HTTP client and one TLS stack.
 //!
-//! Not `opentelemetry-otlp`'s exporters: they give no partial success, no status code and no retry hint back, read the
-//! environment behind the caller's back, and retry on their own.
+//! Not `opentelemetry-otlp`'s exporters: they return no partial success, no status code and no retry delay, read the
+//! environment implicitly, and retry by themselves.
 
 use std::error::Error as _;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ use super::destination::{Compression, Destination, Identity, Protocol};
 use crate::error::{HasRemedy, Remedy, chain};
 
 pub(in crate::sink) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// Its answer has the fields of the traces' answer under the same numbers.
+/// The metrics' answer has the fields of the traces' answer, under the same numbers.
 pub(in crate::sink) const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 /// An answer is a few bytes, or a proxy's error page.
 const ANSWER_LIMIT: usize = 256 * 1024;
@@ -56,7 +56,7 @@ impl HasRemedy for BuildError {
     }
 }
 
-/// The collector has the request; of its spans it refused so many, for good.
+/// The collector accepted the request, but refused so many of its spans for good.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::sink) struct Taken {
     pub refused_spans: u64,
@@ -65,15 +65,15 @@ pub(in crate::sink) struct Taken {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::sink) enum Failure {
-    /// It may work later; not before `after` where the collector says so.
+    /// A later attempt may work; not before `after` if the collector asks for a delay.
     Later { why: String, after: Option<Duration> },
-    /// It will never work. `data`: because of what was sent, rather than who sent it or where.
+    /// No later attempt will work. `data`: because of the content, rather than the sender or the destination.
     Never { why: String, data: bool },
 }
 
 pub(in crate::sink) struct Transport {
     to: Destination,
-    /// Of gRPC; with http/protobuf the URL says it.
+    /// The gRPC method; http/protobuf has it in the URL.
     method: &'static str,
     connector: HttpsConnector<HttpConnector>,
     client: Client<HttpsConnector<HttpConnector>, Body>,
@@ -103,7 +103,7 @@ impl Transport {
         let result = tokio::time::timeout(timeout, attempt).await;
         let result = result.unwrap_or_else(|_| Err(later(format!("no answer within {timeout:?}"))));
         if matches!(result, Err(Failure::Later { .. })) {
-            // A connection whose other end went silent would swallow the next attempt too.
+            // A connection to a peer that went silent would swallow the next attempt, too.
             self.client = client(&self.to, &self.connector);
         }
         result
@@ -142,7 +142,7 @@ impl Transport {
         if !head.status.is_success() {
             return Err(of_http(head.status, &head.headers));
         }
-        // The collector has taken it: a broken answer is no reason to send it again.
+        // The collector has accepted the request: a broken answer is not a reason to send it again.
         let answer = body.map(|b| b.to_bytes()).unwrap_or_default();
         Ok(ExportTraceServiceResponse::decode(answer).map(taken).unwrap_or_default())
     }
@@ -157,7 +157,7 @@ impl Transport {
 }
 
 fn client(to: &Destination, connector: &HttpsConnector<HttpConnector>) -> Client<HttpsConnector<HttpConnector>, Body> {
-    // gRPC is HTTP/2 from the first byte, without TLS too.
+    // gRPC is HTTP/2 from the first byte, also without TLS.
     Client::builder(TokioExecutor::new())
         .http2_only(to.protocol == Protocol::Grpc)
         .build(connector.clone())
@@ -176,7 +176,7 @@ fn connector(to: &Destination) -> Result<HttpsConnector<HttpConnector>, BuildErr
 }
 
 fn tls(to: &Destination) -> Result<rustls::ClientConfig, BuildError> {
-    // Named, not the process's default: whoever else installs one does not matter.
+    // Named explicitly, so that a provider which another crate installs as the process's default does not matter.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = match &to.authorities {
@@ -187,7 +187,7 @@ fn tls(to: &Destination) -> Result<rustls::ClientConfig, BuildError> {
             }
             builder.with_root_certificates(roots)
         }
-        // Without TLS nobody needs the system's authorities, which an image may lack.
+        // The system's authorities are needed for TLS only, and an image may lack them.
         None if to.url.scheme() != Some(&Scheme::HTTPS) => builder.with_root_certificates(rustls::RootCertStore::empty()),
         None => builder.with_native_roots().map_err(BuildError::NativeRoots)?,
     };
@@ -242,7 +242,7 @@ fn later(why: String) -> Failure {
 
 /// <https://opentelemetry.io/docs/specs/otlp/#failures>
 fn of_status(status: &Status) -> Failure {
-    // Made on this side: no connection, a reset, a failed handshake.
+    // A local error: no connection, a reset, a failed handshake.
     if let Some(source) = status.source() {
         return later(chain(source));
     }
@@ -279,7 +279,7 @@ fn of_http(status: StatusCode, headers: &HeaderMap) -> Failure {
     }
 }
 
-/// A request that is encoded already: what a retry sends is what was sent before, byte by byte.
+/// A request that is already encoded: a retry sends the same bytes.
 #[derive(Clone, Copy)]
 struct Encoded;
 
@@ -310,7 +310,7 @@ impl Decoder for Encoded {
     type Error = Status;
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<ExportTraceServiceResponse>, Status> {
         let answer = from.copy_to_bytes(from.remaining());
-        // It was taken: a broken answer is no reason to send it again.
+        // The request was accepted: a broken answer is not a reason to send it again.
         Ok(Some(ExportTraceServiceResponse::decode(answer).unwrap_or_default()))
     }
 }

@@ -1,4 +1,4 @@
-//! The loop that sends: batches, retries, counts.
+//! The sending loop: batches, retries, counts.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -24,9 +24,9 @@ pub(super) struct Sender {
     stats: Arc<SpanStats>,
     batch: usize,
     backoff: Backoff,
-    /// The last attempt failed: said once, not at each attempt.
-    troubled: bool,
-    /// The last request was refused for good: said once in a row.
+    /// The last attempt failed, which is logged once until the next success.
+    failing: bool,
+    /// The last request was refused for good, which is logged once until the next success.
     refused: bool,
 }
 
@@ -43,12 +43,12 @@ impl Sender {
             stats,
             batch: delivery.batch.max(1),
             backoff: delivery.backoff,
-            troubled: false,
+            failing: false,
             refused: false,
         })
     }
 
-    /// Until the queue is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub(super) async fn run(mut self) {
         let (queue, stats) = (self.queue.clone(), self.stats.clone());
         let taken = |batch: &[Trace]| stats.in_flight.store(spans(batch), Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Sender {
                     self.stats.exported.fetch_add(spans - refused, Ordering::Relaxed);
                     self.stats.count_dropped(SpanDropReason::Rejected, refused);
                 }
-                // One bad trace must not take the others with it: each on its own.
+                // One bad trace must not affect the others: each is sent separately.
                 Err((_, true)) if group.len() > 1 => {
                     groups.extend(group.into_iter().map(|trace| vec![trace]));
                     continue;
@@ -82,7 +82,7 @@ impl Sender {
         }
     }
 
-    /// Sends the same bytes again and again, until the collector takes or refuses them.
+    /// Repeats the same bytes until the collector accepts or refuses them.
     async fn until_answered(&mut self, request: &Bytes) -> Result<Taken, (String, bool)> {
         let mut closing = self.queue.closing();
         let mut wait = self.backoff.first;
@@ -103,7 +103,7 @@ impl Sender {
             let pause = pause(after, jittered(wait), self.backoff.most);
             wait = (wait * 2).min(self.backoff.most);
             if *closing.borrow() {
-                // The deadline of the shutdown is near: no long waits any more.
+                // During a shutdown the deadline is near: no long waits.
                 tokio::time::sleep(self.backoff.first.min(pause)).await;
             } else {
                 tokio::select! {
@@ -115,20 +115,20 @@ impl Sender {
     }
 
     fn report_trouble(&mut self, why: &str) {
-        if !self.troubled {
+        if !self.failing {
             tracing::warn!(
                 reason = why,
-                "the collector does not take traces; trying again, the oldest are dropped when the queue is full"
+                "the collector does not accept traces; retrying, a full queue drops the oldest"
             );
         }
-        self.troubled = true;
+        self.failing = true;
     }
 
     fn report_recovery(&mut self) {
-        if self.troubled {
+        if self.failing {
             tracing::info!(queued = self.queue.len(), "the collector answers again");
         }
-        self.troubled = false;
+        self.failing = false;
     }
 
     fn report_refusal(&mut self, spans: u64, why: &str) {
@@ -149,7 +149,7 @@ pub(super) fn encode(traces: &[Trace]) -> Bytes {
         .iter()
         .flat_map(|trace| {
             let mut resource = ResourceAttributesWithSchema::from(&trace.resource);
-            // A `Resource` is a hash map: its order differs from one to the next.
+            // A `Resource` is a hash map: the order differs between instances.
             resource.attributes.0.sort_by(|a, b| a.key.cmp(&b.key));
             group_spans_by_resource_and_scope(trace.spans.clone(), &resource)
         })
@@ -157,14 +157,14 @@ pub(super) fn encode(traces: &[Trace]) -> Bytes {
     ExportTraceServiceRequest { resource_spans }.encode_to_vec().into()
 }
 
-/// A collector may ask for more patience, up to `most`, and never for less: one that asks for none would be asked in a loop.
+/// A collector may ask for a longer pause, up to `most`, but not for a shorter one: a pause of zero would cause a busy loop.
 pub(super) fn pause(asked: Option<Duration>, own: Duration, most: Duration) -> Duration {
     own.max(asked.unwrap_or_default()).min(most)
 }
 
-/// Between half and all of it, so that the agents of a cluster do not come back all at once.
+/// A random wait between half and all of `wait`, so that the agents of a cluster do not retry at the same time.
 fn jittered(wait: Duration) -> Duration {
-    // The standard library's only source of chance.
+    // The standard library's only source of randomness.
     let chance = RandomState::new().hash_one(()) % 1024;
     wait.mul_f64(0.5 + chance as f64 / 2048.0)
 }

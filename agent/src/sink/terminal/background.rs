@@ -1,4 +1,4 @@
-//! Output that never blocks the loop: a pager that stands still must not cost evidence.
+//! Output that never blocks the loop: a stopped pager must not lose evidence.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Blocks that wait for a slow reader before the next are counted out.
+/// Most blocks that wait for a slow reader; further ones are dropped and counted.
 const QUEUE: usize = 1024;
 
-/// A [`Write`] whose every `write` queues one block for a thread of its own. Where the reader has gone, the next `write` says
+/// A [`Write`] that queues each `write` as one block for a separate thread. Once the reader is gone, the next `write` returns
 /// `BrokenPipe`.
 pub struct Background {
     queue: Option<SyncSender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
-    /// How long the end waits for a reader that takes nothing; None: for ever, and nothing is dropped before it either.
+    /// How long the end waits for a reader that does not read; None: forever, and no block is dropped before.
     patience: Option<Duration>,
     written: Arc<AtomicU64>,
     /// Disconnected once the thread has ended.
@@ -26,13 +26,13 @@ pub struct Background {
 }
 
 impl Background {
-    /// For what is observed as it happens: a block that finds the queue full is dropped and counted, and a reader that stands
-    /// still for `patience` does not hold up the end.
+    /// For a live observation: a full queue drops and counts the block, and a reader that does not read for `patience` does not
+    /// delay the end.
     pub fn live(out: impl Write + Send + 'static, patience: Duration) -> io::Result<Background> {
         Background::start(out, Some(patience))
     }
 
-    /// For what can wait (a replay): nothing is dropped, a full queue is waited for.
+    /// For a replay: nothing is dropped, and a full queue blocks.
     pub fn whole(out: impl Write + Send + 'static) -> io::Result<Background> {
         Background::start(out, None)
     }
@@ -73,7 +73,7 @@ impl Background {
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// Why nothing more can be written, once that is so.
+    /// The error after which nothing more can be written.
     pub fn failure(&self) -> Option<io::Error> {
         self.failed.load(Ordering::Acquire).then(|| self.error())
     }
@@ -113,8 +113,8 @@ impl Write for Background {
     }
 }
 
-/// Waits until what was queued is written, so that the end of the output is not cut off; but, live, not for a reader that takes
-/// nothing more: whoever was told to end must end. Its thread is left to the end of the process.
+/// Waits until the queue is written, so that the output is complete. A live observation does not wait for a reader that stopped
+/// reading: a stopped process must exit. The thread then lives until the process exits.
 impl Drop for Background {
     fn drop(&mut self) {
         drop(self.queue.take());
@@ -141,7 +141,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// Passes on what it is given when the other side asks for it.
+    /// Blocks each write until the other side asks for it.
     struct Gate {
         open: mpsc::Receiver<()>,
         seen: mpsc::Sender<Vec<u8>>,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_blocks_nobody_and_every_block_is_shown_or_counted() {
+    fn a_stopped_reader_does_not_block_and_every_block_is_shown_or_counted() {
         let (open, gate) = mpsc::channel();
         let (seen, shown) = mpsc::channel();
         let mut out = Background::live(Gate { open: gate, seen }, LONG).unwrap();
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_does_not_hold_up_the_end() {
+    fn a_stopped_reader_does_not_delay_the_end() {
         let (_open, gate) = mpsc::channel();
         let (seen, shown) = mpsc::channel();
         let mut out = Background::live(Gate { open: gate, seen }, Duration::from_millis(10)).unwrap();
         out.write_all(b"x").unwrap();
-        // Would wait for ever: the gate stays shut.
+        // The gate stays shut: without the limit, this would wait forever.
         drop(out);
         assert!(shown.try_recv().is_err());
     }

@@ -1,7 +1,7 @@
 //! Terminations to a person or a pipe: a live view, a text stream, or JSON lines.
 //!
-//! The sink writes one whole block per call, so that two never mix, and asks no clock and no terminal: sizes are arguments, and
-//! [`screen`] is the part that touches the tty.
+//! The sink writes one complete block per call, so that two blocks never mix. It uses no clock and no terminal: sizes are
+//! arguments, and only [`screen`] touches the tty.
 
 mod background;
 pub mod screen;
@@ -34,12 +34,12 @@ pub enum Form {
     },
 }
 
-/// What the caller does next.
+/// Whether the caller continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Flow {
     Continue,
-    /// Whoever read our output has gone (`| head`): the end of the work, and no error.
+    /// The reader of the output is gone (`| head`): the command ends without an error.
     ReaderGone,
 }
 
@@ -50,7 +50,7 @@ pub struct Sink<W> {
     status: Status,
 }
 
-/// What the status line says.
+/// Numbers in the status line.
 #[derive(Debug, Default)]
 struct Status {
     verdicts: BTreeMap<&'static str, u64>,
@@ -59,7 +59,7 @@ struct Status {
     dropped: u64,
     probes_active: usize,
     probes: usize,
-    /// Columns of the status line on the screen now; 0 where there is none.
+    /// Columns of the status line on the screen; 0 without a status line.
     drawn: usize,
 }
 
@@ -77,7 +77,7 @@ impl<W: Write> Sink<W> {
         &self.out
     }
 
-    /// The first thing shown, once every probe is attached (or the recording's start was read).
+    /// The first output, once every probe is attached (or the recording's start was read).
     pub fn observing(&mut self, observation: &Observation, probes: &[(String, ProbeState)]) -> io::Result<Flow> {
         self.status.probes = probes.len();
         self.status.probes_active = probes.iter().filter(|(_, state)| *state == ProbeState::Active).count();
@@ -88,7 +88,7 @@ impl<W: Write> Sink<W> {
         self.show(&block)
     }
 
-    /// `path` is the cgroup's path of a subject that is not over yet, where known: terminations bring their own.
+    /// `path`: the cgroup's path of a subject that is still running, if known. A termination has its own.
     pub fn report(&mut self, report: &Report, observation: &Observation, path: Option<&str>) -> io::Result<Flow> {
         let block = match report {
             Report::Terminated(t) => {
@@ -117,7 +117,7 @@ impl<W: Write> Sink<W> {
                 Form::Json => json::line(&json::early(e, observation)),
                 Form::Text(style) | Form::Live { style, .. } => text::early(e, observation, style),
             },
-            // It is no termination: with a verdict asked for, it is not what was asked for.
+            // Not a termination: a filter by verdict hides this report.
             Report::ChildOomKilled { subject, oom }
                 if self.filter.verdict.is_empty() && self.filter.matches_subject(subject, path) =>
             {
@@ -146,12 +146,12 @@ impl<W: Write> Sink<W> {
         matches!(self.form, Form::Live { .. })
     }
 
-    /// Something to know that is no termination: a live view has the terminal, where a line of the log would not look like one.
+    /// A message that is not a termination: in a live view, a line of the log would be mistaken for output.
     pub fn note(&mut self, text: &str) -> io::Result<Flow> {
         self.show(&format!("{text}\n"))
     }
 
-    /// Records that the kernel side could not hand over.
+    /// Records that the probes could not pass on.
     pub fn lost(&mut self, kind: Kind, count: u64) -> io::Result<Flow> {
         self.status.lost += count;
         match self.form {
@@ -168,7 +168,7 @@ impl<W: Write> Sink<W> {
         self.refresh()
     }
 
-    /// Takes the status line away and leaves a summary in its place.
+    /// Replaces the status line with a summary.
     pub fn finish(&mut self) -> io::Result<Flow> {
         if let Form::Live { columns, .. } = self.form {
             let mut bytes = Vec::new();
@@ -209,7 +209,7 @@ impl<W: Write> Sink<W> {
 }
 
 impl Sink<Background> {
-    /// Whether what was shown so far came through, without waiting for the next thing to show.
+    /// Whether the output so far could be written, without waiting for the next output.
     pub fn written(&self) -> io::Result<Flow> {
         match self.out.failure() {
             None => Ok(Flow::Continue),
@@ -220,7 +220,7 @@ impl Sink<Background> {
 }
 
 impl Status {
-    /// A terminal that became narrower has wrapped the line: it then stands on several rows, the cursor on the last.
+    /// A narrower terminal has wrapped the line: the line takes several rows, with the cursor on the last.
     fn erase(&mut self, out: &mut Vec<u8>, columns: u16) -> io::Result<()> {
         if self.drawn == 0 {
             return Ok(());
@@ -233,7 +233,7 @@ impl Status {
         queue!(out, MoveToColumn(0), Clear(ClearType::FromCursorDown))
     }
 
-    /// Never reaches the last column, where terminals differ on when they wrap.
+    /// The line never reaches the last column: terminals differ on when they wrap.
     fn draw(&mut self, out: &mut Vec<u8>, columns: u16) {
         let mut line = format!("q quits | {}", self.summary());
         line.truncate(usize::from(columns).saturating_sub(1));
@@ -257,7 +257,7 @@ impl Status {
                 line += &format!(" | {count} {what}");
             }
         }
-        // What may be cut off by a narrow terminal comes last.
+        // A narrow terminal cuts off the end: the least important part comes last.
         line += &format!(" | {total} termination{}", if total == 1 { "" } else { "s" });
         if !verdicts.is_empty() {
             line += &format!(": {}", verdicts.join(", "));

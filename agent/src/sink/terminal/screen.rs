@@ -1,4 +1,4 @@
-//! The tty of the live view: keys without echo, its size, and its old state back on every way out.
+//! The tty of the live view: keys without echo, the size, and the original state restored at every exit.
 //!
 //! Only line editing and echo are turned off (`cbreak`): Ctrl-C and Ctrl-Z stay signals, and log lines on standard error keep
 //! their line ends.
@@ -13,30 +13,30 @@ use crossterm::event::{self, Event, KeyCode, KeyEventKind};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use tokio::sync::mpsc;
 
-/// What the person at the terminal did.
+/// Action of the user at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Quit,
     Resize { columns: u16 },
 }
 
-/// State of the terminal before us; taken by whoever restores it first.
+/// Original state of the terminal; taken by the first code that restores it.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The terminal while the live view has it. Dropping it, and a panic anywhere, restores it.
+/// The terminal of the live view. A drop, and a panic anywhere, restores the original state.
 pub struct Screen {
     stop: Arc<AtomicBool>,
 }
 
 impl Screen {
-    /// True where standard output and input are a terminal that is ours: a background job that changed it would be stopped.
+    /// True if standard output and input are our terminal: a background job that changes the terminal would be stopped.
     pub fn available() -> bool {
         io::stdout().is_terminal()
             && io::stdin().is_terminal()
             && nix::unistd::tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground == nix::unistd::getpgrp())
     }
 
-    /// Columns of the terminal, 80 where it does not say.
+    /// Columns of the terminal; 80 if unknown.
     pub fn columns() -> u16 {
         crossterm::terminal::size()
             .ok()
@@ -45,7 +45,7 @@ impl Screen {
             .unwrap_or(80)
     }
 
-    /// Takes the terminal. Acts arrive on the receiver; a full queue drops resizes only (the size is read again at the next).
+    /// Takes the terminal. Acts arrive on the receiver; a full queue drops resizes only (the next resize reads the size again).
     pub fn enter() -> io::Result<(Screen, mpsc::Receiver<Act>)> {
         restore_on_panic();
         let stdin = io::stdin();
@@ -75,7 +75,7 @@ impl Drop for Screen {
     }
 }
 
-/// A terminal that cannot be read any more (hung up) ends the thread: the view goes on without keys until its signal.
+/// A terminal that cannot be read any more (hung up) ends the thread: the view continues without keys until a signal.
 fn read_keys(stop: &AtomicBool, acts: &mpsc::Sender<Act>) {
     while !stop.load(Ordering::Relaxed) && !acts.is_closed() {
         let event = match event::poll(Duration::from_millis(200)) {
@@ -98,7 +98,7 @@ fn read_keys(stop: &AtomicBool, acts: &mpsc::Sender<Act>) {
 fn act(event: Event) -> Option<Act> {
     match event {
         Event::Key(key) if key.kind == KeyEventKind::Press && matches!(key.code, KeyCode::Char('q' | 'Q')) => Some(Act::Quit),
-        // Our own announcement is told as one, too; a terminal that does not say its size then has 0.
+        // Our own peer announcement (SIGWINCH) arrives here, too; a terminal of unknown size then reports 0.
         Event::Resize(columns, _) if columns > 0 => Some(Act::Resize { columns }),
         _ => None,
     }
@@ -114,7 +114,7 @@ fn lock() -> std::sync::MutexGuard<'static, Option<Termios>> {
     BEFORE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Before the message, so that it can be read.
+/// Restores the terminal before the panic's message, so that the message is readable.
 fn restore_on_panic() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {

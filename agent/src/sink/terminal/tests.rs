@@ -18,7 +18,7 @@ fn terminated(t: Termination) -> Report {
     Report::Terminated(Box::new(t))
 }
 
-/// All that a run can say, in order.
+/// Every kind of output, in order.
 fn play(sink: &mut Sink<Vec<u8>>) {
     let observation = sample::observation();
     let (subject, oom) = sample::child_oom();
@@ -71,7 +71,7 @@ fn json_is_one_object_per_line() {
 }
 
 #[test]
-fn filters_hide_what_was_not_asked_for() {
+fn filters_hide_other_terminations() {
     let filter = Filter {
         verdict: vec!["unknown".into()],
         ..Filter::default()
@@ -80,12 +80,12 @@ fn filters_hide_what_was_not_asked_for() {
     play(&mut sink);
     assert_eq!(sink.status.hidden, 1);
     let text = text(sink);
-    // Nor is it said of what was lost whether it would have been hidden.
+    // Lost items are not filtered: a filter cannot know them.
     assert_eq!(text.lines().count(), 3, "{text}");
     assert!(text.contains("nginx.service"));
 }
 
-/// A terminal as far as the live view uses one: rows of `columns` that wrap, and the four sequences it writes.
+/// A terminal with the features that the live view uses: rows of `columns` that wrap, and four escape sequences.
 struct Terminal {
     columns: usize,
     rows: Vec<String>,
@@ -127,10 +127,10 @@ impl Terminal {
         }
     }
 
-    /// Only ever followed by clearing to the end, so what stands in the row is gone.
+    /// Always followed by clearing to the end, which removes the row's content.
     fn column_zero(&mut self) {}
 
-    /// What stands in the last row wraps anew, as terminals do it.
+    /// The content of the last row wraps again, as in real terminals.
     fn narrow(&mut self, columns: usize) {
         self.columns = columns;
         let last = self.rows.pop().unwrap();
@@ -183,7 +183,7 @@ fn the_live_view_scrolls_above_its_status_line() {
 }
 
 #[test]
-fn a_narrower_terminal_leaves_no_rest_of_the_status_line() {
+fn a_narrower_terminal_leaves_no_part_of_the_status_line() {
     let mut sink = sink(
         LIVE,
         Filter {

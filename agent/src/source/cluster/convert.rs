@@ -15,7 +15,7 @@ use crate::source::pods::owners::{by_labels, controller};
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Longest of Kubernetes' own names.
+/// Longest name in Kubernetes.
 const MAX_NAME: usize = 253;
 const MAX_PORTS: usize = 32;
 
@@ -26,7 +26,7 @@ pub(super) fn slice_key(slice: &EndpointSlice) -> Option<SliceKey> {
     })
 }
 
-/// None for a slice without a Service, too.
+/// None also for a slice without a Service.
 pub(super) fn slice(slice: &EndpointSlice) -> Option<SliceFact> {
     let key = slice_key(slice)?;
     let service = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
@@ -42,7 +42,7 @@ pub(super) fn slice(slice: &EndpointSlice) -> Option<SliceFact> {
 
 fn port(port: &EndpointPort) -> String {
     let protocol = port.protocol.as_deref().unwrap_or("TCP");
-    // No number means all ports.
+    // A missing number means all ports.
     let number = port.port.map_or("*".to_owned(), |number| number.to_string());
     let text = match port.name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => format!("{name}/{protocol}:{number}"),
@@ -51,14 +51,14 @@ fn port(port: &EndpointPort) -> String {
     bounded(&text, MAX_NAME)
 }
 
-/// Of a pod in the slice's own namespace: no other endpoint is a pod's.
+/// The endpoint's pod, in the slice's namespace: endpoints without such a reference are not pods.
 fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
     let target = endpoint.target_ref.as_ref()?;
     let is_pod = target.kind.as_deref() == Some("Pod");
     let is_here = target.namespace.as_deref().is_none_or(|n| n == namespace);
     let uid = target.uid.as_deref().filter(|uid| is_pod && is_here && !uid.is_empty())?;
     let conditions = endpoint.conditions.clone().unwrap_or_default();
-    // Unset means true, but an old controller that knows no `serving` means the same by `ready`.
+    // Unset means true, but for an old controller without `serving`, `ready` means the same.
     let ready = conditions.ready.unwrap_or(true);
     Some(EndpointFact {
         pod: PodUid(bounded(uid, MAX_NAME).into()),
@@ -70,7 +70,7 @@ fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
     })
 }
 
-/// Its workload is the one that its own labels and references prove.
+/// The workload is the one that the pod's labels and references prove.
 pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
     let meta = &pod.metadata;
     let status = pod.status.as_ref();
@@ -93,19 +93,19 @@ pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
         failed: phase == "Failed",
         succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
-        // The agent of its node logs a bad annotation.
+        // The node's agent logs a bad annotation.
         ignored: Annotated::parse(annotations, |_| {}).ignore(),
     })
 }
 
-/// Empty before it is scheduled.
+/// Empty before the pod is scheduled.
 pub(super) fn node(pod: &Pod) -> String {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     bounded(node.unwrap_or_default(), MAX_NAME)
 }
 
-/// A container that waits for its restart terminated before, and that termination was reported by itself; an init container's belongs
-/// to the pod's where it failed.
+/// A container that waits for its restart terminated before, and that termination was reported alone. A failed init container's
+/// termination belongs to the pod's.
 fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
     let runs = |of: &ContainerStatus| of.state.as_ref().is_some_and(|state| state.running.is_some());
     let exit_code = |of: &ContainerStatus| Some(of.state.as_ref()?.terminated.as_ref()?.exit_code);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_without_a_service_is_none() {
+    fn a_slice_without_a_service_gives_no_fact() {
         let bare = json!({"metadata": {"name": "x", "namespace": "shop"}, "addressType": "IPv4", "endpoints": []});
         assert_eq!(of(bare.clone()), None);
         let key = slice_key(&serde_json::from_value(bare).unwrap()).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_reduced_to_what_counts() {
+    fn a_pod_is_reduced_to_the_needed_fields() {
         let sight = |value: Value| pod(&serde_json::from_value(value).unwrap());
         let mut object = json!({
             "metadata": {

@@ -1,4 +1,4 @@
-//! What the observer's watches could not do, counted for `/metrics`.
+//! Failures of the observer's watches, counted for `/metrics`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What the observer's requests are for.
+//! Purposes of the observer's requests.
 
 use epitaph_core::observe::Watch;
 
@@ -43,7 +43,7 @@ mod tests {
         let refused = Status::failure("endpointslices is forbidden: User \"x\"", "Forbidden").with_code(403);
         let error = ApiError::of(&of_watch(Watch::EndpointSlices), &kube::Error::Api(refused.boxed()));
         expect_test::expect![[r#"cannot list and watch endpointslices of the cluster: RBAC forbids it (endpointslices is forbidden: User "x"); bind this ServiceAccount to ClusterRole epitaph-observer with the rule {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}"#]]
-            .assert_eq(&error.with_remedy());
+            .assert_eq(&crate::error::line(&error));
     }
 
     #[test]

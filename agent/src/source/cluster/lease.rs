@@ -11,20 +11,21 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::error;
+use crate::error::line;
 use crate::source::api_error::{ApiError, Purpose};
 use crate::source::pods::convert::bounded;
 
 const MAX_HOLDER: usize = 253;
 
-/// One Lease. Labels and annotations of others are kept.
+/// One Lease. Labels and annotations of other writers are kept.
 pub struct Lease {
     api: Api<api::Lease>,
     name: String,
     purpose: Purpose,
-    /// Of one request.
+    /// Limit of one request.
     timeout: Duration,
     last: Option<api::Lease>,
-    /// The error that was logged last.
+    /// The last logged error.
     failing: Option<ApiError>,
 }
 
@@ -76,7 +77,7 @@ impl Lease {
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
                 return Answer::Conflict;
             }
-            // Deleted between our read and our write; without its namespace every attempt fails.
+            // Deleted between our read and our write; without the Lease's namespace every attempt fails.
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() && self.last.take().is_some() => {
                 return Answer::Missing;
             }
@@ -84,7 +85,7 @@ impl Lease {
             Err(_) => ApiError::timeout(&self.purpose, self.timeout),
         };
         if self.failing.as_ref() != Some(&error) {
-            tracing::warn!("{}; the request is repeated", error.with_remedy());
+            tracing::warn!("{}; the request is repeated", line(&error));
             self.failing = Some(error);
         }
         Answer::Failed

@@ -1,5 +1,5 @@
-//! The observer's watches of the whole cluster: EndpointSlices, pods, and which namespaces opted out; the API server's clock against
-//! ours; and the Lease that makes one observer the active one.
+//! The observer's watches of the whole cluster: EndpointSlices, pods, and namespaces that opted out; the offset of the API server's
+//! clock; and the Lease by which one observer is active.
 //!
 //! *Architecture invariant*: nothing here decides. Objects become small facts at once; a full queue makes a watch wait.
 
@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::clock;
+use crate::error::line;
 use crate::source::api_error::ApiError;
 use crate::source::pods::owners::Owners;
 use crate::source::pods::{self, Access, PodsError};
@@ -34,11 +35,11 @@ pub use lease::Lease;
 
 use names::Names;
 
-/// The API server ends a watch after this, and the next one resumes where it ended. Short: a dead connection is noticed by the
-/// silence past it, and everything that arrives later is reported with a gap that long.
+/// The API server ends a watch after this time, and the next watch resumes. Short: a dead connection is noticed by silence after
+/// this time, and later changes are reported with a gap of this length.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// No watch of a live API server is silent so long.
+/// A watch of a live API server is never silent for so long.
 const SILENCE: Duration = Duration::from_secs(65);
 
 const _: () = assert!(
@@ -57,7 +58,7 @@ pub async fn client(access: &Access) -> Result<Client, PodsError> {
     pods::connect(access).await
 }
 
-/// The watches, and the clock. Dropping it ends them.
+/// The watches, and the clock's measurement. A drop ends them.
 #[derive(Debug)]
 pub struct Cluster {
     inputs: mpsc::Receiver<(Boot, Input)>,
@@ -91,28 +92,28 @@ impl Cluster {
         }
     }
 
-    /// The next input, and when it arrived. None where all watches ended, which none does by itself.
+    /// The next input, and when it arrived. None if all watches ended, which none does by itself.
     pub async fn next(&mut self) -> Option<(Boot, Input)> {
         self.inputs.recv().await
     }
 
-    /// A pod that terminated, with its workload's name, where that had to be looked up and is known by now.
+    /// A terminated pod with its workload's name, if the name was looked up and is known by now.
     pub fn named(&self, pod: &PodUid) -> Option<Arc<PodIdentity>> {
         self.names.of(pod)
     }
 }
 
-/// An object without what every object has.
+/// An object without a field that every object has.
 struct Incomplete;
 
-/// Of one change: one input, or two.
+/// One or two inputs for one change.
 type Inputs = [Option<Input>; 2];
 
 fn slice_inputs(change: Change<LeanSlice>) -> Result<Inputs, Incomplete> {
     let input = match change {
         Change::Applied { object, .. } => match convert::slice(&object.0) {
             Some(fact) => Input::Slice(fact),
-            // Without its Service's label the slice is gone from the Service.
+            // A slice without the label of its Service has left the Service.
             None => Input::SliceGone(convert::slice_key(&object.0).ok_or(Incomplete)?),
         },
         Change::Deleted(slice) => Input::SliceGone(convert::slice_key(&slice.0).ok_or(Incomplete)?),
@@ -124,14 +125,14 @@ fn pod_inputs(names: &Names, change: Change<LeanPod>) -> Result<Inputs, Incomple
     match change {
         Change::Applied { object, listed } => {
             let sight = convert::pod(&object.0).ok_or(Incomplete)?;
-            // A list has every pod that terminated in the last days: their owners are not looked up.
+            // A list includes every pod that terminated in the last days: the owners of these pods are not looked up.
             if !listed && PodSight::ends(&sight) {
                 names.want(object.0);
             }
             Ok([Some(Input::Pod(sight)), None])
         }
         Change::Deleted(pod) => {
-            // Its last state first: nothing else reports a forced deletion.
+            // The last state first: no other input reports a forced deletion.
             let sight = convert::pod(&pod.0).ok_or(Incomplete)?;
             names.want(pod.0);
             let uid = sight.identity.uid.clone();
@@ -148,20 +149,20 @@ fn namespace_inputs(change: Change<LeanNamespace>) -> Result<Inputs, Incomplete>
     Ok([Some(input.ok_or(Incomplete)?), None])
 }
 
-/// Nobody reads the inputs any more.
+/// The receiver of the inputs is gone.
 struct Closed;
 
-/// One watch, and where its inputs go.
+/// One watch, and the receiver of its inputs.
 struct Feed {
     watch: observe::Watch,
     inputs: mpsc::Sender<(Boot, Input)>,
     counters: Arc<ClusterCounters>,
-    /// The error that was logged last: the same error again is not worth a line.
+    /// The last logged error: a repetition is not logged.
     failing: Option<ApiError>,
 }
 
 impl Feed {
-    /// Until nobody reads the inputs.
+    /// Runs until the receiver of the inputs is gone.
     fn run<T: Watched>(
         self,
         client: &Client,
@@ -212,7 +213,7 @@ impl Feed {
             }
             WatchEvent::Interrupted { since, error } => {
                 if self.failing.as_ref() != Some(&error) {
-                    tracing::warn!("{}; missed changes are reported later, with their gap", error.with_remedy());
+                    tracing::warn!("{}; missed changes are reported later, with their gap", line(&error));
                     self.failing = Some(error);
                 }
                 let watch = self.watch;

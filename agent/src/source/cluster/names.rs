@@ -1,5 +1,5 @@
-//! Pods by their workload's name. The owner of a ReplicaSet or Job is looked up in a task of its own, so that a late answer does not
-//! delay the watch. Without an answer, a pod is named by its own labels and references.
+//! Pods by their workload's name. The owner of a ReplicaSet or Job is looked up in a separate task, so that a late answer does not
+//! delay the watch. Without an answer, the pod's labels and references give the name.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,10 +13,10 @@ use crate::cache::Cache;
 use crate::source::pods::convert::{identity, uid};
 use crate::source::pods::owners::{self, Owners};
 
-/// Pods that wait for their lookup. A pod that does not fit is looked up at its next change.
+/// Most pods that wait for their lookup. A pod that does not fit is looked up at its next change.
 const QUEUE: usize = 256;
 
-/// Pods whose names are kept until their spans are exported.
+/// Most pods with a name that is kept until their spans are exported.
 const CAPACITY: usize = 4096;
 
 type Known = Arc<Mutex<Cache<PodUid, Arc<PodIdentity>>>>;
@@ -28,7 +28,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// With the task that looks up, to be run.
+    /// Returns also the lookup task, which the caller runs.
     pub(super) fn new(owners: Owners) -> (Names, impl Future<Output = ()>) {
         let (wanted, queue) = mpsc::channel(QUEUE);
         let known: Known = Arc::new(Mutex::new(Cache::new(CAPACITY)));
@@ -65,6 +65,6 @@ async fn look_up(mut owners: Owners, mut queue: mpsc::Receiver<Pod>, known: Know
 }
 
 fn locked(known: &Known) -> MutexGuard<'_, Cache<PodUid, Arc<PodIdentity>>> {
-    // No code panics while it holds the lock.
+    // No code that holds the lock panics.
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }

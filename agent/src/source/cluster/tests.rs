@@ -1,4 +1,4 @@
-//! The watch of pods while the API server is slow to answer who owns a ReplicaSet.
+//! The watch of pods while the API server is slow to return a ReplicaSet's owner.
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -15,7 +15,7 @@ fn terminating(name: &str) -> Value {
     json!({"metadata": meta, "spec": {"nodeName": "n1", "containers": []}})
 }
 
-/// An empty list, then a watch with two terminating pods. The owner's GET is answered once it may be.
+/// An empty list, then a watch with two terminating pods. The owner's GET is answered after `may`.
 async fn answer(request: Request, may: Arc<Notify>) -> Answer {
     if request.path.contains("replicasets") {
         may.notified().await;
@@ -60,7 +60,7 @@ async fn a_change_of_a_pod_does_not_wait_for_its_owner() {
         assert_eq!(input, expected);
     }
     for name in ["a", "b"] {
-        // An answer about the owner would be waited for for two seconds.
+        // A wait for the owner would take two seconds.
         let input = tokio::time::timeout(Duration::from_secs(1), sent.recv()).await;
         let Ok(Some((_, Input::Pod(sight)))) = input else {
             panic!("no change of {name}: {input:?}");

@@ -1,5 +1,5 @@
-//! How an agent makes itself known to the others on its machine: they share no file system and no namespace, only the kernel
-//! whose signals each of them sees.
+//! How an agent announces itself to other agents on its machine. They share no file system and no namespace, only the kernel,
+//! and each of them observes the kernel's signals.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use nix::libc;
 /// Sends ourselves a signal that does nothing and carries `nonce`. Needs no capability; seccomp's usual profiles allow it.
 ///
 /// # Errors
-/// A policy forbids rt_sigqueueinfo(2), or too many signals of this user wait.
+/// A policy forbids rt_sigqueueinfo(2), or too many signals of this user are pending.
 pub fn send(nonce: u32) -> io::Result<()> {
     let signal = announcement::SIGNAL.cast_signed();
     #[expect(unsafe_code, reason = "sigqueue(3) and nix offer no si_code of one's own")]

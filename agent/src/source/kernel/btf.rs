@@ -1,4 +1,4 @@
-//! The kernel's BTF: where it keeps the fields that the probes read, and which tracepoints it has with which arguments.
+//! The kernel's BTF: offsets of the fields that the probes read, and the tracepoints with their arguments.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct BtfError {
     source: btf_rs::Error,
 }
 
-/// Kind of a tracepoint's argument, as far as a choice hangs on it.
+/// Kind of a tracepoint's argument, as far as the choice of a program depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
     Pointer,
@@ -39,9 +39,9 @@ pub struct Layout {
 
 impl Layout {
     /// # Errors
-    /// Where the file is not there or is not BTF. A field or tracepoint that is missing in it is no error here.
+    /// If the file does not exist or is not BTF. A missing field or tracepoint is not an error here.
     pub fn read(path: &Path, tracepoints: &[&'static str]) -> Result<Layout, BtfError> {
-        // Read whole: btf-rs would seek in the file for each of 100 000 types.
+        // Read into memory: btf-rs would seek in the file for each of 100 000 types.
         let btf = fs::read(path)
             .map_err(btf_rs::Error::IO)
             .and_then(|bytes| Btf::from_bytes(&bytes))
@@ -80,15 +80,15 @@ impl Layout {
         (subsys != ABSENT).then_some(subsys + place * POINTER)
     }
 
-    /// None where the kernel has no such tracepoint.
+    /// None if the kernel has no such tracepoint.
     pub fn tracepoint(&self, name: &str) -> Option<&[Argument]> {
         self.tracepoints.get(name).map(Vec::as_slice)
     }
 }
 
-/// Byte offset of the member at `path` in `strukt`, or the structure's size where `path` is empty.
+/// Byte offset of the member at `path` in `strukt`, or the structure's size if `path` is empty.
 fn offset(btf: &Btf, strukt: &str, path: &str) -> Option<u32> {
-    // A name can be that of a typedef, or of a structure of another file with nothing in common: the first that has the path.
+    // Several types can share a name (a typedef, an unrelated structure of another file): take the first that has the path.
     btf.resolve_types_by_name(strukt).ok()?.into_iter().find_map(|found| {
         let Type::Struct(found) = found else { return None };
         if path.is_empty() {
@@ -136,7 +136,7 @@ fn bare(btf: &Btf, of: &dyn BtfType) -> Option<Type> {
     })
 }
 
-/// `btf_trace_NAME` is a typedef of a pointer to the tracepoint's function type: what the kernel itself goes by.
+/// `btf_trace_NAME` is a typedef of a pointer to the tracepoint's function type: the kernel itself uses this type.
 fn arguments(btf: &Btf, name: &str) -> Option<Vec<Argument>> {
     let typedef = btf
         .resolve_types_by_name(&format!("btf_trace_{name}"))

@@ -1,4 +1,4 @@
-//! What can be missing for the probes, and the remedy.
+//! Why probes cannot be loaded or their maps written, with the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::memlock;
 use super::rights::{self, Rights};
 use crate::error::{HasRemedy, Remedy};
 
-/// Where the probes have less memory than they can use.
+/// Remedy if the probes have less memory than they can use.
 pub(super) const MORE_MEMLOCK: &str = "allow 24 MiB (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE";
 
 /// Why no probe could be loaded.
@@ -35,7 +35,7 @@ pub enum LoadError {
     RingSize(u32),
     #[error("the probes' object has no map {0}")]
     NoMap(&'static str),
-    #[error("cannot tell cgroups by controller {0}: the kernel's type information does not name it")]
+    #[error("cannot identify cgroups by controller {0}: the kernel's type information does not name the controller")]
     Controller(String),
     #[error("cannot use a map of the probes: {0}")]
     Map(aya::maps::MapError),
@@ -67,7 +67,7 @@ impl HasRemedy for LoadError {
     }
 }
 
-/// Why the probes could not be told something.
+/// Why a map of the probes could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     #[error("cannot write {map}: {source}")]
@@ -86,7 +86,7 @@ pub(super) enum AttachError {
     Io(#[from] io::Error),
 }
 
-/// Named before anything is tried: bpf(2) itself only says EPERM.
+/// Checked before anything is loaded: bpf(2) itself only returns EPERM.
 pub(super) fn check_capabilities() -> Result<(), LoadError> {
     match Rights::effective().and_then(rights::missing_capability) {
         Some(missing) => Err(LoadError::Capability(missing)),
@@ -108,19 +108,19 @@ pub(super) fn refused(reason: String) -> LoadError {
     LoadError::Refused { reason, between }
 }
 
-/// Whether somewhere below it the kernel said EPERM.
+/// Whether the kernel returned EPERM anywhere in the error's causes.
 pub(super) fn is_refusal(error: &dyn std::error::Error) -> bool {
     std::iter::successors(error.source(), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
         .any(|error| error.raw_os_error() == Some(nix::libc::EPERM))
 }
 
-/// An error and what it came from, in one line. aya's own messages end where the kernel's begin.
+/// An error and its causes, in one line. aya's own messages omit the kernel's.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     brief(&crate::error::chain(error))
 }
 
-/// Without its middle where it is long: the verifier writes up to 16 MiB, and says why in its last lines.
+/// A long text without its middle: the verifier writes up to 16 MiB, and gives the reason in its last lines.
 fn brief(text: &str) -> String {
     const HEAD: usize = 512;
     const TAIL: usize = 1536;
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verifiers_log_is_cut_to_its_ends() {
+    fn a_verifier_log_keeps_its_first_and_last_lines() {
         let error = |log: &str| chain(&io::Error::other(format!("load: {log}")));
         assert_eq!(error("short"), "load: short");
         let text = error(&format!("first {} R1 invalid mem access", "é".repeat(1 << 20)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_and_what_to_do_are_apart() {
+    fn problem_and_remedy_are_separate() {
         let refused = LoadError::Refused {
             reason: "create map X: EPERM".to_owned(),
             between: "a seccomp profile".to_owned(),

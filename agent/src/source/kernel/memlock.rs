@@ -6,10 +6,10 @@ use std::time::Duration;
 use epitaph_ebpf::capacity;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
 
-/// In which such a kernel has freed what was let go of, as seen.
+/// Time in which such a kernel frees the memory of dropped maps and programs (measured).
 pub const SETTLE: Duration = Duration::from_millis(100);
 
-/// Whether the limit can be what refuses memory here.
+/// Whether the limit can be the reason for refused memory on this kernel.
 pub fn limits() -> bool {
     let is_finite = getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft != RLIM_INFINITY);
     is_finite && counts()
@@ -26,14 +26,14 @@ fn is_old(release: &str) -> bool {
     matches!((numbers.next(), numbers.next()), (Some(major), Some(minor)) if (major, minor) < (5, 11))
 }
 
-/// The limit as it was, put back when dropped: nothing is charged any more once the probes are loaded.
+/// The original limit, restored on drop: once the probes are loaded, nothing more is charged.
 ///
-/// While they are, there is none where we may say so. What they need would not do as a limit: the maps of all other programs
-/// of the same user (root's, mostly) count against it.
+/// During loading the limit is removed if we may remove it. The size of our own maps would not be enough as a limit: the maps
+/// of all other programs of the same user (mostly root) count against the same limit.
 pub struct Raised(Option<(rlim_t, rlim_t)>);
 
 impl Raised {
-    /// Without CAP_SYS_RESOURCE as far as the hard limit goes, and what we need may fit all the same.
+    /// Without CAP_SYS_RESOURCE only up to the hard limit; the maps may fit all the same.
     pub fn where_it_counts() -> Raised {
         if !counts() {
             return Raised(None);
@@ -61,7 +61,7 @@ impl Drop for Raised {
 pub struct Sizes {
     /// A power of two.
     pub ring_bytes: u32,
-    /// The tables have their capacity shifted right by this.
+    /// Number of bits by which the tables' capacity is shifted right.
     shift: u32,
 }
 
@@ -74,7 +74,7 @@ impl Sizes {
         Sizes { ring_bytes, shift: 0 }
     }
 
-    /// Half of all, and in the end of the ring buffer alone. None where that would be too little.
+    /// Half of every size, and at the smallest tables half of the ring buffer alone. None if the result would be too small.
     pub fn smaller(self) -> Option<Sizes> {
         let ring_bytes = (self.ring_bytes / 2).max(Self::LEAST_RING.min(self.ring_bytes));
         let shift = (self.shift + 1).min(Self::MOST_SHIFT);
@@ -82,12 +82,12 @@ impl Sizes {
         (smaller != self).then_some(smaller)
     }
 
-    /// Every table by its map's name, with its entries.
+    /// Every table: its map's name and number of entries.
     pub fn tables(self) -> impl Iterator<Item = (&'static str, u32)> {
         capacity::ALL.into_iter().map(move |(name, most)| (name, most >> self.shift))
     }
 
-    /// In words; None where it is all of it.
+    /// As text; None at full size.
     pub fn shrunk(self) -> Option<String> {
         (self.shift > 0).then(|| {
             format!(
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn they_shrink_to_what_is_still_of_use() {
+    fn sizes_shrink_to_the_smallest_useful_ones() {
         let mut sizes = Sizes::all(8 << 20);
         let mut rings = vec![sizes.ring_bytes];
         while let Some(smaller) = sizes.smaller() {

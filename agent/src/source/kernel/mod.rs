@@ -36,7 +36,7 @@ const ROOT: u64 = 1;
 
 const V2: u32 = 0;
 
-const NO_SOCKETS: &str = "this machine has cgroup v1 alone, and the kernel tells a socket's cgroup of v2 only";
+const NO_SOCKETS: &str = "this machine has cgroup v1 only, and the kernel knows a socket's cgroup of v2 only";
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -45,11 +45,12 @@ pub struct Options {
     pub btf: Option<PathBuf>,
     /// Bytes of the ring buffer; rounded up to a power of two of at least one page.
     pub ring_bytes: u32,
-    /// Takes the oldest programs that fit, as an old kernel would get them: so that they are tested on a new one, too.
+    /// Takes the oldest programs that fit, as an old kernel would get them, so that these programs are tested on new kernels, too.
     pub oldest: bool,
-    /// What tells tasks apart alongside cgroup v2, or alone. Without it v2 does, as the kernel has it whether mounted or not.
+    /// The v1 hierarchy that identifies tasks alongside cgroup v2, or alone. None: v2 alone, which the kernel has whether mounted
+    /// or not.
     pub v1: Option<V1>,
-    /// No probe but one at `signal_generate` that does nothing: what `cargo xtask bench` measures the others against.
+    /// Only an empty probe at `signal_generate`: the baseline of `cargo xtask bench`.
     pub empty: bool,
 }
 
@@ -65,12 +66,12 @@ impl Default for Options {
     }
 }
 
-/// Those by which the probes tell tasks apart.
+/// Numbers of the hierarchies by which the probes identify tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hierarchies {
-    /// Of the tasks' cgroups in all records: 0, v2, unless the machine has v1 alone.
+    /// Hierarchy of the tasks' cgroups in all records: 0 (v2), unless the machine has v1 only.
     of_tasks: u32,
-    /// Of v1 alongside v2; 0 where there is none.
+    /// The v1 hierarchy alongside v2; 0 if there is none.
     of_v1: u32,
 }
 
@@ -84,7 +85,7 @@ impl Hierarchies {
         Hierarchies { of_tasks, of_v1 }
     }
 
-    /// Whether the probes know its cgroups.
+    /// Whether the probes know the cgroups of this cgroup's hierarchy.
     pub fn has(self, cgroup: CgroupId) -> bool {
         self.all().any(|hierarchy| hierarchy == cgroup.hierarchy)
     }
@@ -93,7 +94,7 @@ impl Hierarchies {
         std::iter::once(self.of_tasks).chain(Some(self.of_v1).filter(|&number| number != 0))
     }
 
-    /// As the map of watched cgroups knows it.
+    /// Key in the map of watched cgroups.
     fn key(self, cgroup: CgroupId) -> Result<u64, MapError> {
         match u16::try_from(cgroup.hierarchy) {
             Ok(number) if cgroup.is_known() && self.has(cgroup) => Ok(match cgroup.hierarchy == self.of_tasks {
@@ -118,21 +119,21 @@ pub struct Kernel {
     lost: PerCpuArray<MapData, u64>,
     nested: PerCpuArray<MapData, u64>,
     reported: [u64; Kind::SLOTS as usize],
-    /// What the kernel itself did not run, by program: see [`Kernel::lost`].
+    /// The attached programs, to count the runs that the kernel skipped: see [`Kernel::lost`].
     attached: Vec<(Kind, ProgramFd)>,
     probes: Vec<(String, ProbeState)>,
-    /// What the probes have to say in words; None where their log cannot be read.
+    /// Reads the probes' log messages; None if their log cannot be read.
     flush_log: Option<Box<dyn FnMut() + Send>>,
     /// Owns the links.
     ebpf: Ebpf,
 }
 
 impl Kernel {
-    /// Loads and attaches every probe that this kernel can have; new cgroups are watched from the moment it returns, and none
-    /// is born unseen in between.
+    /// Loads and attaches every probe that this kernel supports. New cgroups are watched from the moment of the return at the
+    /// latest, so that no new cgroup is missed.
     ///
     /// # Errors
-    /// What is missing, and the remedy. A single probe that fails is no error: see [`Kernel::probes`].
+    /// What is missing, with the remedy. One failed probe is not an error: see [`Kernel::probes`].
     #[tracing::instrument(name = "load_probes", skip_all)]
     pub fn load(options: &Options) -> Result<Kernel, LoadError> {
         error::check_capabilities()?;
@@ -144,7 +145,7 @@ impl Kernel {
             let (Err(LoadError::Memlock(_)), Some(smaller)) = (&loaded, sizes.smaller()) else {
                 break loaded;
             };
-            // What the attempt had is given back by the kernel's own workers, and counts until then.
+            // The kernel's workers free the memory of the failed attempt; until then the memory counts against the limit.
             std::thread::sleep(memlock::SETTLE);
             sizes = smaller;
         };
@@ -153,7 +154,7 @@ impl Kernel {
         loaded
     }
 
-    /// What could not be had of the memory that the probes can use, and the remedy; None where they have all of it.
+    /// Which part of the probes' memory the kernel refused, and the remedy; None if the probes have all of their memory.
     pub fn shrunk(&self) -> Option<(String, &'static str)> {
         self.sizes.shrunk().map(|words| (words, error::MORE_MEMLOCK))
     }
@@ -183,7 +184,8 @@ impl Kernel {
             kernel.probes.push((probes::SIGNAL_GENERATE.tracepoint.to_owned(), state));
             return Ok(kernel);
         }
-        // Before cgroup_mkdir is attached: from its first event on it marks what is made, even below what no scan has seen yet.
+        // Before cgroup_mkdir is attached: from its first event on, the probe marks new cgroups, even below cgroups that no scan
+        // has seen.
         for hierarchy in kernel.hierarchies.all() {
             let root = CgroupId { hierarchy, id: ROOT };
             kernel.watch(root, watch::CHILDREN, None).map_err(LoadError::Watch)?;
@@ -206,7 +208,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// An error where not even the first program may be loaded, or where the maps can be made smaller to make room for it.
+    /// An error if not even the first program may be loaded, or if smaller maps could make room for the program.
     fn attach(&mut self, choice: Choice, probe: &Probe, types: &Btf) -> Result<ProbeState, LoadError> {
         let name = match choice {
             Choice::Program(name) => name,
@@ -217,7 +219,7 @@ impl Kernel {
                 self.attached.push((probe.kind, program));
                 if let Some(Err(error)) = probe.nested.map(|name| attach(&mut self.ebpf, name, probe.tracepoint, types)) {
                     tracing::warn!(
-                        "what interrupts the probe at {} will be lost: {}",
+                        "events that interrupt the probe at {} will be lost: {}",
                         probe.tracepoint,
                         error::chain(&error)
                     );
@@ -236,14 +238,14 @@ impl Kernel {
         }
     }
 
-    /// Whether the calling thread may still write the probes' maps: before 5.19 that takes CAP_BPF where
-    /// `kernel.unprivileged_bpf_disabled` is set, later the maps' file descriptors are enough.
+    /// Whether the calling thread may still write the probes' maps. Before 5.19 writing takes CAP_BPF if
+    /// `kernel.unprivileged_bpf_disabled` is set; later the maps' file descriptors are enough.
     pub fn may_write_maps(&mut self) -> bool {
         self.count_armed(0).is_ok()
     }
 
-    /// `state`, where `stand_in` is to tell what the probe does not: no better than the one that stands in, which comes before it
-    /// in the table.
+    /// `state` of a probe that `stand_in` has to replace: no better than the stand-in's state. The stand-in precedes it in the
+    /// table.
     fn substituted(&self, state: ProbeState, stand_in: StandIn) -> ProbeState {
         let stands = |(name, state): &(String, ProbeState)| name == stand_in.tracepoint && *state == ProbeState::Active;
         match state {
@@ -251,25 +253,25 @@ impl Kernel {
             _ if self.probes.iter().any(stands) => ProbeState::Substituted {
                 by: stand_in.to_string(),
             },
-            _ => ProbeState::Unsupported(format!("on this kernel it takes {stand_in}, which is not active")),
+            _ => ProbeState::Unsupported(format!("on this kernel the probe needs {stand_in}, which is not active")),
         }
     }
 
-    /// Every probe by its tracepoint's name.
+    /// State of every probe, by the tracepoint's name.
     pub fn probes(&self) -> &[(String, ProbeState)] {
         &self.probes
     }
 
-    /// Those whose cgroups the probes know.
+    /// The hierarchies by which the probes identify cgroups.
     pub fn hierarchies(&self) -> Hierarchies {
         self.hierarchies
     }
 
-    /// Sets a cgroup's [`watch`] bits and its container (None leaves that as it is: inherited, or not known); no bits forget the
-    /// cgroup. Only ids of [`Kernel::hierarchies`]: the probes see no other.
+    /// Sets a cgroup's [`watch`] bits and its container (None keeps the container: inherited, or not known). Without any bit the
+    /// cgroup is forgotten. Only ids of [`Kernel::hierarchies`]: the probes know no other hierarchy.
     ///
     /// # Errors
-    /// Where the map is full, or the cgroup is of another hierarchy.
+    /// If the map is full, or the cgroup is of another hierarchy.
     pub fn watch(&mut self, cgroup: CgroupId, bits: u64, container: Option<CgroupId>) -> Result<(), MapError> {
         let id = self.hierarchies.key(cgroup)?;
         if bits == 0 {
@@ -284,11 +286,11 @@ impl Kernel {
             .map_err(|source| MapError::Write { map: "WATCHED", source })
     }
 
-    /// Records the TCP events of a cgroup's sockets until [`Kernel::disarm`]. The kernel does it on its own where a signal that
-    /// can end it comes in from outside, and where its main process ends.
+    /// Records the TCP events of a cgroup's sockets until [`Kernel::disarm`]. The probes arm a cgroup themselves when a signal that
+    /// can end it comes from outside, and when its main process exits.
     ///
     /// # Errors
-    /// As [`Kernel::watch`]; the hierarchy must be v2, whose sockets alone the kernel knows.
+    /// As [`Kernel::watch`]. The hierarchy must be v2: the kernel knows a socket's cgroup of v2 only.
     pub fn arm(&mut self, cgroup: CgroupId) -> Result<(), MapError> {
         const NO_EXIST: u64 = 1;
         let id = v2(cgroup)?;
@@ -299,7 +301,7 @@ impl Kernel {
         }
     }
 
-    /// Ends [`Kernel::arm`], whoever armed it, and forgets its closed ports.
+    /// Disarms a cgroup that the probes or [`Kernel::arm`] armed, and forgets the cgroup's closed ports.
     ///
     /// # Errors
     /// As [`Kernel::arm`].
@@ -322,7 +324,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Records what the sockets of a cgroup connect to, as the kubelet's, while any cgroup is armed; `is_one` false ends it.
+    /// Marks a cgroup as the kubelet's: while any cgroup is armed, the targets of its sockets' connections are recorded. `is_one`
+    /// false removes the mark.
     ///
     /// # Errors
     /// As [`Kernel::arm`].
@@ -336,8 +339,8 @@ impl Kernel {
             .map_err(|source| MapError::Write { map: "KUBELETS", source })
     }
 
-    /// The cgroups that are armed, by whomever. Each costs something per TCP event of the whole machine: whoever judges deaths
-    /// disarms those of which nothing came.
+    /// The armed cgroups. Each of them adds a cost to every TCP event of the whole machine: the correlator disarms those that did
+    /// not terminate.
     pub fn armed(&self) -> Vec<CgroupId> {
         self.armed.keys().flatten().map(CgroupId::v2).collect()
     }
@@ -353,9 +356,9 @@ impl Kernel {
             .map_err(write)
     }
 
-    /// Records lost since the last call, by kind: no room in the ring buffer or in a map, or the probe's own program was running
-    /// on that CPU already (an interrupt came between; before 6.1 the kernel runs it once more, and nothing is lost). What the probes
-    /// have said in words since then joins the log.
+    /// Records lost since the last call, by kind: no room in the ring buffer or in a map, or the probe's own program was already
+    /// running on that CPU (an interrupt; before 6.1 the kernel runs the program once more, and nothing is lost). The probes' log
+    /// messages since the last call are written to the log.
     pub fn lost(&mut self) -> Vec<(Kind, u64)> {
         if let Some(flush) = &mut self.flush_log {
             flush();
@@ -370,9 +373,9 @@ impl Kernel {
                 .filter(|(of, _)| *of == kind)
                 .map(|(_, program)| recursion_misses(program))
                 .sum();
-            let told = if kind == Kind::Tcp { self.told_nested() } else { 0 };
+            let recovered = if kind == Kind::Tcp { self.recovered_nested() } else { 0 };
             let reported = &mut self.reported[kind as usize];
-            let total = unwritten + skipped.saturating_sub(told);
+            let total = unwritten + skipped.saturating_sub(recovered);
             if total > *reported {
                 lost.push((kind, total - *reported));
                 *reported = total;
@@ -381,8 +384,8 @@ impl Kernel {
         lost
     }
 
-    /// Of what the kernel did not run: what the programs for that have told all the same.
-    fn told_nested(&self) -> u64 {
+    /// Events of skipped runs that the programs for nested events reported all the same.
+    fn recovered_nested(&self) -> u64 {
         let per_cpu = self.nested.get(&nested::REPORTED, 0);
         per_cpu.map_or(0, |counts| counts.iter().sum())
     }
@@ -390,37 +393,38 @@ impl Kernel {
     /// Waits until there may be records. Cancel-safe; call [`Kernel::drain`] after it.
     ///
     /// # Errors
-    /// Where the runtime cannot wait on the ring buffer (no I/O driver, descriptor limit).
+    /// If the runtime cannot wait on the ring buffer (no I/O driver, descriptor limit).
     pub async fn readable(&mut self) -> std::io::Result<()> {
         self.ring.readable().await
     }
 
-    /// Hands over the records there are, at most a batch of them, each as the probes wrote it. Returns how many; what is left
-    /// makes the next [`Kernel::readable`] return at once. Order is that of reservation, which is not strictly that of time.
+    /// Passes the present records to `each`, at most a batch, each as the probes wrote it. Returns their number; with records left,
+    /// the next [`Kernel::readable`] returns at once. The order is the order of reservation, not strictly the order of time.
     pub fn drain(&mut self, each: impl FnMut(&[u8])) -> usize {
         self.ring.drain(each)
     }
 
-    /// Most records that the ring buffer can hold: whoever has drained so many has seen all that was there when it began.
+    /// The most records that the ring buffer can hold: after draining so many, a reader has seen all records from before its first
+    /// drain.
     pub fn ring_records(&self) -> usize {
-        // The kernel's own header of each (BPF_RINGBUF_HDR_SZ), and the smallest record.
+        // The kernel's header of each record (BPF_RINGBUF_HDR_SZ), and the smallest record.
         const LEAST: usize = 8 + size_of::<CgroupRmdir>();
         self.sizes.ring_bytes as usize / LEAST
     }
 }
 
-/// Where the kernel's type information is read.
+/// Path of the kernel's type information.
 pub fn btf_path(options: &Options) -> PathBuf {
     options.btf.clone().unwrap_or_else(|| btf::SYS_BTF.into())
 }
 
-/// A probe by its tracepoint, and what this kernel has not that it needs.
+/// A probe by its tracepoint; Err: what this kernel lacks for the probe.
 pub type Fitting = (String, Result<(), String>);
 
-/// What each probe needs of this kernel, whether it may be loaded or not: Err says what is not there.
+/// Whether this kernel has what each probe needs, regardless of the right to load the probe.
 ///
 /// # Errors
-/// Without the kernel's BTF nothing can be said.
+/// If the kernel's BTF cannot be read.
 pub fn fitting(options: &Options) -> Result<Vec<Fitting>, LoadError> {
     let layout = layout(options)?;
     let fits = |probe: &Probe| match probe.choose(&layout, options.oldest) {
@@ -437,7 +441,7 @@ fn layout(options: &Options) -> Result<Layout, LoadError> {
     Layout::read(&btf_path(options), &probes::tracepoints()).map_err(LoadError::Btf)
 }
 
-/// The kernel's types, as the probes' offsets need them and as aya does.
+/// The kernel's types: for the probes' offsets, and for aya.
 fn read_types(options: &Options) -> Result<(Layout, Btf), LoadError> {
     let layout = layout(options)?;
     let path = btf_path(options);
@@ -500,12 +504,12 @@ fn load_object(
         .map_err(|error| error::load(&error))
 }
 
-/// Before a program is loaded, and held: the programs refer to its map.
+/// Made before a program is loaded, and kept: the programs refer to the log's map.
 fn log_reader(ebpf: &mut Ebpf) -> Option<Box<dyn FnMut() + Send>> {
     match EbpfLogger::init(ebpf) {
         Ok(mut logger) => Some(Box::new(move || logger.flush())),
         Err(error) => {
-            tracing::warn!("what the probes say in words will not be read: {}", error::chain(&error));
+            tracing::warn!("cannot read the probes' log messages: {}", error::chain(&error));
             None
         }
     }
@@ -525,7 +529,7 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, LoadError
     ebpf.take_map(name).ok_or(LoadError::NoMap(name))
 }
 
-/// True where there was an entry.
+/// True if there was an entry.
 fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<bool, MapError> {
     match map.remove(&key) {
         Ok(()) => Ok(true),
@@ -537,7 +541,7 @@ fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<b
     }
 }
 
-/// As the maps of sockets know it.
+/// Key in the maps for sockets.
 fn v2(cgroup: CgroupId) -> Result<u64, MapError> {
     if cgroup.hierarchy == V2 && cgroup.is_known() {
         Ok(cgroup.id)
@@ -546,7 +550,7 @@ fn v2(cgroup: CgroupId) -> Result<u64, MapError> {
     }
 }
 
-/// Of a `tp_btf` program, as the kernel counts them since it leaves such runs out: 6.1, or what that was ported back to (6.0.10).
+/// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
 fn recursion_misses(program: &ProgramFd) -> u64 {
     let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())) else {
         return 0;

@@ -1,4 +1,4 @@
-//! The table of probes: which programs there are for which tracepoint, what each needs, and which one fits this kernel.
+//! The table of probes: the programs for each tracepoint, what each program needs, and which of them fits this kernel.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use epitaph_ebpf::Kind;
 
 use super::btf::{Argument, Layout};
 
-/// One tracepoint, and the programs that can stand at it.
+/// One tracepoint, and the programs that can be attached to it.
 pub struct Probe {
     pub tracepoint: &'static str,
-    /// Of its records.
+    /// Kind of the probe's records.
     pub kind: Kind,
-    /// The program for what comes while the probe's own runs on the same CPU, which the kernel leaves out then.
+    /// The program for events during a run of the probe's own program on the same CPU: the kernel skips the probe for these events.
     pub nested: Option<&'static str>,
     variants: &'static [Variant],
 }
 
 struct Variant {
     program: &'static str,
-    /// What the program reads of the tracepoint's arguments.
+    /// The tracepoint's arguments that the program reads.
     arguments: &'static [Argument],
     needs: &'static [&'static [Field]],
 }
 
-/// The programs as a kernel can have them.
+/// The program for one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
     Program(&'static str),
-    /// Why this kernel cannot have the probe.
+    /// Why this kernel does not support the probe.
     Unsupported(String),
 }
 
@@ -116,8 +116,8 @@ pub const SIGNAL_GENERATE: Probe = Probe {
     )],
 };
 
-/// In the order in which they are attached: the kernel must mark new cgroups before anything else is seen. Of a probe's
-/// variants, the first that fits is taken.
+/// In the order of attaching: the kernel must mark new cgroups before any other event is seen. Of a probe's variants, the first
+/// that fits is taken.
 pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "cgroup_mkdir",
@@ -214,21 +214,21 @@ const SET_STATE: &str = "inet_sock_set_state";
 const SEND_RESET: &str = "tcp_send_reset";
 const ERROR_REPORT: &str = "inet_sk_error_report";
 
-/// A probe that tells what another cannot tell on this kernel.
+/// A probe that provides events which another probe cannot provide on this kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandIn {
     pub tracepoint: &'static str,
-    tells: &'static str,
+    provides: &'static str,
 }
 
 impl fmt::Display for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.tracepoint, self.tells)
+        write!(f, "{} ({})", self.tracepoint, self.provides)
     }
 }
 
-/// Whether a SYN to a closed port is known by the client's error only: `tcp_send_reset` tells of it since 6.12, when it also got
-/// its `reason`.
+/// Whether a SYN to a closed port is known by the client's error only: `tcp_send_reset` covers this case since 6.12, which also
+/// added the argument `reason`.
 pub fn refused_by_client(layout: &Layout) -> bool {
     layout.tracepoint(SEND_RESET).is_none_or(|arguments| arguments.len() < 3)
 }
@@ -264,19 +264,19 @@ impl Probe {
         Choice::Unsupported(reason)
     }
 
-    /// What tells on this kernel what the probe, so chosen, does not.
+    /// The probe that provides on this kernel what `choice` does not.
     pub fn stand_in(&self, choice: &Choice, layout: &Layout, oldest: bool) -> Option<StandIn> {
-        let tells = match (self.tracepoint, choice) {
+        let provides = match (self.tracepoint, choice) {
             (SEND_RESET, Choice::Program(_)) if oldest || refused_by_client(layout) => {
                 "a refused SYN, by the error of a client on this machine"
             }
-            // No verdict rests on an error that closes nothing.
+            // No verdict depends on an error that does not close the connection.
             (ERROR_REPORT, Choice::Unsupported(_)) => "the error with which a connection closes",
             _ => return None,
         };
         Some(StandIn {
             tracepoint: SET_STATE,
-            tells,
+            provides,
         })
     }
 }

@@ -1,18 +1,18 @@
-//! What this thread may do, and what stands between it and bpf(2).
+//! The rights of this thread, and what can deny bpf(2) to it.
 
 use std::fs;
 
 use caps::{CapSet, Capability};
 
-/// What the kernel looks at when it is asked to load a probe. Nothing here is an error: what cannot be read is not known.
+/// What the kernel checks when a probe is loaded. Nothing here is an error: a value that cannot be read is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// Effective capabilities, by their number's bit.
     pub effective: Option<u64>,
     pub seccomp: bool,
-    /// Capabilities of a user namespace are none to bpf(2).
+    /// Capabilities of a user namespace do not count for bpf(2).
     pub user_namespace: bool,
-    /// `integrity` or `confidentiality`, where the kernel is locked down.
+    /// `integrity` or `confidentiality` if the kernel is locked down.
     pub lockdown: Option<String>,
     /// Security modules that can refuse bpf(2): `selinux`, `apparmor` and the like.
     pub modules: Vec<String>,
@@ -42,18 +42,18 @@ impl Rights {
         }
     }
 
-    /// Of the calling thread.
+    /// Effective capabilities of the calling thread.
     pub fn effective() -> Option<u64> {
         let held = caps::read(None, CapSet::Effective).ok()?;
         Some(held.iter().fold(0, |bits, capability| bits | capability.bitmask()))
     }
 
-    /// The capabilities that loading needs and that are not there, in words.
+    /// The missing capabilities that loading needs, as text.
     pub fn missing(&self) -> Option<&'static str> {
         self.effective.and_then(missing_capability)
     }
 
-    /// What refuses bpf(2) to who has the capabilities, as far as it can be seen from here.
+    /// What can refuse bpf(2) although the capabilities are granted, as far as this process can see.
     pub fn between(&self) -> String {
         let mut suspects = Vec::new();
         if self.user_namespace {
@@ -75,7 +75,7 @@ impl Rights {
     }
 }
 
-/// CAP_SYS_ADMIN counts as each of them.
+/// CAP_SYS_ADMIN includes both capabilities.
 pub(super) fn missing_capability(effective: u64) -> Option<&'static str> {
     let has = |capability: Capability| effective & (capability.bitmask() | Capability::CAP_SYS_ADMIN.bitmask()) != 0;
     match (has(Capability::CAP_BPF), has(Capability::CAP_PERFMON)) {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_is_named() {
+    fn suspects_of_a_refused_bpf_are_named() {
         assert!(is_user_namespace("         0       1000          1\n"));
         assert!(!is_user_namespace("         0          0 4294967295\n") && !is_user_namespace(""));
         assert_eq!(

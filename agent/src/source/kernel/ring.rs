@@ -1,4 +1,4 @@
-//! The ring buffer's reading end.
+//! The reader of the ring buffer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,13 +8,13 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 pub struct Ring {
     events: RingBuf<MapData>,
-    /// Made at the first wait, for it needs the runtime that waits. Its own descriptor of the same ring buffer.
+    /// Made at the first wait, because it needs the waiting runtime. A second descriptor of the same ring buffer.
     wake: Option<AsyncFd<OwnedFd>>,
     /// The last drain stopped at its batch's end.
     more: bool,
 }
 
-/// Most records of one drain: under a storm that outruns the reader, the loop around it still gets its turn.
+/// Most records of one drain: if records arrive faster than they are read, the caller's loop still proceeds.
 const BATCH: usize = 8192;
 
 impl Ring {
@@ -26,10 +26,10 @@ impl Ring {
         }
     }
 
-    /// Waits until there may be records. Cancel-safe. Call [`Ring::drain`] after it: a wake is told once.
+    /// Waits until there may be records. Cancel-safe. Call [`Ring::drain`] afterwards: each wake-up is reported once.
     ///
     /// # Errors
-    /// Where the runtime cannot register the descriptor (no I/O driver, descriptor limit).
+    /// If the runtime cannot register the descriptor (no I/O driver, descriptor limit).
     pub async fn readable(&mut self) -> io::Result<()> {
         if self.more {
             return Ok(());
@@ -38,14 +38,14 @@ impl Ring {
             Some(wake) => wake,
             None => self.wake.insert(register(self.events.as_fd().try_clone_to_owned()?)?),
         };
-        // Cleared before the records are read: what comes from here on wakes again, so nothing is waited for in vain, at the
-        // price of a wake that may find nothing.
+        // Cleared before the records are read: later records wake the reader again, so that none is missed, at the price of a
+        // wake-up that may find no record.
         wake.readable().await?.clear_ready();
         Ok(())
     }
 
-    /// Hands over the records there are, at most a batch, in the order of their reservation. Returns how many. What is left
-    /// makes the next `readable` return at once.
+    /// Passes the present records to `each`, at most a batch, in the order of their reservation. Returns their number. With
+    /// records left, the next `readable` returns at once.
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) -> usize {
         let mut count = 0;
         self.more = true;

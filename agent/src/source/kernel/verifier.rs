@@ -10,17 +10,17 @@ use super::memlock::{self, Sizes};
 use super::probes::{Choice, PROBES};
 use super::{Options, load_object, read_types, ring_bytes};
 
-/// What the verifier made of one program.
+/// The verifier's result for one program.
 pub struct Verified {
     pub program: &'static str,
-    /// That it went through, on all paths (the kernel's own limit is one million); or why it refuses the program.
+    /// Instructions that the verifier processed, on all paths (the kernel's limit is one million); or why it refuses the program.
     pub instructions: Result<u32, String>,
 }
 
-/// Has the running kernel's verifier look at every program that [`Kernel::load`](super::Kernel::load) would take. Nothing is
+/// Runs the running kernel's verifier on every program that [`Kernel::load`](super::Kernel::load) would take. Nothing is
 /// attached, and nothing stays loaded.
 ///
-/// For a process of its own: meanwhile no thread of it can open a file.
+/// For a separate process: meanwhile no thread of the process can open a file.
 ///
 /// # Errors
 /// As [`Kernel::load`](super::Kernel::load).
@@ -48,8 +48,8 @@ pub fn verify(options: &Options) -> Result<Vec<Verified>, LoadError> {
         .collect())
 }
 
-/// The verifier counts in its log, the only place where kernels before 5.16 tell it; and of the log, aya shows what belongs to a
-/// failure. A program that only lacks a file descriptor has been verified to its end.
+/// Before 5.16 only the verifier's log has the count, and aya returns the log with a failure only. Loading that fails for want of
+/// a file descriptor fails after the complete verification.
 fn instructions(ebpf: &mut Ebpf, program: &str, tracepoint: &str, types: &Btf) -> Result<u32, String> {
     let refusal = |error: AttachError| error::chain(&error);
     let loaded: &mut BtfTracePoint = ebpf
@@ -60,21 +60,21 @@ fn instructions(ebpf: &mut Ebpf, program: &str, tracepoint: &str, types: &Btf) -
     match loaded.load(tracepoint, types) {
         Err(ProgramError::LoadError { io_error, verifier_log }) if io_error.raw_os_error() == Some(Errno::EMFILE as i32) => {
             let log = verifier_log.to_string();
-            processed(&log).ok_or_else(|| format!("the verifier's log does not say how much it processed: {log:?}"))
+            processed(&log).ok_or_else(|| format!("the verifier's log has no count of processed instructions: {log:?}"))
         }
         Err(error) => Err(refusal(error.into())),
         Ok(()) => Err("it was loaded although no file could be opened".to_owned()),
     }
 }
 
-/// Of `processed 3148 insns (limit 1000000) max_states_per_insn 4 ...`.
+/// The count in `processed 3148 insns (limit 1000000) max_states_per_insn 4 ...`.
 fn processed(log: &str) -> Option<u32> {
     let mut words = log.lines().rev().find_map(|line| line.strip_prefix("processed "))?.split(' ');
     let count = words.next()?.parse().ok()?;
     (words.next() == Some("insns")).then_some(count)
 }
 
-/// While it lives, this process gets no new file descriptor.
+/// While a value of this type lives, this process gets no new file descriptor.
 struct NoMoreFiles {
     before: u64,
     hard: u64,
@@ -99,7 +99,7 @@ mod tests {
     use super::processed;
 
     #[test]
-    fn the_verifiers_last_word_is_the_count() {
+    fn the_instruction_count_is_in_the_verifiers_last_line() {
         let log = "verification time 2042 usec\nstack depth 328+0\nprocessed 3148 insns (limit 1000000) max_states_per_insn 4 \
                    total_states 190 peak_states 190 mark_read 18\n";
         assert_eq!(processed(log), Some(3148));

@@ -1,5 +1,5 @@
-//! The API server's clock against ours, from the `Date` header of its answers. The header has whole seconds, so one answer gives the
-//! difference to within a second; the next request is timed so that its answer halves that.
+//! Offset of the API server's clock, from the `Date` header of its answers. The header has whole seconds, so that one answer gives
+//! the offset to within a second; the next request is timed so that its answer halves the interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +18,30 @@ use tokio::time::{sleep, timeout};
 use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
 use crate::clock;
+use crate::error::line;
 use crate::source::api_error::ApiError;
 
-/// How often the difference is measured again.
+/// How often the offset is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Of one answer.
+/// Limit of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Requests in a row, at most: the first answers include the connection's setup.
+/// Most consecutive requests: the first answers include the connection's setup.
 const REQUESTS: usize = 10;
 
-/// The answer's body is read and discarded, so that its connection can be used again.
+/// The answer's body is read up to this size and discarded, so that its connection can be used again.
 const MAX_BODY: usize = 64 << 10;
 
 const SECOND: i128 = 1_000_000_000;
 
-/// Quartz in two machines, each up to 100 ppm off.
+/// Two machines' clocks, each up to 100 ppm off.
 const DRIFT_PPM: i128 = 200;
 
-/// Narrow enough: far below the second in which a request's own time is given.
+/// Narrow enough: far below the one-second resolution of a deletion request's time.
 const NARROW: Duration = Duration::from_millis(50);
 
-/// Measures until nobody reads the inputs.
+/// Measures until the receiver of the inputs is gone.
 pub(in crate::source) async fn run<I>(
     client: Client,
     counters: Arc<PodsCounters>,
@@ -100,24 +101,24 @@ async fn measure(client: &Client, counters: &PodsCounters) -> Result<Offset, Str
         Ok(Err(error)) => {
             let error = ApiError::of(&Action::Clock.purpose(), &error);
             counters.request(Action::Clock, Outcome::of(error.reason()));
-            return Err(error.with_remedy());
+            return Err(line(&error));
         }
         Err(_) => return Err(failed(format!("the API server did not answer within {LIMIT:?}"))),
     };
     counters.request(Action::Clock, Outcome::Ok);
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(date);
-    // Cut off: then the next question makes a new connection.
+    // Cut off: the next request makes a new connection.
     let _ = timeout(LIMIT, Limited::new(answer.into_body(), MAX_BODY).collect()).await;
     let date = date.ok_or("the API server's answer has no Date header that can be read")?;
     Ok(Offset::measured(date, sent, received))
 }
 
-/// The server's wall clock minus our boot clock lies within, nanoseconds. Our own wall clock may be set meanwhile.
+/// Interval of the server's wall clock minus our boot clock, nanoseconds. Not our wall clock, which may be set meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offset {
     earliest: i128,
     latest: i128,
-    /// When it held.
+    /// Time of the measurement.
     at: Boot,
 }
 
@@ -132,7 +133,7 @@ impl Offset {
         }
     }
 
-    /// Both hold. Where they contradict each other, a clock was set or several servers answer: then either may hold.
+    /// Combines two measurements. If they contradict each other, a clock was set or several servers answer: then either may hold.
     pub fn and(self, newer: Offset) -> Offset {
         let older = self.aged(newer.at);
         let (earliest, latest) = (older.earliest.max(newer.earliest), older.latest.min(newer.latest));
@@ -163,7 +164,7 @@ impl Offset {
         self.latest - self.earliest <= NARROW.as_nanos() as i128
     }
 
-    /// How long to wait so that, as far as is known, the server's second begins in the middle of the possible interval.
+    /// How long to wait so that the server's second probably begins in the middle of the possible interval.
     pub fn wait(self, now: Boot) -> Duration {
         let server = i128::from(now.0) + (self.earliest + self.latest).div_euclid(2);
         let nanos = (-server).rem_euclid(SECOND);
@@ -186,7 +187,7 @@ pub(super) fn date(header: &str) -> Option<Wall> {
     u64::try_from(timestamp.as_nanosecond()).ok().map(Wall)
 }
 
-/// Whether the core gets it.
+/// Whether the core needs the new offset.
 pub(super) fn differs(sent: Option<ApiClock>, now: ApiClock) -> bool {
     const WORTH: u64 = 5_000_000;
     sent.is_none_or(|sent| sent.earliest.abs_diff(now.earliest) > WORTH || sent.latest.abs_diff(now.latest) > WORTH)

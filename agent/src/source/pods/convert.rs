@@ -18,17 +18,17 @@ use epitaph_core::time::{Boot, Wall};
 
 use super::service;
 
-/// Longest of Kubernetes' own names.
+/// Longest name in Kubernetes.
 const MAX_NAME: usize = 253;
 const MAX_REASON: usize = 128;
 pub(super) const MAX_MESSAGE: usize = 256;
 const MAX_IMAGE: usize = 512;
 const MAX_PROGRAM: usize = 256;
-/// Containers of one pod that are kept; the API's limit on an object's size allows some thousands.
+/// Most kept containers of one pod; the API's limit on an object's size allows some thousands.
 const MAX_CONTAINERS: usize = 256;
 const MAX_PORTS: usize = 64;
 
-/// On the mirror pods of static ones, by the kubelet.
+/// Annotation of the kubelet on the mirror pods of static pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 
@@ -39,7 +39,7 @@ pub(in crate::source) fn uid(pod: &api::Pod) -> Option<PodUid> {
     Some(pod_uid(uid))
 }
 
-/// The parts that never change. `node` is ours.
+/// The fields that never change. `node`: our node.
 pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload) -> Option<PodIdentity> {
     let meta = &pod.metadata;
     let uid = uid(pod)?;
@@ -117,7 +117,7 @@ fn containers(spec: &api::PodSpec) -> Vec<ContainerSpec> {
         self::container(container, kind)
     });
     let main = spec.containers.iter().map(|c| container(c, ContainerKind::Main));
-    // The API takes neither hooks nor probes nor ports for them.
+    // The API accepts neither hooks nor probes nor ports for ephemeral containers.
     let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| ContainerSpec {
         name: bounded(&c.name, MAX_NAME),
         kind: ContainerKind::Ephemeral,
@@ -191,7 +191,7 @@ fn program(exec: &api::ExecAction) -> String {
     bounded(program.map_or("", String::as_str), MAX_PROGRAM)
 }
 
-/// A name means a port of the same container.
+/// A named port is a port of the same container.
 fn port(port: &IntOrString, ports: &[api::ContainerPort]) -> Option<u16> {
     let number = match port {
         IntOrString::Int(number) => *number,
@@ -252,7 +252,7 @@ fn statuses(status: &api::PodStatus) -> Vec<ContainerStatus> {
     .collect()
 }
 
-/// Without any of the three it is waiting, as the API has it.
+/// Without any of the three states the container is waiting, as the API defines.
 fn state(state: Option<&api::ContainerState>) -> ContainerState {
     match state {
         Some(api::ContainerState { terminated: Some(t), .. }) => ContainerState::Terminated(ended(t)),
@@ -294,7 +294,7 @@ fn wall(time: &Time) -> Option<Wall> {
     u64::try_from(time.0.as_nanosecond()).ok().map(Wall)
 }
 
-/// Text that others chose, as [`text::bounded`] makes it safe.
+/// Text from outside epitaph, made safe by [`text::bounded`].
 pub(in crate::source) fn bounded(text: &str, max: usize) -> String {
     text::bounded(text, max).into_owned()
 }

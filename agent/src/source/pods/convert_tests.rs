@@ -31,7 +31,7 @@ fn with_spec(spec: Value) -> PodFact {
 }
 
 #[test]
-fn a_pod_is_told_whole() {
+fn a_pod_is_converted_completely() {
     let pod = json!({
         "metadata": {
             "name": "cart-7d9-x2x", "namespace": "shop", "uid": "9a6b",
@@ -268,7 +268,7 @@ fn a_mirror_pod_has_its_files_cgroups() {
     );
     assert!(mirror.is_static);
     assert_eq!((&*mirror.cgroup_uid.0, &*mirror.uid.0), (hash, "mirror-uid"));
-    // Anybody may write the other annotation on a pod of theirs: it must not name another pod's cgroups.
+    // Any user may write the other annotation on a pod: it must not name another pod's cgroups.
     let pretender = of(json!({"kubernetes.io/config.hash": hash}));
     assert!(!pretender.is_static);
     assert_eq!(pretender.cgroup_uid, pretender.uid);
@@ -298,7 +298,7 @@ fn every_hook_and_its_port() {
 }
 
 #[test]
-fn what_a_newer_server_says_is_unknown_and_no_error() {
+fn values_of_a_newer_server_are_unknown_and_not_an_error() {
     let pod = converted(json!({
         "metadata": {"name": "cart-1", "namespace": "shop", "uid": "u-1"},
         "spec": {"restartPolicy": "Sometimes", "terminationGracePeriodSeconds": -1, "containers": [{"name": "app", "livenessProbe": {"new": {}}}]},
@@ -321,7 +321,7 @@ fn what_a_newer_server_says_is_unknown_and_no_error() {
 }
 
 #[test]
-fn the_applications_service_is_named_as_opentelemetry_does() {
+fn the_applications_service_is_named_by_opentelemetrys_rules() {
     let of = |labels: Value, annotations: Value, workload: Workload| {
         let pod = json!({
             "metadata": {"name": "cart-1", "namespace": "shop", "uid": "u", "labels": labels, "annotations": annotations},

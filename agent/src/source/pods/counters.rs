@@ -1,4 +1,4 @@
-//! Requests of this source, and what it did not keep, counted for `/metrics`.
+//! Requests and dropped items of this source, counted for `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,15 +8,15 @@ use super::error::Action;
 use crate::source::api_error::FailureReason;
 use crate::source::watch::WatchCounters;
 
-/// Of a request. A watch is one request.
+/// Outcome of a request. A watch is one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ok,
     /// 401 or 403.
     Forbidden,
-    /// Anything else, no answer in time included.
+    /// Any other failure, including a timeout.
     Failed,
-    /// Not sent: a request like it failed shortly before.
+    /// Not sent: a similar request failed shortly before.
     Skipped,
 }
 
@@ -29,12 +29,12 @@ impl Outcome {
     }
 }
 
-/// Why something of the API did not reach the core.
+/// Why an item of the API did not reach the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodsDropReason {
     /// An object or an event of the watch that is not a pod.
     Unreadable,
-    /// More pods than any node runs.
+    /// More pods than a node can run.
     PodCap,
     /// More pods terminated at once than Events are listed for.
     EventQueueFull,
@@ -84,7 +84,7 @@ const OUTCOMES: [(Outcome, &str); 4] = [
 pub struct PodsCounters {
     requests: [[AtomicU64; OUTCOMES.len()]; ACTIONS.len()],
     dropped: [AtomicU64; PodsDropReason::ALL.len()],
-    /// Of the requests for [`Action::Pods`].
+    /// Counters of the requests for [`Action::Pods`].
     pub(super) watch: Arc<WatchCounters>,
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_counted_under_its_own_name() {
+    fn each_request_is_counted_under_its_own_name() {
         for (place, (action, _)) in ACTIONS.into_iter().enumerate() {
             assert_eq!(action as usize, place);
         }

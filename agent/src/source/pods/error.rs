@@ -1,4 +1,4 @@
-//! Why there is no client of the API, and what each request is for.
+//! Errors without a client of the API, and the purposes of requests.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use crate::error::{HasRemedy, Remedy};
 use crate::source::api_error::Purpose;
 
-/// Why there is no client at all: wrong settings, not an API server that is away. Display is the problem alone.
+/// Why no client can be made: wrong settings, not an API server that is away. Display is the problem alone.
 #[derive(Debug, thiserror::Error)]
 pub enum PodsError {
-    #[error("cannot tell which node this is: no node name is given")]
+    #[error("cannot watch the pods of this node: no node name is given")]
     NoNodeName,
     #[error("cannot use node name `{0}`")]
     NodeName(String),
@@ -42,7 +42,7 @@ impl HasRemedy for PodsError {
     }
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Pods,

@@ -26,24 +26,25 @@ use super::error::Action;
 use super::lookup::{Lookup, LookupLimits, NoAnswer};
 use crate::cache::Cache;
 use crate::clock;
+use crate::error::line;
 
-/// Pods whose lookups are open.
+/// Most pods with an open lookup.
 pub(super) const QUEUE: usize = 256;
 
-/// The kubelet hands its Events to a queue of its own, which a busy node empties seconds after the status. Other containers of the
-/// pod that terminate meanwhile share the list.
+/// The kubelet puts its Events into a queue, which a busy node empties seconds after the status. Other containers of the pod that
+/// terminate meanwhile share the list.
 const SETTLED: Duration = Duration::from_secs(2);
 /// Without an Event of the kubelet that it stops the container, the Event may be late: the second list.
 const LATE: Duration = Duration::from_secs(3);
 /// Reason of the Event with which the kubelet announces that it stops a container.
 const KILLING: &str = "Killing";
 
-/// A termination waits for its answer, no watch does.
+/// A termination waits for the answer, but no watch.
 const LIMITS: LookupLimits = LookupLimits {
     timeout: Duration::from_secs(5),
     pause: Duration::from_secs(5),
 };
-/// A list that failed is retried until the termination waits no longer: see `correlate::pods::HOLD`.
+/// A failed list is retried as long as the termination waits: see `correlate::pods::HOLD`.
 const RETRY: Duration = Duration::from_secs(6);
 const LAST_RETRY: Duration = Duration::from_secs(20);
 
@@ -51,19 +52,19 @@ const LAST_RETRY: Duration = Duration::from_secs(20);
 const PER_MINUTE: u32 = 240;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Newer ones add little: Events of one pod are folded by reason.
+/// Most Events of one list: more add little, because Events of one pod are folded by reason.
 const MAX_EVENTS: u32 = 100;
 
-/// Events that were sent already.
+/// Most remembered Events that were already sent.
 const SENT: usize = 4096;
 
 pub(super) struct EventLookups {
     client: Client,
     lookup: Lookup,
     inputs: Sender<Input>,
-    /// UID of the Event and how often it had happened.
+    /// UID of the Event and its count.
     sent: Cache<(String, i32), ()>,
-    /// Since when, and how many lists of each namespace.
+    /// Begin of the current minute, and the number of lists by namespace.
     lists: (Instant, HashMap<String, u32>),
     counters: Arc<PodsCounters>,
 }
@@ -80,7 +81,7 @@ impl EventLookups {
         }
     }
 
-    /// Looks up each pod that comes, until nobody reads the inputs.
+    /// Looks up each received pod, until the receiver of the inputs is gone.
     pub async fn run(mut self, mut pods: Receiver<Arc<PodIdentity>>) {
         let mut open: Vec<OpenLookup> = Vec::new();
         loop {
@@ -134,7 +135,7 @@ impl EventLookups {
         for event in events.items {
             let Some(last) = pod_event(&event, pod, seen) else { continue };
             let uid = event.metadata.uid.clone().unwrap_or_default();
-            // An Event that happened again before it was listed has the time of its first occurrence, too.
+            // An Event that was repeated before the list is also sent with the time of its first occurrence.
             let first = PodEvent {
                 at: first_time(&event),
                 ..last.clone()
@@ -172,13 +173,12 @@ impl EventLookups {
         let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name);
         let params = ListParams::default().fields(&of_pod).limit(MAX_EVENTS);
         let api: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let instead =
-            "why a container was stopped, or whether its preStop hook failed, is unknown where only an Event proves it";
+        let instead = "without Events, the cause of a stop and the failure of a preStop hook may be unknown";
         let answer = self.lookup.get(Action::Events, instead, api.list(&params)).await;
         answer.map_err(|none| match none {
             NoAnswer::NotFound => NoList::Refused("the API server has none (404)".to_owned()),
-            NoAnswer::Refused(error) => NoList::Refused(error.with_remedy()),
-            NoAnswer::Failed(error) => NoList::Failed(error.with_remedy()),
+            NoAnswer::Refused(error) => NoList::Refused(line(&error)),
+            NoAnswer::Failed(error) => NoList::Failed(line(&error)),
         })
     }
 
@@ -201,7 +201,7 @@ impl EventLookups {
     }
 }
 
-/// Why there is no list.
+/// Why the list is missing.
 enum NoList {
     /// A retry is of no use.
     Refused(String),
@@ -220,7 +220,7 @@ enum Found {
     /// No Event explains the termination yet.
     NoReason,
     NoAnswer,
-    /// Nobody reads the inputs any more.
+    /// The receiver of the inputs is gone.
     Closed,
 }
 
@@ -246,7 +246,7 @@ fn pod_event(event: &Event, pod: &PodIdentity, seen: Boot) -> Option<PodEvent> {
     })
 }
 
-/// Its last occurrence.
+/// Time of the last occurrence.
 fn time(event: &Event) -> Option<Wall> {
     let last = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let exact = [last, event.event_time.as_ref()].into_iter().flatten().map(|time| time.0);
@@ -290,7 +290,7 @@ mod tests {
         requests: Received,
     }
 
-    /// The API server fails so often, then always answers so.
+    /// An API server with `failures` failures, then always `answer`.
     async fn conversation(failures: usize, code: u16, answer: Value) -> Conversation {
         let count = std::sync::atomic::AtomicUsize::new(0);
         let (client, requests) = mock_api::start(move |_| {
@@ -327,10 +327,10 @@ mod tests {
         async fn next(&mut self) -> String {
             let input = tokio::time::timeout(Duration::from_secs(20), self.inputs.recv()).await;
             match input.expect("an input in time") {
-                Some(Input::PodEvent(hint)) => format!("{} {}", hint.uid.0, hint.reason),
-                Some(Input::PodEvents(hints)) => match hints.state {
-                    PodEventsState::Unknown { why } => format!("{}: {why}", hints.uid.0),
-                    state => format!("{}: {state:?}", hints.uid.0),
+                Some(Input::PodEvent(event)) => format!("{} {}", event.uid.0, event.reason),
+                Some(Input::PodEvents(update)) => match update.state {
+                    PodEventsState::Unknown { why } => format!("{}: {why}", update.uid.0),
+                    state => format!("{}: {state:?}", update.uid.0),
                 },
                 other => panic!("{other:?}"),
             }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_list_is_not_an_answer() {
+    async fn a_truncated_list_is_not_an_answer() {
         let mut answer = list(json!([]));
         answer["metadata"]["continue"] = json!("x");
         let mut of = conversation(0, 200, answer).await;
@@ -422,7 +422,7 @@ mod tests {
             of.next().await,
             "240: the Events of its namespace were listed 240 times within a minute"
         );
-        // The others were answered once; their second lists are not allowed any more.
+        // The other pods were answered once; their second lists exceed the limit.
         for n in 0..PER_MINUTE {
             assert_eq!(of.next().await, format!("{n}: Known"));
         }

@@ -1,4 +1,4 @@
-//! The pods of this node as they were last sent, so that each version is sent once and a pod that a list lacks is known. Pure.
+//! The pods of this node as last sent, so that each version is sent once and pods missing from a list are recognised. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use epitaph_core::ids::PodUid;
 use epitaph_core::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
 use epitaph_core::time::Boot;
 
-/// Ten times what any kubelet runs.
+/// Many times more than a kubelet runs.
 const CAPACITY: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pods: HashMap<PodUid, Entry>,
-    /// While a list is being read: its pods.
+    /// During a list: the pods of the list so far.
     listed: HashSet<PodUid>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Known {
 struct Entry {
     version: Option<String>,
     fact: Arc<PodFact>,
-    /// Its workload is known for certain.
+    /// The workload is known for certain.
     is_resolved: bool,
 }
 
@@ -41,7 +41,7 @@ impl Known {
         }
     }
 
-    /// The list is complete: a pod that it lacks was deleted at an unknown time.
+    /// The list is complete: a pod that is missing from the list was deleted at an unknown time.
     pub fn end(&mut self, seen: Boot) -> Vec<PodGone> {
         let listed = std::mem::take(&mut self.listed);
         let mut gone: Vec<PodUid> = self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
@@ -58,18 +58,18 @@ impl Known {
             .collect()
     }
 
-    /// True where this very version was sent already.
+    /// True if exactly this version was already sent.
     pub fn has(&self, uid: &PodUid, version: Option<&str>) -> bool {
         version.is_some() && self.pods.get(uid).is_some_and(|known| known.version.as_deref() == version)
     }
 
-    /// Its identity, where its workload is known for certain.
+    /// The pod's identity, if the workload is known for certain.
     pub fn identity(&self, uid: &PodUid) -> Option<Arc<PodIdentity>> {
         let known = self.pods.get(uid).filter(|known| known.is_resolved)?;
         Some(known.fact.pod.clone())
     }
 
-    /// Keeps it; true where Events may explain what is new in it.
+    /// Keeps the pod; true if Events may explain a change of it.
     pub fn keep(&mut self, fact: Arc<PodFact>, version: Option<String>, is_resolved: bool) -> Result<bool, Full> {
         let uid = fact.pod.uid.clone();
         let before = self.pods.get(&uid);
@@ -86,14 +86,14 @@ impl Known {
         Ok(wants)
     }
 
-    /// False where it was not known.
+    /// False if the pod was not known.
     pub fn forget(&mut self, uid: &PodUid) -> bool {
         self.pods.remove(uid).is_some()
     }
 }
 
-/// A container terminated, and its status leaves a question: why, where no deletion was requested; whether its preStop hook failed,
-/// where it has one.
+/// A container terminated, and its status leaves a question: the cause, if no deletion was requested; the result of its preStop
+/// hook, if it has one.
 fn wants_events(before: &PodFact, now: &PodFact) -> bool {
     now.containers.iter().any(|status| {
         let old = before.containers.iter().find(|old| old.name == status.name);
@@ -107,7 +107,7 @@ fn wants_events(before: &PodFact, now: &PodFact) -> bool {
         };
         let Some(ended) = ended else { return false };
         let spec = now.spec.containers.iter().find(|spec| spec.name == status.name);
-        // An init container that is done.
+        // A completed init container.
         let is_done = spec.is_some_and(|spec| spec.kind == ContainerKind::Init) && ended.exit_code == 0;
         let has_hook = spec.is_some_and(|spec| spec.pre_stop.is_some());
         !is_done && (now.deletion.is_none() || ended.exit_code != 0 || has_hook)

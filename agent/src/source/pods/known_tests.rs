@@ -81,14 +81,14 @@ fn spec(kind: ContainerKind, pre_stop: Option<PreStop>) -> Arc<PodSpec> {
 }
 
 #[test]
-fn what_a_list_lacks_is_gone_and_an_interrupted_list_lacks_nothing() {
+fn pods_missing_from_a_complete_list_are_gone() {
     let mut known = Known::default();
     for pod in ["a", "b", "c"] {
         assert_eq!(known.keep(Arc::new(fact(pod, vec![])), Some("1".into()), true), Ok(false));
     }
     known.begin();
     known.listed(uid("a"));
-    // It broke there, and begins again.
+    // The list is interrupted here, and begins again.
     known.begin();
     known.listed(uid("b"));
     known.listed(uid("d"));
@@ -100,7 +100,7 @@ fn what_a_list_lacks_is_gone_and_an_interrupted_list_lacks_nothing() {
 }
 
 #[test]
-fn who_it_is_is_asked_again_until_it_is_settled() {
+fn an_unresolved_workload_is_looked_up_again() {
     let mut known = Known::default();
     known.keep(Arc::new(fact("a", vec![])), None, false).unwrap();
     assert!(known.identity(&uid("a")).is_none());
@@ -109,7 +109,7 @@ fn who_it_is_is_asked_again_until_it_is_settled() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_known_goes_on() {
+fn memory_is_bounded_and_known_pods_are_updated() {
     let mut known = Known::default();
     for n in 0..CAPACITY {
         known.keep(Arc::new(fact(&n.to_string(), vec![])), None, true).unwrap();
@@ -119,7 +119,7 @@ fn memory_is_bounded_and_what_is_known_goes_on() {
 }
 
 #[test]
-fn events_are_asked_for_where_there_is_something_to_explain() {
+fn events_are_requested_for_unexplained_changes() {
     use ContainerState::{Running, Terminated};
     let deletion = Some(Deletion {
         timestamp: Wall(0),
@@ -156,7 +156,14 @@ fn events_are_asked_for_where_there_is_something_to_explain() {
         ("the same with a hook", &hooked, deletion, running.clone(), over(0), true),
         ("an unclean one", &main, deletion, running, over(137), true),
         ("known to be over", &main, None, over(1), over(1), false),
-        ("over, then restarted: told at its end", &main, None, over(1), restarted, true),
+        (
+            "terminated, then restarted: requested at the termination",
+            &main,
+            None,
+            over(1),
+            restarted,
+            true,
+        ),
     ] {
         let version = |status: ContainerStatus| PodFact {
             spec: spec.clone(),

@@ -1,5 +1,5 @@
-//! Single requests beside the watch. Each has a timeout and is counted; after a failure no request is sent for a while, so that an
-//! API server that is slow or refuses delays nothing.
+//! Single requests in addition to the watch. Each request has a timeout and is counted. After a failure no request is sent for a
+//! while, so that an API server that is slow or refuses causes no delay.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use tokio::time::{Instant, timeout};
 
 use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
+use crate::error::line;
 use crate::source::api_error::ApiError;
 
 #[derive(Clone, Copy)]
 pub(super) struct LookupLimits {
     pub timeout: Duration,
-    /// After a failure no request is sent for so long.
+    /// Time without requests after a failure.
     pub pause: Duration,
 }
 
@@ -24,24 +25,24 @@ const SHORT: LookupLimits = LookupLimits {
     pause: Duration::from_secs(30),
 };
 
-/// Different errors that are logged.
+/// Most different errors that are logged.
 const LOGGED: usize = 64;
 
 pub(super) struct Lookup {
     counters: Arc<PodsCounters>,
     limits: LookupLimits,
-    /// Until when no request is sent, and why.
+    /// End of the time without requests, and the failure.
     pause: Option<(Instant, NoAnswer)>,
-    /// Logged once each: a line per pod would add nothing.
+    /// Errors that are already logged: each is logged once, not for every pod.
     logged: HashSet<String>,
 }
 
-/// Why there is no answer.
+/// Why the answer is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoAnswer {
     /// 404.
     NotFound,
-    /// Until RBAC is changed.
+    /// No request succeeds until RBAC is changed.
     Refused(ApiError),
     /// A later request may be answered.
     Failed(ApiError),
@@ -61,7 +62,7 @@ impl Lookup {
         }
     }
 
-    /// `instead`: what holds without the answer, for the log.
+    /// `instead`: the consequence of a missing answer, for the log.
     pub async fn get<T>(
         &mut self,
         action: Action,
@@ -86,8 +87,9 @@ impl Lookup {
         };
         let outcome = Outcome::of(error.reason());
         self.counters.request(action, outcome);
-        if self.logged.len() < LOGGED && self.logged.insert(error.with_remedy()) {
-            tracing::warn!("{error}: {instead}{}", remedy(&error));
+        let problem = line(&error);
+        if self.logged.len() < LOGGED && self.logged.insert(problem.clone()) {
+            tracing::warn!("{problem}; {instead}");
         }
         let none = match outcome {
             Outcome::Forbidden => NoAnswer::Refused(error),
@@ -96,8 +98,4 @@ impl Lookup {
         self.pause = Some((Instant::now() + self.limits.pause, none.clone()));
         Err(none)
     }
-}
-
-fn remedy(error: &ApiError) -> String {
-    error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"))
 }

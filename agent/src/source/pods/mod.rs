@@ -1,7 +1,7 @@
 //! The Kubernetes API on this node's pods: selected by node name, so that the cost does not grow with the cluster.
 //!
-//! An API server that is away, slow or refuses never stops the agent: its state is an input like any other, and what was missed is
-//! asked for again.
+//! An API server that is away, slow or refuses never stops the agent: its state is an input like any other, and missed changes are
+//! requested again.
 
 pub(in crate::source) mod clock;
 pub(in crate::source) mod convert;
@@ -40,7 +40,7 @@ use namespaces::Namespaces;
 use owners::Owners;
 use publisher::Publisher;
 
-/// Inputs that wait for the loop. A full queue makes the watch wait.
+/// Most inputs that wait for the loop. A full queue makes the watch wait.
 const QUEUE: usize = 256;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -51,14 +51,14 @@ pub const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// How the API server is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// By the ServiceAccount's files, and the environment of a pod.
+    /// By the ServiceAccount's files and the environment of a pod.
     InCluster,
     Kubeconfig(PathBuf),
     /// By `KUBECONFIG`, else `~/.kube/config`, as kubectl.
     Kubectl,
 }
 
-/// This node's pods, as inputs. Dropping it ends its requests.
+/// This node's pods, as inputs. A drop ends the requests.
 pub struct Pods {
     pub inputs: mpsc::Receiver<Input>,
     pub counters: Arc<PodsCounters>,
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_name_is_a_node_name() {
+    fn bad_node_names_are_refused() {
         assert_eq!(
             node_name(Some("ip-10-0-0-1.ec2.internal")).unwrap(),
             "ip-10-0-0-1.ec2.internal"

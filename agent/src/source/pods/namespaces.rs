@@ -1,4 +1,4 @@
-//! A namespace's annotations, which count for its pods: one GET, cached for minutes.
+//! A namespace's annotations, which apply to its pods: one GET, cached for minutes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::cache::Cache;
 
 const CAPACITY: usize = 1024;
 
-/// A new annotation counts after this time at the latest.
+/// A new annotation applies after this time at the latest.
 const FRESH: Duration = Duration::from_secs(300);
 
 pub(super) struct Namespaces {
@@ -33,7 +33,7 @@ impl Namespaces {
         }
     }
 
-    /// The annotations of `name`: cached ones, however old, where the API server does not answer; none where it never did.
+    /// The annotations of `name`: cached ones of any age if the API server does not answer; none if it never did.
     pub async fn annotated(&mut self, name: &str, bad: impl FnMut(BadAnnotation)) -> Annotated {
         let known = self.known.get(&name.to_owned());
         if let Some((at, annotated)) = known

@@ -1,4 +1,4 @@
-//! Our annotations on a pod or a namespace.
+//! epitaph's annotations on a pod or a namespace.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(in crate::source) struct Annotated {
     expected_exit_codes: Option<Vec<u8>>,
 }
 
-/// An annotation whose value cannot be used.
+/// An annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub(in crate::source) enum BadAnnotation {
     #[error("annotation {IGNORE} is \"{0}\", which is neither \"true\" nor \"false\"; it is ignored")]
@@ -48,7 +48,7 @@ impl Annotated {
         annotated
     }
 
-    /// `epitaph.dev/ignore`, where it is annotated.
+    /// Value of `epitaph.dev/ignore`, if annotated.
     pub fn ignore(&self) -> Option<bool> {
         self.ignore
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_named_and_means_nothing() {
+    fn a_bad_value_is_reported_and_ignored() {
         let (annotated, bad) = parse(&[(IGNORE, "yes"), (EXPECTED, "0,256\u{1b}")]);
         assert_eq!(annotated, Annotated::default());
         expect_test::expect![[r#"

@@ -1,4 +1,4 @@
-//! A pod's owner, up to the workload that people know: one GET of metadata for a ReplicaSet or a Job, kept; no watch.
+//! A pod's workload, found by its owners: one GET of metadata for a ReplicaSet or a Job, cached; no watch.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use super::error::Action;
 use super::lookup::{Lookup, NoAnswer};
 use crate::cache::Cache;
 
-/// Owners of this node's pods that are cached.
+/// Most cached owners of this node's pods.
 const CAPACITY: usize = 1024;
 const MAX_NAME: usize = 253;
 
-/// On the pods of a Deployment's ReplicaSet, whose name ends with it.
+/// Label on the pods of a Deployment's ReplicaSet; the ReplicaSet's name ends with its value.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
 pub(in crate::source) struct Owners {
     client: Client,
-    /// One each: a kind that RBAC forbids must not stop requests for the other.
+    /// One lookup per kind: a kind that RBAC forbids must not stop requests for the other.
     replica_sets: Lookup,
     jobs: Lookup,
     /// By UID of the ReplicaSet or Job.
@@ -39,13 +39,13 @@ pub(in crate::source) struct Owners {
 /// The owner of a pod's direct owner.
 #[derive(Clone, Debug)]
 enum Above {
-    /// Its own controller, if it has one.
+    /// The owner's controller, if it has one.
     Is(Option<OwnerReference>),
     /// Deleted before its pods: no later request finds it.
     Gone,
 }
 
-/// What a pod's references and labels prove without a request.
+/// Knowledge from a pod's references and labels, without a request.
 #[derive(Debug, PartialEq)]
 enum Direct<'a> {
     Known(Workload),
@@ -63,8 +63,8 @@ impl Owners {
         }
     }
 
-    /// The workload, and whether it is known for certain: false where the API server did not answer and the nearest known owner
-    /// is returned.
+    /// The workload, and whether it is known for certain: false if the API server did not answer, and the nearest known owner is
+    /// returned.
     pub async fn workload(&mut self, pod: &Pod) -> (Workload, bool) {
         let (action, owner) = match direct(pod) {
             Direct::Known(workload) => return (workload, true),
@@ -123,7 +123,7 @@ pub(in crate::source) fn by_labels(pod: &Pod) -> Workload {
     }
 }
 
-/// Its reference names only the owner between it and its workload.
+/// Whether the pod's reference names only an owner between the pod and its workload.
 pub(in crate::source) fn needs_lookup(pod: &Pod) -> bool {
     matches!(direct(pod), Direct::LookUp(..))
 }
@@ -173,7 +173,7 @@ fn joined(pod: &Pod, owner: &OwnerReference, above: Option<&OwnerReference>) -> 
 fn named(pod: &Pod, owner: &OwnerReference, through: Option<&OwnerReference>) -> Workload {
     Workload {
         kind: bounded(&owner.kind, MAX_NAME),
-        // A Node has none.
+        // A Node has no namespace.
         namespace: if owner.kind == "Node" { String::new() } else { namespace(pod) },
         name: bounded(&owner.name, MAX_NAME),
         uid: Some(bounded(&owner.uid, MAX_NAME)),
@@ -182,7 +182,7 @@ fn named(pod: &Pod, owner: &OwnerReference, through: Option<&OwnerReference>) ->
     }
 }
 
-/// A Deployment names its ReplicaSets after itself and the hash that their pods carry as a label.
+/// A Deployment's ReplicaSets are named after the Deployment and the hash in their pods' label.
 fn fallback(pod: &Pod, owner: &OwnerReference) -> Workload {
     let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
     let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_does_not_control_it_is_none() {
+    fn an_owner_that_does_not_control_the_pod_does_not_count() {
         let mut pod = pod(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o1"}), "");
         assert!(matches!(direct(&pod), Direct::Known(w) if w.kind == "Pod" && w.name == "cart-7d9-x"));
         pod.metadata.owner_references = None;
@@ -261,7 +261,7 @@ mod tests {
             workload.through,
             Some(("ReplicaSet".into(), "cart-7d9".into(), Some("o1".into())))
         );
-        // Somebody's own ReplicaSet, and a Job whose pods happen to have the label.
+        // A ReplicaSet without a Deployment, and a Job with pods that happen to have the label.
         for (kind, api_version, name) in [("ReplicaSet", "apps/v1", "cart"), ("Job", "batch/v1", "cart-7d9")] {
             let workload = known(&pod(owner(api_version, kind, name), "7d9"));
             assert_eq!((workload.kind.as_str(), workload.name.as_str()), (kind, name));

@@ -1,4 +1,4 @@
-//! Events of the pods' watch → inputs of the core: whose a pod is, each version once, what is gone.
+//! Events of the pods' watch → inputs of the core: a pod's workload, each version once, deleted pods.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,18 +16,19 @@ use super::namespaces::Namespaces;
 use super::options::{Annotated, BadAnnotation};
 use super::owners::Owners;
 use crate::clock;
+use crate::error::line;
 use crate::source::watch::{Change, LeanPod, WatchEvent};
 
-/// Bad annotations that are logged once.
+/// Most bad annotations that are remembered as logged.
 const LOGGED: usize = 1024;
 
-/// Nobody reads the inputs any more.
+/// The receiver of the inputs is gone.
 #[derive(Debug)]
 pub(super) struct Closed;
 
 pub(super) struct Publisher {
     pub inputs: Sender<Input>,
-    /// Pods whose Events are to be listed.
+    /// Queue of pods for the lookup of Events.
     pub event_lookups: Sender<Arc<PodIdentity>>,
     pub owners: Owners,
     pub namespaces: Namespaces,
@@ -65,7 +66,7 @@ impl Publisher {
                 Ok(())
             }
             WatchEvent::Interrupted { error, .. } => {
-                let reason = Some(error.with_remedy());
+                let reason = Some(line(&error));
                 self.state(PodsState::Away { reason }).await
             }
             WatchEvent::Synced { gap } => {
@@ -78,7 +79,7 @@ impl Publisher {
         }
     }
 
-    /// Sent and logged where it differs: retries that fail alike add nothing.
+    /// Sends and logs the state if it differs: retries with the same failure are not repeated.
     async fn state(&mut self, state: PodsState) -> Result<(), Closed> {
         if self.state.as_ref() == Some(&state) {
             return Ok(());
@@ -184,7 +185,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits for room: a busy loop loses no pod.
+    /// Waits for room, so that a busy loop loses no pod.
     async fn send(&self, input: Input) -> Result<(), Closed> {
         self.inputs.send(input).await.map_err(|_| Closed)
     }

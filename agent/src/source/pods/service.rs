@@ -35,7 +35,7 @@ pub(super) fn service(pod: &Pod, workload: &Workload) -> Service {
     }
 }
 
-/// The convention knows these kinds only; a pod of a custom controller is known by its ReplicaSet or by itself.
+/// The convention defines these kinds only; a pod of a custom controller is named by its ReplicaSet or by itself.
 fn workload_name(workload: &Workload) -> Option<&str> {
     match workload.kind.as_str() {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "CronJob" | "Job" => Some(&workload.name),

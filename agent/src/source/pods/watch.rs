@@ -1,4 +1,4 @@
-//! The pods of this node, by field selector: the API server sends no other node's.
+//! The pods of this node, by field selector: the API server sends no pods of other nodes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(290);
 /// The API server's watch cache sends a bookmark each minute or so.
 const SILENCE: Duration = Duration::from_secs(100);
 
-/// Until nobody reads the inputs.
+/// Runs until the receiver of the inputs is gone.
 pub(super) async fn run(client: Client, mut publisher: Publisher) {
     let options = WatchOptions {
         purpose: Action::Pods.purpose(),

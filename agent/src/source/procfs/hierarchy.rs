@@ -1,4 +1,4 @@
-//! Where the cgroup hierarchies are mounted.
+//! The cgroup hierarchies and their mount points.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -15,39 +15,39 @@ use super::{MAX_CGROUPS, ProcfsError, inode, read};
 const V2: u32 = 0;
 
 pub(super) struct Hierarchies {
-    /// Any cgroup v1 hierarchy exists, mounted or not.
+    /// Whether any cgroup v1 hierarchy exists, mounted or not.
     pub has_v1: bool,
-    /// The one in which kernel records tell of tasks: v2, or where there is none a controller's of v1.
+    /// The hierarchy of the tasks' cgroups in kernel records: v2, or without v2 a controller's v1 hierarchy.
     pub recorded: Hierarchy,
-    /// Number and controller of the v1 hierarchy by which the probes tell tasks apart: `recorded`, or the first alongside v2.
+    /// Number and controller of the v1 hierarchy by which the probes identify tasks: `recorded`, or the first alongside v2.
     pub controlled: Option<(u32, &'static str)>,
-    /// The other mounted v1 hierarchies, those first that tell containers and units apart best.
+    /// The other mounted v1 hierarchies, in order of how well they separate containers and units.
     pub v1: Vec<Hierarchy>,
 }
 
-/// Of cgroup v1: one of these tells tasks apart, the first that is mounted. Every runtime gives a container a cgroup of its own
-/// in each of them.
+/// Controllers of cgroup v1: the first mounted one identifies tasks. Every runtime gives each container its own cgroup in each of
+/// these hierarchies.
 const CONTROLLERS: [&str; 6] = ["memory", "pids", "cpu", "devices", "freezer", "cpuset"];
 
 pub(super) struct Hierarchy {
     /// As in `/proc/PID/cgroup`; 0 is v2.
     pub number: u32,
     pub mount: PathBuf,
-    /// The part of the hierarchy that is mounted there, without a slash at its end: empty for all of it.
+    /// The mounted part of the hierarchy, without a trailing slash: empty for the whole hierarchy.
     root: String,
-    /// The root of our cgroup namespace, where that is not the hierarchy's: `/proc/PID/cgroup` tells paths from there.
+    /// The root of our cgroup namespace, if it is not the hierarchy's root: the paths in `/proc/PID/cgroup` start there.
     namespace: Option<String>,
 }
 
 impl Hierarchies {
     pub fn find(proc: &Path, sys: &Path) -> Result<Hierarchies, ProcfsError> {
-        // `self` is not there where the host's /proc is of another pid namespace than ours.
+        // `self` does not exist if the host's /proc belongs to another pid namespace than ours.
         let text = |name: &str| read(&proc.join("self").join(name)).or_else(|_| read(&proc.join("1").join(name)));
         let (mountinfo, membership) = (text("mountinfo")?, text("cgroup")?);
         let mounts: Vec<Mount> = mountinfo.lines().filter_map(|line| Mount::parse(line, sys)).collect();
 
         let best = |fits: &dyn Fn(&Mount) -> bool| {
-            // The whole hierarchy rather than a part of it, bound somewhere; the shortest path of several.
+            // A mount of the whole hierarchy rather than a bind mount of a part; the shortest path of several.
             let fitting = mounts.iter().filter(|mount| fits(mount) && mount.point.is_dir());
             fitting.min_by_key(|mount| (!mount.root.is_empty(), mount.point.as_os_str().len()))
         };
@@ -60,7 +60,7 @@ impl Hierarchies {
         let whole = sys.join("fs/cgroup");
         let v2 = match best(&|mount| mount.is_v2) {
             Some(mount) => Some(at(mount, V2)),
-            // The host's /sys where mountinfo tells of our own mounts only.
+            // The host's /sys if mountinfo has our own mounts only.
             None if whole.join("cgroup.controllers").is_file() => Some(Hierarchy {
                 number: V2,
                 mount: whole.clone(),
@@ -81,7 +81,7 @@ impl Hierarchies {
             if let Some(mount) = mounted {
                 return Some(at(mount, line.hierarchy));
             }
-            // As above; a directory of v1 is named after its controllers, or what systemd calls its own.
+            // As above. A v1 directory is named after its controllers, or has systemd's name.
             let name = line.controllers.strip_prefix("name=").unwrap_or(line.controllers);
             let mount = whole.join(name);
             mount.join("tasks").is_file().then(|| Hierarchy {
@@ -129,13 +129,13 @@ impl Hierarchies {
         })
     }
 
-    /// Whether kernel records tell of a task's cgroup in it.
-    pub fn is_told(&self, number: u32) -> bool {
+    /// Whether kernel records contain a task's cgroup of this hierarchy.
+    pub fn is_recorded(&self, number: u32) -> bool {
         number == self.recorded.number || self.controlled.is_some_and(|(controlled, _)| number == controlled)
     }
 
-    /// In a container: its runtime mounted the part of a hierarchy that its namespace shows at `own`, of v1 below it; where nothing
-    /// is mounted there, our own membership tells. `process` is our own `/proc/PID`.
+    /// In a container: the runtime mounted the part of a hierarchy that the container's namespace shows at `own` (v1: below `own`).
+    /// Without such a mount, our own membership is used. `process` is our own `/proc/PID`.
     pub fn in_namespace_of(mut self, own: &Path, process: &Path) -> Hierarchies {
         let is_own = is_in_namespace(process);
         let memberships = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
@@ -181,7 +181,7 @@ impl Hierarchy {
         })
     }
 
-    /// The path of the cgroup that is mounted at `own`, where that is a part of this hierarchy.
+    /// The path of the cgroup that is mounted at `own`, if the mount is a part of this hierarchy.
     fn namespace_at(&self, own: &Path) -> Option<String> {
         let node = |directory: &Path| fs::symlink_metadata(directory).ok().map(|meta| (meta.dev(), meta.ino()));
         let ((device, root), (whole, top)) = (node(own)?, node(&self.mount)?);
@@ -197,7 +197,7 @@ impl Hierarchy {
         found
     }
 
-    /// The path of our namespace's root, by the cgroup that we are in: `shown` is its path from there.
+    /// The path of our namespace's root, found by our own cgroup: `shown` is the cgroup's path from that root.
     fn namespace_around(&self, shown: &str) -> Option<String> {
         let own = std::process::id();
         let mut found = None;
@@ -207,7 +207,7 @@ impl Hierarchy {
                 found = Some(path.to_owned());
             }
         });
-        // Moved out of it since, we cannot say where it is.
+        // If we were moved out of the namespace's root since, its path is unknown.
         let root = found.as_deref()?.strip_suffix(shown.trim_end_matches('/'))?;
         let root = root.trim_end_matches('/');
         (!root.is_empty()).then(|| root.to_owned())
@@ -231,7 +231,7 @@ impl Hierarchy {
             if seen == MAX_CGROUPS {
                 return;
             }
-            // One that was removed meanwhile has no children.
+            // A cgroup that was removed meanwhile has no children.
             let Ok(entries) = fs::read_dir(&directory) else { continue };
             for entry in entries.flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -243,13 +243,14 @@ impl Hierarchy {
     }
 }
 
-/// Whether we are in a cgroup namespace of our own: the initial one's number is the same on every kernel (`PROC_CGROUP_INIT_INO`).
+/// Whether we are in our own cgroup namespace: the initial namespace has the same number on every kernel
+/// (`PROC_CGROUP_INIT_INO`).
 fn is_in_namespace(process: &Path) -> bool {
     let link = fs::read_link(process.join("ns/cgroup"));
     link.is_ok_and(|link| link.as_os_str() != "cgroup:[4026531835]")
 }
 
-/// The kernel shows what is outside a namespace as the way there from its root: `/../other.slice/x.scope`.
+/// The kernel shows a cgroup outside a namespace as the relative path from the namespace's root: `/../other.slice/x.scope`.
 fn resolve(namespace: &str, path: &str) -> String {
     let (mut base, mut rest) = (namespace, path);
     while let Some(up) = rest.strip_prefix("/..").filter(|up| up.is_empty() || up.starts_with('/')) {
@@ -283,10 +284,10 @@ impl<'a> Membership<'a> {
     }
 
     /// See [`epitaph_core::input::ProcessFact::cgroups`].
-    pub fn preference(&self, is_told: impl Fn(u32) -> bool) -> (u8, u32) {
+    pub fn preference(&self, is_recorded: impl Fn(u32) -> bool) -> (u8, u32) {
         let class = match self.controllers {
             _ if self.hierarchy == V2 => 0,
-            _ if is_told(self.hierarchy) => 1,
+            _ if is_recorded(self.hierarchy) => 1,
             "name=systemd" => 2,
             controllers if controllers.split(',').any(|name| name == "memory") => 3,
             _ => 4,
@@ -295,7 +296,7 @@ impl<'a> Membership<'a> {
     }
 }
 
-/// A line of `/proc/PID/mountinfo` that is a cgroup hierarchy's.
+/// A line of `/proc/PID/mountinfo` for a cgroup hierarchy.
 struct Mount {
     point: PathBuf,
     root: String,
@@ -317,13 +318,13 @@ impl Mount {
             _ => return None,
         };
         let point = PathBuf::from(OsString::from_vec(point));
-        // Our own view of `sys`, or (from the host's process 1) the host's, which `sys` stands for.
+        // Our own view of `sys`, or (from the host's process 1) the host's `/sys`, which is mounted at `sys`.
         let point = match point.strip_prefix("/sys") {
             Ok(below) if !point.starts_with(sys) => sys.join(below),
             _ => point,
         };
         let root = String::from_utf8_lossy(&root).trim_end_matches('/').to_owned();
-        // From within a cgroup namespace the whole hierarchy's root is nothing but the way up to it.
+        // Seen from a cgroup namespace, the path of the whole hierarchy's root consists of `..` only.
         let root = match root.split('/').skip(1).all(|segment| segment == "..") {
             true => String::new(),
             false => root,

@@ -1,7 +1,7 @@
-//! What `/proc` and the cgroup file systems say: everything that exists at the start, and single facts on request.
+//! Facts from `/proc` and the cgroup file systems: everything that exists at the start, and single facts on request.
 //!
-//! Everything read here can vanish or lie between two system calls: a fact that could not be had is a fact that says so, and
-//! only a machine without any cgroup hierarchy that tells tasks apart is an error.
+//! Files read here can vanish or change between two system calls: a fact that cannot be read is reported as such. The only error
+//! is a machine without any cgroup hierarchy that identifies tasks.
 
 mod hierarchy;
 mod process;
@@ -25,10 +25,10 @@ use crate::error::{HasRemedy, Remedy};
 
 use hierarchy::Hierarchies;
 
-/// More cgroups than any kernel has been seen with: a walk ends there rather than never.
+/// More cgroups than any known machine has: the bound of a walk.
 const MAX_CGROUPS: usize = 1 << 18;
 
-/// A walk for one unknown id may not take more than this part of the time: 1 in 10.
+/// Walks for single unknown ids may take at most one part in this many of the time.
 const WALK_SHARE: u32 = 10;
 
 const OWN_CGROUP: &str = "/sys/fs/cgroup";
@@ -54,28 +54,28 @@ impl HasRemedy for ProcfsError {
     }
 }
 
-/// The machine's `/proc` and `/sys`, wherever they are mounted.
+/// The machine's `/proc` and `/sys`, at their mount points.
 pub struct Procfs {
     proc: PathBuf,
     hierarchies: Hierarchies,
     walked: Mutex<Walked>,
 }
 
-/// What the last walk saw.
+/// Result of the last walk.
 #[derive(Default)]
 struct Walked {
     paths: HashMap<CgroupId, String>,
-    /// No walk for a single id before then.
+    /// No walk for a single id before this time.
     rested: Boot,
 }
 
 impl Procfs {
-    /// `proc` and `sys` are `/proc` and `/sys`, or where a container sees the host's.
+    /// `proc` and `sys` are `/proc` and `/sys`, or the mount points of the host's in a container.
     pub fn new(proc: &Path, sys: &Path) -> Result<Procfs, ProcfsError> {
         Procfs::seen_from(proc, sys, Path::new(OWN_CGROUP), Path::new(OWN_PROCESS))
     }
 
-    /// `own`: where a container's runtime mounts the container's own cgroups; `process`: our own `/proc/PID`.
+    /// `own`: the place at which a container's runtime mounts the container's cgroups; `process`: our own `/proc/PID`.
     fn seen_from(proc: &Path, sys: &Path, own: &Path, process: &Path) -> Result<Procfs, ProcfsError> {
         let hierarchies = Hierarchies::find(proc, sys)?.in_namespace_of(own, process);
         Ok(Procfs {
@@ -85,7 +85,7 @@ impl Procfs {
         })
     }
 
-    /// The hierarchy of v1 by which the probes are to tell tasks apart, alone or alongside v2.
+    /// The v1 hierarchy by which the probes identify tasks, alone or alongside v2.
     pub fn v1(&self) -> Option<V1> {
         let (number, controller) = self.hierarchies.controlled?;
         Some(V1 {
@@ -103,12 +103,12 @@ impl Procfs {
         }
     }
 
-    /// Where the hierarchy by which tasks are told apart is mounted, as seen from here.
+    /// Mount point of the hierarchy that identifies tasks, as this process sees it.
     pub fn mount(&self) -> &Path {
         &self.hierarchies.recorded.mount
     }
 
-    /// Who observes. `since` is the moment at which the last probe was attached.
+    /// The machine and the begin of the observation. `since` is the moment at which the last probe was attached.
     pub fn observation(&self, since: Boot, wall_offset: WallOffset) -> Result<Observation, ProcfsError> {
         let kernel = |name: &str| -> Result<String, ProcfsError> {
             let text = read(&self.proc.join("sys/kernel").join(name))?;
@@ -124,21 +124,22 @@ impl Procfs {
         })
     }
 
-    /// Every cgroup of the hierarchies that the probes tell of, parents first, then the processes of subjects, oldest first.
+    /// Every cgroup of the recorded hierarchies, parents first, then the processes of subjects, oldest first.
     pub fn scan(&self) -> Result<Vec<Input>, ProcfsError> {
         let mut inputs = Vec::new();
         let mut pids = Members::default();
         let mut paths = HashMap::new();
         let mount = &self.hierarchies.recorded.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
-        // v1 too, for what only that knows: containers whose runtime leaves cgroup v2 alone, units without a cgroup of that controller.
+        // v1 too, for subjects of v1 alone: containers whose runtime does not use cgroup v2, units without a cgroup of that
+        // controller.
         for hierarchy in std::iter::once(&self.hierarchies.recorded).chain(self.hierarchies.v1.iter().take(2)) {
-            let is_told = self.hierarchies.is_told(hierarchy.number);
+            let is_recorded = self.hierarchies.is_recorded(hierarchy.number);
             hierarchy.walk(|cgroup, path, directory| {
                 if is_subject(path) {
                     members(directory, &mut pids);
                 }
-                if is_told {
+                if is_recorded {
                     inputs.push(Input::Cgroup(CgroupFact {
                         cgroup,
                         path: Ok(path.to_owned()),
@@ -161,7 +162,7 @@ impl Procfs {
         Ok(inputs)
     }
 
-    /// One fact. What is gone or not readable is answered too: the core then does not ask again.
+    /// One fact. A missing or unreadable object is answered too, so that the core does not ask again.
     pub fn answer(&self, question: &Question) -> Input {
         match question {
             Question::Process(pid) => Input::Process(self.process(*pid)),
@@ -172,7 +173,7 @@ impl Procfs {
         }
     }
 
-    /// A process's facts; [`ProcessFact::gone`] where it is not there, or was replaced while it was looked at.
+    /// A process's facts; [`ProcessFact::gone`] if the process does not exist, or another one took its pid during the reading.
     pub fn process(&self, pid: Pid) -> ProcessFact {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
     }
@@ -184,7 +185,7 @@ impl Procfs {
     }
 
     fn walked(&self) -> MutexGuard<'_, Walked> {
-        // Nothing in there is half done after a panic.
+        // The value is consistent even after a panic.
         self.walked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -215,15 +216,15 @@ fn is_subject(path: &str) -> bool {
     matches!(path::parse(path), Ok(Place::Subject(..)))
 }
 
-/// Of subjects.
+/// Processes in the cgroups of subjects.
 #[derive(Default)]
 struct Members {
     shown: BTreeSet<Pid>,
-    /// Some are outside our pid namespace: `cgroup.procs` has no numbers for them, the host's `/proc` does.
+    /// Some processes are outside our pid namespace: `cgroup.procs` has no numbers for them, but the host's `/proc` has.
     is_hidden: bool,
 }
 
-/// The processes in a cgroup itself. A threaded one shows none: they are shown by its domain.
+/// The processes in a cgroup itself. A threaded cgroup shows none: its domain shows them.
 fn members(directory: &Path, pids: &mut Members) {
     let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
         return;
@@ -236,7 +237,7 @@ fn members(directory: &Path, pids: &mut Members) {
     }
 }
 
-/// The inode number of a cgroup's directory: what the kernel calls its id.
+/// The inode number of a cgroup's directory, which is the kernel's id of the cgroup.
 fn inode(directory: &Path) -> Option<u64> {
     let meta = fs::symlink_metadata(directory).ok()?;
     meta.is_dir().then(|| meta.ino())

@@ -9,10 +9,10 @@ use epitaph_core::time::{Boot, TICK_NS};
 
 use super::hierarchy::{Hierarchies, Membership};
 
-/// Of the kernel's task flags: the same bit from 5.10 on.
+/// A task flag of the kernel: the same bit from 5.10 on.
 const PF_EXITING: u32 = 4;
 
-/// None where it is gone or going, or another process took its id while it was read.
+/// None if the process is gone or exiting, or another process took its pid during the reading.
 pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<ProcessFact> {
     let directory = proc.join(pid.to_string());
     let text = |name: &str| Some(String::from_utf8_lossy(&fs::read(directory.join(name)).ok()?).into_owned());
@@ -23,16 +23,16 @@ pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<P
         .filter_map(Membership::parse)
         .map(|line| {
             (
-                line.preference(|number| hierarchies.is_told(number)),
+                line.preference(|number| hierarchies.is_recorded(number)),
                 cgroup(&line, hierarchies),
             )
         })
         .collect();
     cgroups.sort_by_key(|(preference, _)| *preference);
     let after = Stat::parse(&text("stat")?)?;
-    // Of a process on its way out the kernel tells v1 paths as `/`, wherever it was: that is no answer.
-    let is_untold = after.is_exiting && cgroups.iter().any(|(_, (cgroup, _))| cgroup.hierarchy != 0);
-    if after.start_ticks != stat.start_ticks || is_untold {
+    // The kernel shows the v1 paths of an exiting process as `/`, from any cgroup: such paths are unknown.
+    let is_unknown = after.is_exiting && cgroups.iter().any(|(_, (cgroup, _))| cgroup.hierarchy != 0);
+    if after.start_ticks != stat.start_ticks || is_unknown {
         return None;
     }
     Some(ProcessFact {
@@ -55,7 +55,7 @@ fn cgroup(line: &Membership<'_>, hierarchies: &Hierarchies) -> (CgroupId, String
     };
     match id(&path) {
         Some(cgroup) => (cgroup, path.into_owned()),
-        // A zombie's cgroup may be gone before it; another may have its name by now, which is not the zombie's.
+        // A zombie's cgroup can be gone before the zombie. A new cgroup of the same name is not the zombie's.
         None => (unknown, path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()),
     }
 }
@@ -75,7 +75,7 @@ impl Stat {
         let (_, comm) = head.split_once('(')?;
         let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
         Some(Stat {
-            // The kernel's is 15 bytes; invalid bytes became three each.
+            // The kernel's name has at most 15 bytes; each invalid byte became three.
             comm: comm.chars().take(45).collect(),
             ppid: fields.get(1)?.parse().ok()?,
             is_exiting: fields.get(6)?.parse::<u32>().ok()? & PF_EXITING != 0,
@@ -84,7 +84,7 @@ impl Stat {
     }
 }
 
-/// Depth of the pid namespace below the reader's, and the pid there: `NSpid:\t4711\t12\t1` is depth 2, pid 1.
+/// Depth of the pid namespace below the reader's, and the pid in that namespace: `NSpid:\t4711\t12\t1` is depth 2, pid 1.
 fn namespace(status: &str) -> Option<(u32, u32)> {
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let pids: Vec<u32> = pids.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();

@@ -226,7 +226,7 @@ fn scan_of_a_machine_with_v1_alone() {
     machine.cgroup("systemd/system.slice/nginx.service", &[50]);
     let container = format!("9:name=systemd:/docker/{A}\n4:memory:/docker/{A}\n3:freezer:/docker/{A}\n1:cpu,cpuacct:/\n");
     machine.process(42, "web", 200, "42\t1", &container);
-    // systemd tells units apart in its own hierarchy, in a controller's only where it is told to account for them.
+    // systemd separates units in its own hierarchy, and in a controller's hierarchy only if accounting is on.
     let unit = "9:name=systemd:/system.slice/nginx.service\n4:memory:/system.slice\n1:cpu,cpuacct:/\n";
     machine.process(50, "nginx", 100, "50", unit);
     let procfs = machine.open();
@@ -258,9 +258,9 @@ fn scan_of_a_machine_with_v1_alone() {
     );
 }
 
-/// Without the memory controller (`cgroup_disable=memory`, or a kernel without its v1 side) another one tells them apart.
+/// Without the memory controller (`cgroup_disable=memory`, or a kernel without its v1 files) another controller identifies tasks.
 #[test]
-fn of_v1_the_first_controller_that_is_mounted_is_recorded() {
+fn the_first_mounted_v1_controller_is_recorded() {
     let machine = Machine::v1();
     machine.file("proc/self/cgroup", "9:name=systemd:/\n3:freezer:/\n1:cpu,cpuacct:/\n");
     let procfs = machine.open();
@@ -270,9 +270,9 @@ fn of_v1_the_first_controller_that_is_mounted_is_recorded() {
     );
 }
 
-/// The kernel tells the v1 cgroups of a process on its way out as the root: that would make it the host's.
+/// The kernel shows the root as the v1 cgroups of an exiting process, which would attribute the process to the host.
 #[test]
-fn a_process_on_its_way_out_is_gone_where_there_is_v1() {
+fn an_exiting_process_counts_as_gone_with_v1() {
     let exiting = |machine: Machine, cgroups: &str| {
         let stat = "42 (web) Z 1 2 3 0 -1 4228100 1 2 3 4 5 6 7 8 20 0 1 0 200 9 9\n";
         machine.process(42, "web", 200, "42\t1", cgroups);
@@ -321,7 +321,7 @@ fn answers_for_cgroups() {
     machine.cgroup("unified/late.service", &[]);
     machine.cgroup("memory/late.scope", &[]);
     let answer = |hierarchy: u32, id: u64| {
-        // As if the last walk was long ago.
+        // As if the last walk were long ago.
         procfs.walked().rested = Boot(0);
         procfs.answer(&Question::Cgroup(CgroupId { hierarchy, id }))
     };
@@ -343,7 +343,7 @@ fn answers_for_cgroups() {
     "#]],
     );
 
-    // Right after a walk: what the walk saw is known, what it did not see has to wait.
+    // Right after a walk: cgroups that the walk saw are known, others have to wait.
     fs::remove_dir_all(machine.0.path().join("sys/fs/cgroup/unified/late.service")).unwrap();
     procfs.walked().rested = Boot(u64::MAX);
     let fact = |path: Result<&str, &str>, id| {
@@ -382,7 +382,7 @@ fn observation_of_the_machine() {
 }
 
 #[test]
-fn a_machine_without_cgroups_is_told_how_to_get_them() {
+fn an_error_without_cgroups_names_the_remedy() {
     let machine = Machine(TempDir::new().unwrap());
     let (proc, sys) = (machine.0.path().join("proc"), machine.0.path().join("sys"));
     let error = |proc: &Path| lines(&Procfs::new(proc, &sys).err().unwrap());
@@ -400,7 +400,7 @@ fn a_machine_without_cgroups_is_told_how_to_get_them() {
     .assert_eq(&error);
 }
 
-/// The host's `/sys` in a container: our mountinfo tells of no cgroup2, the files do.
+/// The host's `/sys` in a container: our mountinfo has no cgroup2, but the files exist.
 #[test]
 fn mounts_of_another_namespace() {
     let machine = Machine::v2();
@@ -453,9 +453,9 @@ fn a_container_sees_the_hosts_processes() {
     );
 }
 
-/// The same with nothing mounted where a runtime mounts a container's own cgroups: its own process shows where it is.
+/// The same without a mount of the container's own cgroups: its own process shows the namespace.
 #[test]
-fn a_container_without_cgroups_of_its_own_finds_its_namespace_by_itself() {
+fn a_container_without_a_mount_of_its_cgroups_finds_its_namespace() {
     let machine = Machine::v1();
     let pod = "kubepods/pod8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b";
     for name in ["memory", "systemd"] {
@@ -490,11 +490,11 @@ fn a_container_without_cgroups_of_its_own_finds_its_namespace_by_itself() {
     );
 }
 
-/// On the machine that runs the test: our own process, as the kernel tells it.
+/// On the machine that runs the test: our own process, as the kernel shows it.
 #[test]
 fn this_process() {
     let Ok(procfs) = Procfs::new(Path::new("/proc"), Path::new("/sys")) else {
-        // Machines without cgroups are the test above.
+        // A test above covers machines without cgroups.
         return;
     };
     let fact = procfs.process(Pid(std::process::id()));

@@ -1,4 +1,4 @@
-//! What a watch asked for and reported, counted.
+//! Counters of a watch's requests and interruptions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ impl WatchCounters {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Requests that failed for this reason, watches that were cut off among them.
+    /// Requests that failed for this reason, including interrupted watches.
     pub fn failed(&self, reason: FailureReason) -> u64 {
         self.failed[reason as usize].load(Ordering::Relaxed)
     }
@@ -29,7 +29,7 @@ impl WatchCounters {
         FailureReason::ALL.map(|reason| self.failed(reason)).iter().sum()
     }
 
-    /// Interruptions that are over.
+    /// Finished interruptions.
     pub fn gaps(&self) -> u64 {
         self.gaps.load(Ordering::Relaxed)
     }

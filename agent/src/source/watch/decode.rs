@@ -1,5 +1,5 @@
 //! An answer's bytes, as they arrive → single objects. Memory is bounded by the largest object, not by the answer: the API server
-//! sends a list from its watch cache in one piece, whatever limit was asked for. Pure.
+//! sends a list from its watch cache in one piece, regardless of the requested limit. Pure.
 
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ const MAX_FIELD: usize = 16;
 pub(super) enum DecodeError {
     #[error("an object is longer than {MAX_OBJECT} bytes")]
     TooLong,
-    #[error("the list has more than {MAX_ENVELOPE} bytes beside its items")]
+    #[error("the list has more than {MAX_ENVELOPE} bytes outside its items")]
     Envelope,
     #[error("the list is incomplete or is not JSON: {0}")]
     Json(String),
@@ -29,7 +29,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Hands each complete line to `take`.
+    /// Passes each complete line to `take`.
     pub fn feed(&mut self, mut chunk: &[u8], mut take: impl FnMut(&[u8])) -> Result<(), DecodeError> {
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
             append(&mut self.line, &chunk[..end])?;
@@ -66,7 +66,7 @@ pub(super) struct ListMetadata {
     pub continue_token: Option<String>,
 }
 
-/// One list, split into its items while it arrives.
+/// One list, split into its items during its arrival.
 #[derive(Debug, Default)]
 pub(super) struct ListSplitter {
     /// All bytes outside the array `items`.
@@ -76,16 +76,16 @@ pub(super) struct ListSplitter {
     depth: usize,
     in_string: bool,
     is_escaped: bool,
-    /// The string that was read last at depth 1: a field's name if a colon follows.
+    /// The last string at depth 1: a field's name if a colon follows.
     text: Vec<u8>,
-    /// The field of the list whose value follows is `items`.
+    /// The next value belongs to the list's field `items`.
     is_items: bool,
     /// Within the array `items`.
     in_items: bool,
 }
 
 impl ListSplitter {
-    /// Hands each complete item to `take`.
+    /// Passes each complete item to `take`.
     pub fn feed(&mut self, chunk: &[u8], mut take: impl FnMut(&[u8])) -> Result<(), DecodeError> {
         for &byte in chunk {
             let is_item = self.in_items;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_split_wherever_its_chunks_end() {
+    fn a_list_is_split_for_any_chunks() {
         let text = r#"{"kind":"PodList", "items" : [ {"a":"]},{\"","items":[1,2]} , {"b":[{}]} ],"metadata":{"resourceVersion":"7","continue":"t","items":["no"]}}"#;
         for size in 1..=text.len() {
             let (items, rest) = split(text, size).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_items_or_version_is_read_and_half_a_list_is_not() {
+    fn a_list_without_items_or_version_is_read_and_an_incomplete_list_is_not() {
         for text in [r#"{"metadata":{},"items":[]}"#, r#"{"items":null}"#, "{}"] {
             assert_eq!(split(text, 3).unwrap(), (Vec::new(), envelope(None, None)), "{text}");
         }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused() {
+    fn too_long_input_is_refused() {
         let long = "x".repeat(MAX_OBJECT);
         assert_eq!(split(&format!(r#"{{"items":["{long}"]}}"#), 4096), Err(DecodeError::TooLong));
         assert_eq!(split(&format!(r#"{{"other":"{long}"}}"#), 4096), Err(DecodeError::Envelope));

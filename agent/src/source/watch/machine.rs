@@ -1,4 +1,4 @@
-//! What a watch asks next and what it reports, as a state machine: reply in, events out. Pure.
+//! A watch's next request and its events, as a state machine: reply in, events out. Pure.
 
 use std::time::Duration;
 
@@ -25,27 +25,27 @@ pub(in crate::source) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Any version that the API server's watch cache has.
 const ANY_VERSION: &str = "0";
 
-/// The next request, or what to wait for.
+/// The next request, or the next wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// A page of a list, until [`Reply::Page`].
     List {
         /// From the watch cache, not older than this version. None: as etcd has it.
         not_older_than: Option<String>,
-        /// Where the page before ended.
+        /// End of the previous page.
         continue_token: Option<String>,
     },
     /// A watch from this version on.
     Open { version: String },
-    /// The next event of the open watch; [`Reply::Silence`] where none arrives within this time.
+    /// The next event of the open watch; [`Reply::Silence`] if none arrives within this time.
     Event { within: Duration },
-    /// Nothing for so long.
+    /// A pause.
     Rest(Duration),
 }
 
 #[derive(Debug)]
 pub(super) enum Reply<T> {
-    /// An object of the list that goes on.
+    /// An object of the current list.
     Item(T),
     /// A page is complete.
     Page {
@@ -68,7 +68,7 @@ pub(super) enum Reply<T> {
 /// What an open watch tolerates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// The API server ends a watch after this.
+    /// The API server ends a watch after this time.
     pub watch: Duration,
     /// Without event or bookmark for so long, the connection may be dead: the watch is opened again.
     pub silence: Duration,
@@ -78,7 +78,7 @@ pub(super) struct Patience {
 pub(super) struct Machine {
     patience: Patience,
     phase: Phase,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
     /// All changes up to now are reported, as far as is known.
     is_synced: bool,
@@ -169,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// The next state, and what it reports. A reply that does not answer the request is ignored.
+    /// Changes the state and returns its events. A reply that does not answer the request is ignored.
     pub fn step<T>(&mut self, now: Boot, reply: Reply<T>) -> Vec<WatchEvent<T>> {
         let phase = std::mem::replace(&mut self.phase, Phase::list(None));
         let (phase, events) = match (phase, reply) {
@@ -319,7 +319,7 @@ impl Machine {
         let reason = error.reason();
         let (next, wants_list) = match phase {
             Phase::List { not_older_than, .. } => match reason {
-                // The version is not there any more, or not yet: an older copy of etcd was restored.
+                // The version does not exist any more, or not yet: an older copy of etcd was restored.
                 FailureReason::Expired | FailureReason::TooNew => (Phase::list(None), false),
                 _ => (Phase::list(not_older_than), false),
             },
@@ -351,7 +351,7 @@ impl Machine {
         WatchEvent::Interrupted { since, error }
     }
 
-    /// None where that is reported already.
+    /// None if already reported.
     fn synced<T>(&mut self, now: Boot) -> Option<WatchEvent<T>> {
         if std::mem::replace(&mut self.is_synced, true) {
             return None;
@@ -363,7 +363,7 @@ impl Machine {
     }
 }
 
-/// The same watch would fail again: its changes are forgotten, not there yet, or as unreadable as before.
+/// The same watch would fail again: the changes are deleted, do not exist yet, or are still unreadable.
 fn is_relist(reason: FailureReason) -> bool {
     use FailureReason::{Expired, TooNew, Undecodable};
     matches!(reason, Expired | TooNew | Undecodable)

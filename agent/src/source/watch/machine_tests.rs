@@ -141,7 +141,7 @@ fn a_list_that_fails_half_way_begins_anew() {
     );
     assert_eq!(of.step(0.4, Reply::Rested), ["-> list etcd"]);
     assert_eq!(of.step(0.1, Reply::Item("a")), ["list started", "a listed", "-> list etcd"]);
-    // Never synced before: there is no gap.
+    // Never synced before: without a gap.
     assert_eq!(of.step(0.1, page("11", "")), ["list finished", "synced", "-> watch 11"]);
 }
 
@@ -208,7 +208,7 @@ fn a_backlog_without_a_pause_ends_as_well() {
 }
 
 #[test]
-fn what_the_server_forgot_or_cannot_say_is_listed_not_older_than_seen() {
+fn an_expired_or_unreadable_watch_leads_to_a_list_not_older_than_seen() {
     for reason in [FailureReason::Expired, FailureReason::Undecodable, FailureReason::TooNew] {
         let mut of = Script::synced();
         of.step(5.0, applied("a", "17"));
@@ -244,9 +244,9 @@ fn a_watch_that_ends_at_once_failed() {
 }
 
 #[test]
-fn silence_is_a_gap_only_where_a_live_server_would_have_sent_a_bookmark() {
+fn silence_is_a_gap_only_if_the_server_sends_bookmarks() {
     let mut of = Script::synced();
-    // Nothing says that this server sends bookmarks.
+    // This server has not sent a bookmark yet.
     assert_eq!(of.step(100.0, Reply::Silence), ["-> watch 10"]);
     of.step(0.0, Reply::Opened);
     let bookmark = Reply::Bookmark { version: "20".into() };
@@ -335,7 +335,7 @@ mod any_replies {
                 now += after * SECOND;
                 for event in machine.step(Boot(now), reply(kind, version)) {
                     match event {
-                        // A list that failed is followed by another one from its beginning.
+                        // After a failed list, the next list starts from the beginning.
                         WatchEvent::ListStarted => in_list = true,
                         WatchEvent::ListFinished => {
                             prop_assert!(std::mem::take(&mut in_list));

@@ -1,12 +1,12 @@
-//! A Kubernetes watch: list, watch, list again, for ever. The agent's pods and the observer's kinds are watched by it.
+//! A Kubernetes watch: list, watch, list again, forever. Used for the agent's pods and the observer's kinds.
 //!
 //! As client-go's reflector, and unlike kube's `watcher`: the first list is served by the API server's watch cache (a list without
 //! a version makes older API servers read all objects from etcd), a list after an interruption is not older than what was seen
 //! (else a young object would be taken for deleted), a resumed watch without changes is recognised as synced, and an answer is
 //! decoded object by object, so that memory does not grow with the list.
 //!
-//! *Architecture invariant*: [`machine`] decides, this file only asks. An API server that is away, slow or refuses never ends a
-//! watch: the interruption is an event, and what was missed is asked for again.
+//! *Architecture invariant*: [`machine`] decides, this file only sends requests. An API server that is away, slow or refuses never
+//! ends a watch: the interruption is an event, and missed changes are requested again.
 
 mod counters;
 mod decode;
@@ -39,7 +39,7 @@ pub(in crate::source) use objects::{LeanNamespace, LeanPod, LeanSlice};
 use decode::{DecodeError, Lines, ListSplitter};
 use machine::{Ask, Machine, Patience, Reply};
 
-/// The beginning of an answer, and each further piece of a list.
+/// Limit for the beginning of an answer, and for each further piece of a list.
 pub(in crate::source) const ANSWER: Duration = Duration::from_secs(30);
 
 /// Objects of one page of a list from etcd. A list with a limit is never served from the watch cache, which sends all at once.
@@ -48,10 +48,10 @@ const PAGE: u32 = 500;
 /// Bytes that are read at once.
 const CHUNK: usize = 16 << 10;
 
-/// A kind, as it is decoded: an implementation discards what it does not need while it is read.
+/// A watched kind: an implementation discards unneeded fields during decoding.
 pub(in crate::source) trait Watched: DeserializeOwned + Send + 'static {
     type Kind: kube::Resource<DynamicType = ()>;
-    /// Ask for metadata only.
+    /// Request metadata only.
     const METADATA_ONLY: bool = false;
 
     /// `metadata.resourceVersion`.
@@ -89,22 +89,22 @@ pub(in crate::source) enum Change<T> {
 pub(in crate::source) struct Gap {
     pub since: Boot,
     pub until: Boot,
-    /// What began it.
+    /// Cause of the gap.
     pub why: ApiError,
 }
 
-/// What is watched, and how patiently.
+/// Selection and limits of a watch.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct WatchOptions {
     pub purpose: Purpose,
     /// None: objects of all namespaces, or of none.
     pub namespace: Option<String>,
     pub field_selector: Option<String>,
-    /// The API server ends a watch after this; the next one resumes at its version.
+    /// The API server ends a watch after this time; the next watch resumes at its version.
     pub timeout: Duration,
     /// Without event or bookmark for so long, the connection may be dead: the watch is opened again.
     pub silence: Duration,
-    /// The beginning of an answer, and each further piece of a list, at most.
+    /// Limit for the beginning of an answer, and for each further piece of a list.
     pub answer: Duration,
 }
 
@@ -114,7 +114,7 @@ pub(in crate::source) struct Watch<T> {
     machine: Machine,
     counters: Arc<WatchCounters>,
     connection: Option<Connection>,
-    /// Replies that were read and not taken in, with the time of their arrival.
+    /// Replies that are read but not handled, with the time of their arrival.
     replies: VecDeque<(Boot, Reply<T>)>,
     events: VecDeque<(Boot, WatchEvent<T>)>,
     kind: PhantomData<fn() -> T>,
@@ -164,7 +164,7 @@ impl<T: Watched> Watch<T> {
                     (clock::now(), reply)
                 }
             };
-            // A list that failed half way is asked for anew; its connection is of no use.
+            // A list that failed half way is requested again; its connection is not needed.
             if matches!(reply, Reply::Failed(_) | Reply::Ended) {
                 self.connection = None;
                 self.replies.clear();
@@ -299,7 +299,7 @@ impl<T: Watched> Watch<T> {
             Err(_) => return Ok(Read::Silence),
             Ok(Ok(0)) => return Ok(Read::End),
             Ok(Ok(length)) => length,
-            // A proxy between ends long answers so.
+            // Proxies end long answers this way.
             Ok(Err(error)) if matches!(decoder, Decoder::Watch(_)) && is_end(&error) => return Ok(Read::End),
             Ok(Err(error)) => {
                 let error = kube::Error::ReadEvents(error);
@@ -381,9 +381,9 @@ fn is_end(error: &std::io::Error) -> bool {
         .any(|words| text.contains(words))
 }
 
-/// Between a half and all of it: watches that failed together do not come back together.
+/// A random time between half and all of `pause`: watches that failed together do not retry together.
 fn with_jitter(pause: Duration) -> Duration {
-    // The standard library's only source of chance.
+    // The standard library's only source of randomness.
     let chance = RandomState::new().hash_one(()) as u32;
     pause / 2 + (pause / 2).mul_f64(f64::from(chance) / f64::from(u32::MAX))
 }

@@ -1,5 +1,5 @@
-//! The watched kinds. What is large and not needed is discarded while it is read: `managedFields`, of the annotations kubectl's copy
-//! of the whole object, of a slice all but endpoints and ports.
+//! The watched kinds. Large unneeded fields are discarded during decoding: `managedFields`, kubectl's copy of the whole object in
+//! the annotations, and all fields of a slice except endpoints and ports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::Watched;
 
-/// As large as the object itself.
+/// kubectl's copy of the object, as large as the object itself.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +23,7 @@ pub(in crate::source) struct LeanPod(pub Pod);
 #[serde(from = "RawSlice")]
 pub(in crate::source) struct LeanSlice(pub EndpointSlice);
 
-/// Its metadata only.
+/// The metadata only.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "RawNamespace")]
 pub(in crate::source) struct LeanNamespace(pub ObjectMeta);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_keeps_what_is_needed_and_nothing_large() {
+    fn a_pod_keeps_needed_fields_and_drops_large_ones() {
         let needed = json!({
             "metadata": {
                 "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::*;
+use crate::error;
 use crate::mock_api::{self, Answer, Received};
 
 const PURPOSE: Purpose = Purpose {
@@ -35,7 +36,7 @@ fn line(kind: &str, object: &Value) -> String {
     format!("{}\n", json!({"type": kind, "object": object}))
 }
 
-/// The next event, in words.
+/// The next event, as text.
 async fn next(watch: &mut Watch<LeanPod>) -> String {
     let next = timeout(Duration::from_secs(60), watch.next()).await;
     let name = |pod: &LeanPod| pod.0.metadata.name.clone().unwrap_or_default();
@@ -45,7 +46,7 @@ async fn next(watch: &mut Watch<LeanPod>) -> String {
         WatchEvent::Changed(Change::Applied { object, listed: true }) => format!("{} listed", name(&object)),
         WatchEvent::Changed(Change::Applied { object, .. }) => format!("{} applied", name(&object)),
         WatchEvent::Changed(Change::Deleted(object)) => format!("{} deleted", name(&object)),
-        WatchEvent::Interrupted { error, .. } => error.with_remedy(),
+        WatchEvent::Interrupted { error, .. } => error::line(&error),
         WatchEvent::Synced { gap } => format!("synced{}", if gap.is_some() { " after a gap" } else { "" }),
     }
 }
@@ -70,7 +71,7 @@ async fn api(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> (Clien
     mock_api::start(move |_| std::future::ready(script(count.fetch_add(1, Ordering::Relaxed)))).await
 }
 
-/// A stream whose end the caller holds.
+/// A stream that ends when the caller drops the sender.
 fn stream(pieces: &[String]) -> (UnboundedSender<String>, Answer) {
     let (sender, stream) = unbounded_channel();
     for piece in pieces {
@@ -87,7 +88,7 @@ fn list(items: &[Value], version: &str, token: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn lists_come_from_the_watch_cache_and_a_watch_resumes_where_it_was() {
+async fn lists_come_from_the_watch_cache_and_a_watch_resumes_at_its_version() {
     let (client, received) = api(|n| match n {
         0 => list(&[pod("a", 5)], "10", "more"),
         1 => list(&[pod("b", 6)], "10", ""),
@@ -152,7 +153,7 @@ async fn a_request_that_hangs_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_list_whose_rest_does_not_come_is_a_failure() {
+async fn an_incomplete_list_is_a_failure() {
     let (client, _) = api(|_| {
         let (sender, answer) = stream(&[format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{},"#, pod("a", 5))]);
         tokio::spawn(async move { sender.closed().await });
@@ -187,7 +188,7 @@ async fn an_answer_that_cannot_be_decoded_is_a_failure_and_then_a_list() {
     let undecodable = "cannot watch pods: the answer cannot be decoded";
     let why = next(&mut watch).await;
     assert!(why.starts_with(undecodable), "{why}");
-    // A list with an object that is not known would make it look deleted.
+    // A list with an undecodable object would make the object look deleted.
     assert_eq!(events(&mut watch, 2).await, ["list started", "a listed"]);
     let why = next(&mut watch).await;
     assert!(why.starts_with(undecodable), "{why}");

@@ -1,4 +1,4 @@
-//! Evidence that the rest of the trace shows is not sent again.
+//! Evidence that the rest of the trace shows is not exported again.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn alone(t: &Termination) -> Vec<String> {
 }
 
 #[test]
-fn what_attributes_and_events_show_is_left_out() {
+fn evidence_in_attributes_and_events_is_left_out() {
     assert_eq!(ignored(8).verdict.evidence.len(), 2);
     assert_eq!(alone(&ignored(8)), [""; 0], "the stop signal and the kill");
     let mut t = ignored(8);
@@ -54,24 +54,24 @@ fn what_attributes_and_events_show_is_left_out() {
 }
 
 #[test]
-fn what_nothing_else_shows_is_sent() {
+fn evidence_without_an_attribute_is_exported() {
     let mut t = ignored(8);
     t.verdict.evidence.push(fault(ms(29_000)));
     assert_eq!(
         alone(&t),
         [r#"["+29000.000 ms signal_generate: SIGSEGV from `sh` (sent by the kernel)"]"#]
     );
-    // The count of idle connections is an attribute only where sockets were observed.
+    // The count of idle connections is an attribute only if sockets were observed.
     t.verdict.evidence = vec![line(ms(30_002), Kind::Tcp, "closed idle")];
     t.facts.traffic.observed = false;
     assert_eq!(alone(&t).len(), 1);
-    t.verdict.evidence = vec![line(ms(0), Kind::ProcessExec, "of a kind that has no attribute")];
+    t.verdict.evidence = vec![line(ms(0), Kind::ProcessExec, "of a kind without an attribute")];
     assert_eq!(alone(&t).len(), 1);
 }
 
-/// The shortened grace is an event of the root, which an agent that stops early does not send.
+/// The shortened grace is an event of the root, which an agent that stops early does not export.
 #[test]
-fn what_the_root_shows_is_sent_where_there_is_no_root() {
+fn evidence_of_the_root_is_exported_without_a_root() {
     let mut pod = pods::pod(8);
     let [app, _] = &mut pod.containers[..] else {
         panic!("two containers")

@@ -16,7 +16,7 @@ fn closed(millis: u64, local: &str, by_exit: bool) -> ListenerClosed {
     }
 }
 
-/// Ports, and for how many milliseconds before the exit each was closed.
+/// Ports, and how many milliseconds before the exit each was closed.
 fn found(t: &Termination, listeners: Vec<ListenerClosed>) -> Vec<(i64, u128)> {
     let mut t = t.clone();
     t.facts.traffic.listeners = listeners;
@@ -51,12 +51,12 @@ fn each_port_that_closed_before_the_exit_has_a_span() {
 }
 
 #[test]
-fn a_port_that_accepted_until_the_end_has_none() {
+fn a_port_that_accepted_until_the_end_has_no_span() {
     let t = clean(7);
     assert_eq!(found(&t, vec![closed(250, "10.0.0.7:8080", true)]), []);
     let one_stays = vec![closed(50, "10.0.0.7:8080", false), closed(251, "10.0.0.7:8080", true)];
     assert_eq!(found(&t, one_stays), []);
-    // Killed after 30000 ms, with all its processes; the first of them exits 2 ms later.
+    // All processes are killed after 30000 ms; the first of them exits 2 ms later.
     let killed = ignored(8);
     assert_eq!(found(&killed, vec![closed(30_001, "10.0.0.7:8080", true)]), []);
     assert_eq!(
@@ -67,7 +67,7 @@ fn a_port_that_accepted_until_the_end_has_none() {
 }
 
 #[test]
-fn without_an_exit_and_before_the_stop_there_is_none() {
+fn without_an_exit_and_before_the_stop_there_is_no_span() {
     let mut t = clean(7);
     t.facts.exit = None;
     assert_eq!(found(&t, vec![closed(50, "10.0.0.7:8080", false)]), []);
@@ -77,7 +77,7 @@ fn without_an_exit_and_before_the_stop_there_is_none() {
 }
 
 #[test]
-fn at_most_eight() {
+fn at_most_eight_ports_have_a_span() {
     let many = (1..=20)
         .map(|port| closed(port, &format!("10.0.0.7:{port}"), false))
         .collect();

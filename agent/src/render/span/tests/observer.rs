@@ -41,7 +41,7 @@ fn left(service: &str) -> EndpointRemoval {
     }
 }
 
-/// Not ready long before it was deleted, over a gap of the watch, of a Service that publishes it all the same.
+/// An endpoint that was not ready long before its deletion, with a gap of the watch, in a Service that publishes unready ones.
 fn left_late() -> EndpointRemoval {
     let late = Moment {
         gap: Some(Duration::from_secs(5)),
@@ -107,7 +107,7 @@ fn a_removal_is_below_the_root_of_the_agents_trace() {
 }
 
 #[test]
-fn a_gap_is_said_and_what_was_before_the_begin_is_no_event() {
+fn a_gap_is_an_attribute_and_times_before_the_begin_are_not_events() {
     let trace = removal(&left_late(), observation().wall_offset, &Options::default());
     expect![[r#"
         resource epitaph.workload.kind=Deployment epitaph.workload.name=cart k8s.deployment.name=cart k8s.deployment.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000001 k8s.namespace.name=shop k8s.node.name=node-7 k8s.pod.name=cart-7d9f8b6c5-x2x4z k8s.pod.uid=0f9c2c1e-6f0b-4a53-9a4e-1f2a3b4c5d6e k8s.replicaset.name=cart-7d9f8b6c5 k8s.replicaset.uid=6a1d0a86-1f0d-4a0b-8d6e-000000000002 os.type=linux service.instance.id=shop.cart-7d9f8b6c5-x2x4z service.name=cart service.namespace=shop service.version=1.4.2
@@ -147,7 +147,7 @@ fn a_replacement_names_the_pod_and_the_rule() {
 }
 
 #[test]
-fn each_service_has_a_span_of_its_own_and_a_retry_is_the_same() {
+fn each_service_has_its_own_span_and_a_retry_is_identical() {
     let (offset, options) = (observation().wall_offset, Options::default());
     let of = |service: &str| removal(&left(service), offset, &options).spans[0].span_context.span_id();
     assert_ne!(of("cart"), of("admin"));

@@ -17,7 +17,7 @@ use crate::render::attributes::key;
 use crate::render::span::{Options, pod_trace, trace};
 
 #[test]
-fn a_pod_whose_main_container_ended_badly() {
+fn a_pod_with_an_unclean_main_container() {
     let pod = pods::pod(8);
     let text = text_of(&pod_trace(&pod, &observation(), &Options::default()), pod.begin, false);
     expect![[r#"
@@ -43,7 +43,7 @@ fn a_pod_whose_main_container_ended_badly() {
 }
 
 #[test]
-fn what_the_api_said_of_pod_container_and_hook() {
+fn api_facts_of_pod_container_and_hook() {
     let pod = pods::pod(8);
     let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
     let mut text = String::new();
@@ -160,7 +160,7 @@ fn parents_hold_their_children_in_every_pod() {
 }
 
 #[test]
-fn others_find_the_root_by_the_pods_uid() {
+fn the_roots_id_follows_from_the_pods_uid() {
     let pod = pods::pod(8);
     let root = &pod_trace(&pod, &observation(), &Options::default()).spans[0];
     let trace = id::pod_trace_id(&pod.pod.uid, None);
@@ -169,12 +169,12 @@ fn others_find_the_root_by_the_pods_uid() {
     let evicted = pods::evicted(9, PreStop::Sleep { seconds: 1 });
     let root = &pod_trace(&evicted, &observation(), &Options::default()).spans[0];
     let trace = id::pod_trace_id(&evicted.pod.cgroup_uid, Some(&observation().boot_id));
-    assert_eq!(root.span_context.trace_id(), trace, "a static pod's boot counts");
+    assert_eq!(root.span_context.trace_id(), trace, "the boot is part of a static pod's id");
 }
 
-/// With the API's answer or without it, before a restart of the agent and after.
+/// With and without the API's status, before and after a restart of the agent.
 #[test]
-fn a_restart_has_one_trace_whatever_the_api_said() {
+fn a_restart_has_the_same_trace_with_and_without_the_api() {
     let known = pods::restarted(8);
     let mut unknown = known.clone();
     unknown.kubernetes = None;
@@ -186,9 +186,9 @@ fn a_restart_has_one_trace_whatever_the_api_said() {
     assert_eq!(instance, Some("shop.cart-7d9f8b6c5-x2x4z.app".into()));
 }
 
-/// As an agent that sees the end of the pod would have exported it.
+/// As by an agent that observes the end of the pod.
 #[test]
-fn a_container_reported_before_its_pods_end_is_in_the_pods_trace() {
+fn a_container_reported_before_the_pods_end_is_in_the_pods_trace() {
     let pod = pods::pod(8);
     let ids = |spans: &[SpanData]| -> Vec<_> {
         let ids = spans.iter().map(|span| (span.span_context.clone(), span.parent_span_id));
@@ -199,14 +199,14 @@ fn a_container_reported_before_its_pods_end_is_in_the_pods_trace() {
     left.of_ending_pod = true;
     let alone = trace(&left, &observation(), &Options::default()).spans;
     assert_eq!(ids(&alone), ids(&whole[1..=alone.len()]));
-    // Its pod's span may never come.
+    // The pod's span may never come.
     assert!(alone[0].attributes.iter().any(|a| a.key.as_str() == key::REQUEST_EARLIEST));
     let line = serde_json::to_value(json::termination(&left, &observation())).expect("an object");
     assert_eq!(line["trace_id"], whole[0].span_context.trace_id().to_string());
 }
 
 #[test]
-fn one_service_for_all_where_it_is_configured() {
+fn a_configured_service_applies_to_all() {
     let options = Options {
         service_name: Some("epitaph".into()),
         ..Options::default()
@@ -244,7 +244,7 @@ fn images_as_specs_name_them() {
 }
 
 #[test]
-fn texts_of_others_are_bounded_and_harmless() {
+fn texts_from_outside_are_bounded_and_escaped() {
     let mut pod = pods::pod(8);
     let mut context = (**pod.containers[0].kubernetes.as_ref().expect("a pod's")).clone();
     context.incomplete = Some(format!("\u{1b}[2J{}", "x".repeat(9_000)));
@@ -256,11 +256,11 @@ fn texts_of_others_are_bounded_and_harmless() {
             .find(|a| a.key.as_str() == key)
             .map(|a| a.value.to_string())
     };
-    let incomplete = value(key::INCOMPLETE).expect("it is said");
+    let incomplete = value(key::INCOMPLETE).expect("the attribute");
     assert!(incomplete.len() < 600 && !incomplete.contains('\u{1b}'), "{incomplete}");
 }
 
-/// What the root shows of the request is not on the containers' spans; a code that differs from the kernel's is.
+/// The root's attributes of the request are not on the containers' spans; a code that differs from the kernel's is.
 #[test]
 fn a_container_repeats_nothing_of_its_pod() {
     let mut pod = pods::pod(8);
@@ -281,11 +281,11 @@ fn a_container_repeats_nothing_of_its_pod() {
     assert_eq!(of(&spans, 1), [false, false, true, false]);
     pod.facts.stop_reason.as_mut().expect("a cause").evidence = "status.reason".into();
     let spans = pod_trace(&pod, &observation(), &Options::default()).spans;
-    assert_eq!(of(&spans, 1), [true, false, true, false], "another cause than its pod's");
+    assert_eq!(of(&spans, 1), [true, false, true, false], "another cause than the pod's");
 }
 
 #[test]
-fn the_grace_that_was_left_at_the_exit() {
+fn grace_left_at_the_exit() {
     let left = |exit: Option<u64>, grace: Option<u64>| {
         let mut t = pods::pod(8).containers.remove(0);
         t.facts.exit = exit.map(|millis| MainExit {
@@ -325,9 +325,9 @@ fn the_pod_of_a_killer_is_named() {
     );
 }
 
-/// What somebody else sent before has nothing to do with the hook.
+/// A stop signal that another sender sent before is not related to the hook.
 #[test]
-fn a_hook_ends_with_no_strangers_stop_signal() {
+fn a_hook_does_not_end_with_another_senders_stop_signal() {
     let mut pod = pods::pod(8);
     let before = pod.begin.minus(Duration::from_secs(1));
     let app = &mut pod.containers[0];

@@ -22,7 +22,7 @@ const WEB: &str = "
 ";
 
 #[test]
-fn a_container_that_ends_alone_has_a_trace_of_its_own() {
+fn a_container_that_terminates_alone_has_its_own_trace() {
     let script = format!(
         "{WEB}
         +1 KILL main -> main kernel
@@ -44,9 +44,9 @@ fn a_container_that_ends_alone_has_a_trace_of_its_own() {
     assert!(rest.iter().all(|span| span.parent_span_id == root.span_context.span_id()));
 }
 
-/// The begin of a wait that no process shows is known to a second only; here the request was seen late.
+/// The begin of a wait without an observed process is known to a second only; here the request was seen late.
 #[test]
-fn a_wait_that_seems_to_end_before_its_begin_has_no_length_and_says_so() {
+fn a_wait_with_its_end_before_its_begin_has_no_length_and_an_attribute() {
     let script = format!(
         "{WEB}
         +0 skew -10 10

@@ -1,4 +1,4 @@
-//! The loop that posts, against an API server that answers by a script.
+//! The posting loop, against an API server that answers by a script.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -41,11 +41,11 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("in vain: {what}");
+    panic!("timed out waiting for {what}");
 }
 
 #[tokio::test]
-async fn a_namespace_that_takes_no_events_holds_up_no_other() {
+async fn a_namespace_that_refuses_events_does_not_delay_others() {
     for (code, message) in [
         (500, "Internal error occurred: failed calling webhook \"x\""),
         (
@@ -58,7 +58,7 @@ async fn a_namespace_that_takes_no_events_holds_up_no_other() {
             false => Answer::Json(201, request.body.clone()),
         })
         .await;
-        // Longer than this test waits for anything.
+        // Longer than any wait in this test.
         let (sink, worker) = start(client, settings(120 * SECOND), clock::now);
         for n in 0..5 {
             offer(&sink, "bad", &format!("bad-{n}"));
@@ -66,7 +66,7 @@ async fn a_namespace_that_takes_no_events_holds_up_no_other() {
         for n in 0..5 {
             offer(&sink, "shop", &format!("cart-{n}"));
         }
-        until("those of the other namespace", || sink.stats().get(Outcome::Posted) == 10).await;
+        until("the other namespace's Events", || sink.stats().get(Outcome::Posted) == 10).await;
         let tried = |received: &Received| {
             let all = received.lock().unwrap();
             all.iter().filter(|request| request.path.contains("/bad/")).count()
@@ -77,7 +77,7 @@ async fn a_namespace_that_takes_no_events_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_create_without_an_answer_counts_each_death_once() {
+async fn a_create_without_an_answer_counts_each_termination_once() {
     let stored: Mutex<Option<Value>> = Mutex::default();
     let (client, received) = api(move |Request { method, body, .. }| {
         if body["regarding"]["kind"] == "Pod" {
@@ -102,8 +102,8 @@ async fn a_create_without_an_answer_counts_each_death_once() {
     for n in 0..60 {
         offer(&sink, "shop", &format!("cart-{n}"));
     }
-    until("all of the workload's", || sink.stats().get(Outcome::Known) == 60).await;
-    until("all of the pods'", || sink.stats().get(Outcome::Posted) == 60).await;
+    until("the workload's Events", || sink.stats().get(Outcome::Known) == 60).await;
+    until("the pods' Events", || sink.stats().get(Outcome::Posted) == 60).await;
     worker.shutdown(SECOND).await;
     let patches = received
         .lock()

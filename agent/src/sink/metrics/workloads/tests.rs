@@ -14,7 +14,7 @@ fn metrics(workloads: usize) -> Metrics {
     Metrics::new::<push::Push>(Resource::builder_empty().build(), None, workloads).unwrap()
 }
 
-/// The series of workloads, with what tells them apart only.
+/// The series of workloads, with distinguishing labels only.
 fn series(metrics: &Metrics) -> String {
     let text = metrics.text().unwrap();
     let mut lines: Vec<String> = text
@@ -47,7 +47,7 @@ fn at(seconds: u64) -> Boot {
 }
 
 #[test]
-fn a_workload_stands_at_zero_as_soon_as_it_runs() {
+fn a_workload_starts_at_zero_as_soon_as_it_runs() {
     let metrics = metrics(10);
     assert_eq!(series(&metrics), "\n");
     metrics.report(&Report::Workload(workload("cart")));
@@ -67,7 +67,7 @@ fn a_workload_stands_at_zero_as_soon_as_it_runs() {
 }
 
 #[test]
-fn pods_and_restarts_are_counted_apart() {
+fn pods_and_restarts_are_counted_separately() {
     let metrics = metrics(10);
     metrics.report(&Report::Workload(workload("cart")));
     let before = series(&metrics).lines().count();
@@ -111,7 +111,7 @@ fn jobs_and_bare_pods_have_no_names_here() {
 }
 
 #[test]
-fn those_that_find_no_room_are_counted_together() {
+fn workloads_beyond_the_limit_are_counted_together() {
     let metrics = metrics(2);
     for name in ["a", "b", "c", "d"] {
         metrics.report(&Report::Workload(workload(name)));
@@ -130,7 +130,7 @@ fn those_that_find_no_room_are_counted_together() {
             .contains("epitaph_dropped_total{reason=\"workload_cap\"} 2")
     );
 
-    // Room again, once a workload has no pod here any more.
+    // There is room again once a workload has no pod here.
     metrics.report(&Report::WorkloadGone(workload("a")));
     metrics.report(&Report::Workload(workload("c")));
     let text = series(&metrics);
@@ -138,7 +138,7 @@ fn those_that_find_no_room_are_counted_together() {
 }
 
 #[test]
-fn the_gone_are_read_for_an_hour_and_then_forgotten() {
+fn workloads_without_pods_are_kept_for_an_hour() {
     let metrics = metrics(10);
     metrics.alive(at(1_000));
     for name in ["gone", "back", "here"] {
@@ -157,7 +157,7 @@ fn the_gone_are_read_for_an_hour_and_then_forgotten() {
 
 /// A rollout: the Deployment's old ReplicaSet goes, its new one stays.
 #[test]
-fn a_workload_is_gone_with_the_last_that_bears_its_name() {
+fn a_workload_is_gone_with_the_last_owner_of_its_name() {
     let metrics = metrics(10);
     metrics.alive(at(1_000));
     let [old, new] = ["old", "new"].map(|set| Workload {
@@ -172,14 +172,14 @@ fn a_workload_is_gone_with_the_last_that_bears_its_name() {
     metrics.report(&Report::WorkloadGone(new));
     metrics.alive(at(19_000));
     assert!(!series(&metrics).contains("\"cart\""));
-    // And one whose pods nobody announced is forgotten as well.
+    // A workload without announced pods is forgotten as well.
     metrics.report(&ended(of("Deployment", "stray")));
     assert!(series(&metrics).contains("\"stray\""));
     metrics.alive(at(29_000));
     assert!(!series(&metrics).contains("\"stray\""));
 }
 
-/// Counts a pod's end of which nothing but that is known; answers what is advised then.
+/// Counts a pod's termination with one recommendation; returns the recommendations afterwards.
 fn advise(metrics: &Metrics, kind: AdviceKind, seconds: Option<u64>) -> String {
     let mut p = of("Deployment", "cart");
     p.containers.clear();
@@ -204,14 +204,14 @@ fn advised(metrics: &Metrics) -> String {
 }
 
 #[test]
-fn the_largest_advice_of_the_last_hour_stands() {
+fn the_largest_recommendation_of_the_last_hour_is_exported() {
     let metrics = metrics(10);
     let advise = |kind, seconds| advise(&metrics, kind, seconds);
     metrics.report(&Report::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(advise(AdviceKind::AcceptWhileDraining, None), "");
     assert_eq!(advise(AdviceKind::GraceShorter, Some(5)), "\"grace-shorter\" 5");
-    // A sleep of 4 s and a grace of 5 would leave it one.
+    // A sleep of 4 s and a grace of 5 s would leave one second.
     assert_eq!(advise(AdviceKind::PreStopSleepLonger, Some(4)), "\"pre-stop-sleep-longer\" 4");
     assert_eq!(
         advise(AdviceKind::GraceLonger, Some(40)),
@@ -231,7 +231,7 @@ fn the_largest_advice_of_the_last_hour_stands() {
 }
 
 #[test]
-fn few_advices_are_kept_for_later() {
+fn a_bounded_number_of_recommendations_is_kept() {
     let metrics = metrics(10);
     metrics.report(&Report::Workload(workload("cart")));
     for i in 0..100 {
@@ -241,7 +241,7 @@ fn few_advices_are_kept_for_later() {
             "\"grace-longer\" 500"
         );
     }
-    // The first ones, and the last one.
+    // The first ones and the last one.
     metrics.alive(at(4_603));
     assert_eq!(advised(&metrics), "\"grace-longer\" 496");
     metrics.alive(at(4_690));
@@ -250,14 +250,14 @@ fn few_advices_are_kept_for_later() {
 
 /// An idle pod needs less than a busy one.
 #[test]
-fn less_is_advised_only_where_no_end_of_the_last_hour_needed_more() {
+fn less_is_recommended_only_if_no_termination_of_the_last_hour_needed_more() {
     let metrics = metrics(10);
     let shorter = |seconds| advise(&metrics, AdviceKind::GraceShorter, Some(seconds));
     metrics.report(&Report::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(shorter(5), "\"grace-shorter\" 5");
     assert_eq!(shorter(10), "\"grace-shorter\" 10");
-    // Ended well 32.7 s after the request.
+    // A clean termination 32.7 s after the request.
     let mut busy = of("Deployment", "cart");
     busy.containers.remove(0);
     busy.facts.unseen.clear();
@@ -266,7 +266,7 @@ fn less_is_advised_only_where_no_end_of_the_last_hour_needed_more() {
     assert_eq!(advised(&metrics), "");
     assert_eq!(shorter(35), "");
     assert_eq!(shorter(40), "\"grace-shorter\" 40");
-    // One that was asked and not let finish; its pod went on.
+    // A container that was stopped without enough time; its pod continued.
     metrics.alive(at(2_000));
     metrics.report(&Report::Terminated(Box::new(pods::restarted(3))));
     assert_eq!(shorter(40), "");
@@ -276,9 +276,9 @@ fn less_is_advised_only_where_no_end_of_the_last_hour_needed_more() {
     assert_eq!(advised(&metrics), "\"grace-shorter\" 5");
 }
 
-/// As many workloads as are allowed, each with every verdict: nothing flows over into the SDK's own bound.
+/// As many workloads as allowed, each with every verdict: the SDK's own limit is not reached.
 #[test]
-fn the_sdk_has_room_for_all_that_is_allowed() {
+fn the_sdk_has_room_for_all_allowed_series() {
     let metrics = metrics(120);
     for n in 0..120 {
         for row in &verdict::table::TABLE {
