@@ -138,7 +138,7 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
         other => {
             let problem = chain(other);
             let remedy = if is_refused(other) {
-                Some("check that the API server is running and that the address is right: no process listens there")
+                Some("check that the API server is running and that the address is right: nobody listens there")
             } else if problem.contains("UnknownIssuer") || problem.contains("BadSignature") {
                 Some(
                     "check certificate-authority in the kubeconfig, or the ServiceAccount's ca.crt: the API server's certificate is \
