@@ -132,12 +132,12 @@ pub struct Traffic {
     pub cgroup_v1: bool,
     /// From when on the counts below are counted.
     pub since: Boot,
-    /// Clients were still refused when counting had to end.
+    /// Clients were still trying to connect when counting stopped, and were refused.
     pub refusing_on: bool,
     /// How a refused SYN was known: the server's RST, or the client's own error (on kernels before 6.12).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,
-    /// New connections accepted; the last one says until when clients still came.
+    /// New connections accepted.
     pub accepted: Count,
     /// SYNs answered by RST because no socket listened any more.
     pub refused: Count,
