@@ -132,12 +132,12 @@ pub struct Traffic {
     pub cgroup_v1: bool,
     /// Begin of the counts below.
     pub since: Boot,
-    /// Clients were still refused when counting stopped.
+    /// Clients were still trying to connect when counting stopped, and were refused.
     pub refusing_on: bool,
     /// How a refused SYN was recorded: the server's RST, or the client's own error (on kernels before 6.12).
     pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,
-    /// New accepted connections; the last time shows until when clients connected.
+    /// New connections accepted.
     pub accepted: Count,
     /// SYNs answered by RST because no socket was listening any more.
     pub refused: Count,

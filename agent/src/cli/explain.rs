@@ -207,11 +207,11 @@ mod tests {
                 ! nonzero-exit         The main process exited with a code other than 0.
                 ! cut-connections      The process exited cleanly, but open connections in use were dropped at exit.
                 ! reset-connections    The process exited cleanly, but client connections were reset.
-                ! refused-connections  The process exited cleanly, but clients still connected after the listener had closed, and their connections were refused.
+                ! refused-connections  The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.
                 ! proxy-rejected       The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
                   clean-exit           The process exited cleanly; what clients saw was not observed.
                   clean                The process exited cleanly, and no client connection was lost.
-                  unknown              The evidence is not sufficient: records were lost, something was not observed, or happened before epitaph started.
+                  unknown              The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
 
                 ! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.
 
@@ -235,7 +235,7 @@ mod tests {
                 cause    unknown                The evidence does not show the cause.
                 traffic  cut                    Open connections in use were dropped at exit.
                 traffic  reset                  Client connections were reset.
-                traffic  refused                Clients connected after the listener had closed, and their connections were refused.
+                traffic  refused                Clients tried to connect after the listener had closed, and were refused.
                 traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
                 traffic  quiet                  The sockets were observed, and no connection was dropped, reset, refused or rejected.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
@@ -310,8 +310,8 @@ mod tests {
                 unknown (not unclean, severity warning)
 
                 What it means
-                  The evidence is not sufficient: records were lost, something was not
-                  observed, or happened before epitaph started.
+                  The evidence is not sufficient: for example, records were lost, a probe was
+                  not active, or the process started before epitaph did.
 
                 What proves it
                   None: the sentence names what is missing.

@@ -35,7 +35,7 @@ Each machine ran to the end of the test, without a complaint of its kernel.
     cargo xtask test kernels              all of them; root for `running`, some three minutes per emulated kernel
     cargo xtask test kernels 5.10 6.1     these
     cargo xtask test kernels running      this machine's own
-    cargo xtask kernels --list            Debian's kernels of today; each can be named
+    cargo xtask test kernels --list       Debian's kernels of today; each can be named
 
 A kernel without a row is compared with the row of the nearest older series, and the output states the comparison.
 

@@ -31,7 +31,7 @@ pub enum AdviceKind {
     GraceLonger,
     /// `terminationGracePeriodSeconds` is many times what the whole pod needed.
     GraceShorter,
-    /// The preStop sleep ended while clients still connected.
+    /// The preStop sleep ended while clients were still trying to connect.
     PreStopSleepLonger,
     /// The preStop sleep is far longer than clients needed.
     PreStopSleepShorter,

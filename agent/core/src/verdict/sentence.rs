@@ -141,11 +141,11 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::Crashed(how) => crashed(case, *how, &who),
         Why::Expected => match case.stop() {
             Some(_) => format!(
-                "{stopped}{} the process {}, {took} later, which an annotation declares as expected",
+                "{stopped}{} the process {} (declared as expected by an annotation), {took} later",
                 ran_handler(case),
                 status(case)
             ),
-            None => format!("{who} {}, which an annotation declares as expected", by_itself(case)),
+            None => format!("{who} {} (declared as expected by an annotation)", by_itself(case)),
         },
         Why::Stuck => kubernetes::stuck(case, &who),
         Why::NeverStarted => kubernetes::never_started(case),
@@ -370,7 +370,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             RefusedSource::ServerReset | RefusedSource::None => "",
         };
         let on = if traffic.refusing_on {
-            ", and clients still connected when counting stopped"
+            ", and clients were still trying to connect when counting stopped"
         } else {
             ""
         };
@@ -388,8 +388,11 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     }
     if axis == TrafficAxis::Unknown && exit == Exit::Clean && case.stop().is_some() {
         let why = match traffic.cgroup_v1 {
-            true => ": socket tracking needs a cgroup v2 of its own",
-            false => "",
+            true => format!(
+                ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
+                subject(case)
+            ),
+            false => String::new(),
         };
         clauses.push(format!("the sockets of the {} were not observed{why}", subject(case)));
     }

@@ -94,7 +94,7 @@ pub const TRAFFIC: [(TrafficAxis, &str); 6] = [
     (TrafficAxis::Reset, "Client connections were reset."),
     (
         TrafficAxis::Refused,
-        "Clients connected after the listener had closed, and their connections were refused.",
+        "Clients tried to connect after the listener had closed, and were refused.",
     ),
     (
         TrafficAxis::ProxyRejected,
@@ -175,7 +175,7 @@ pub const TABLE: [Row; 22] = [
         severity: Severity::Critical,
         precedence: 128,
         meaning: "The grace period ended long ago, and the process is still running.",
-        proof: "A stop was requested; ten seconds and more after the grace period no exit of the main process was seen, and no record was lost.",
+        proof: "A stop was requested; more than 12 s after the grace period no exit of the main process was seen, and no record was lost. The agent reports the container 15 s after the grace period (Event `TerminationStuck`, `epitaph_workload_stuck_total`).",
         remedy: "Find what holds the process: uninterruptible sleep (a disk or network mount that hangs), or a kubelet or container runtime that is not running.",
     },
     Row {
@@ -317,8 +317,8 @@ pub const TABLE: [Row; 22] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 40,
-        meaning: "The process exited cleanly, but clients still connected after the listener had closed, and their connections were refused.",
-        proof: "The close of the listener, followed by SYNs to its port that were answered by RST.",
+        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.",
+        proof: "The listener closed, and later SYNs to its port were answered with RST.",
         remedy: "Keep listening until clients stop connecting: add a preStop sleep as long as clients needed.",
     },
     Row {
@@ -361,7 +361,7 @@ pub const TABLE: [Row; 22] = [
         unclean: false,
         severity: Severity::Warning,
         precedence: 30,
-        meaning: "The evidence is not sufficient: records were lost, something was not observed, or happened before epitaph started.",
+        meaning: "The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.",
         proof: "None: the sentence names what is missing.",
         remedy: "The remedy of each such termination follows from what is missing; nothing to fix where the process started before epitaph did.",
     },

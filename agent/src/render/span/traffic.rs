@@ -40,7 +40,7 @@ pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: 
     }
 }
 
-/// When counting began, and when clients connected first and last.
+/// When counting began, and when the first and the last new connection were accepted.
 pub(super) fn times(t: &Termination, at: &Frame, a: &mut Attributes) {
     let traffic = &t.traffic;
     if !traffic.observed {

@@ -39,7 +39,10 @@ pub const TERMINATIONS: Row = Row {
         ("verdict", "see docs/verdicts.md"),
         ("unclean", "true, false"),
         SUBJECT,
-        ("runtime", "containerd, cri-o, docker, podman, unnamed; systemd for units"),
+        (
+            "runtime",
+            "containerd, cri-o, docker, podman; unnamed: the cgroup path does not show the runtime; systemd for units",
+        ),
     ],
     about: "Terminations by verdict. All series start at 0: alert on this metric",
 };
@@ -73,7 +76,7 @@ pub const CONNECTIONS: Row = Row {
     shape: Shape::Counter,
     unit: "{connection}",
     labels: &[("outcome", "accepted, refused, reset, cut, idle_closed, rejected")],
-    about: "Connections of terminating containers and units since the pod's deletion request, or since the stop signal if there was no request; cut: open connections dropped at exit",
+    about: "Connections of terminating containers and units since the pod's deletion request, or since the stop signal if there was no request; cut: open connections dropped at exit; idle_closed: idle connections closed at exit, on which the server had sent last; rejected: connections of clients on this node that ended with an ICMP error before they reached the container or unit",
 };
 pub const IGNORED: Row = Row {
     name: "epitaph.stop_signals.ignored",
@@ -103,7 +106,7 @@ pub const DROPPED: Row = Row {
     labels: &[(
         "reason",
         "timeline_cap, fact_cap, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full; with Kubernetes \
-         pod_unreadable, pod_cap, hint_queue_full, hint_rate, bad_annotation",
+         pod_unreadable, pod_cap, hint_queue_full, hint_rate (hint: a Kubernetes Event of the pod; the Events were not listed), bad_annotation",
     )],
     about: "Items that the agent dropped, by reason",
 };
@@ -197,7 +200,7 @@ pub const WORKLOAD_TERMINATIONS: Row = Row {
         WORKLOAD_NAME,
         (
             "what",
-            "pod; container: reported alone, because the pod kept running or the agent stopped",
+            "`pod`: a whole pod terminated; `container`: one container, whose pod kept running, had been reported before, or was still terminating when the agent stopped",
         ),
         ("unclean", "true, false"),
     ],
@@ -234,7 +237,7 @@ pub const WORKLOAD_STUCK: Row = Row {
     shape: Shape::Counter,
     unit: "{container}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Containers that were still running 15 s after the grace period of the pod's deletion, counted then, before they exit. Starts at 0 as soon as a pod of the workload runs here",
+    about: "Containers that were still running 15 s after the grace period of the pod's deletion (the grace period counts from the stop signal if that came later), counted then, before they exit. Starts at 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_ADVICE: Row = Row {
     name: "epitaph.workload.advice",

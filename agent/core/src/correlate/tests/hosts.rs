@@ -257,7 +257,7 @@ fn the_sockets_of_a_v1_container_are_not_observed() {
     ";
     expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed: socket tracking needs a cgroup v2 of its own
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the container were not observed: socket tracking needs a cgroup v2 of its own, and this container shares its cgroup v2 or has none
     "#]]
     .assert_eq(&hybrid(script));
 }
@@ -292,7 +292,7 @@ fn a_container_that_only_v1_knows_is_no_part_of_its_runtime() {
           `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
           fix: find out why `bully` (pid 200, container 680000000000, child of `shim`) sent SIGKILL, and use the stop command of the container runtime instead
         clean-exit: Stopped/Clean/Unknown
-          systemd sent SIGTERM to `containerd` (pid 40), the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the unit were not observed: socket tracking needs a cgroup v2 of its own
+          systemd sent SIGTERM to `containerd` (pid 40), the handler ran, and the process exited with code 0, 0.5 s later; the sockets of the unit were not observed: socket tracking needs a cgroup v2 of its own, and this unit shares its cgroup v2 or has none
     "#]].assert_eq(&script::show(&reports, false));
     // The runtime's sockets stay watched when a container ends.
     let has_end = |answers: &Answers| answers.reports.iter().any(|report| matches!(report, Report::Terminated(_)));

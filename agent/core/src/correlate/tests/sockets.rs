@@ -27,8 +27,8 @@ fn refused_after_the_listener_closed() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients still connected when counting stopped
-              fix: 3 connections were refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients were still trying to connect when counting stopped
+              fix: 3 connections were refused, and clients were still trying to connect when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: listener 10.0.0.1:80 closed by close()

@@ -1,4 +1,4 @@
-//! The preStop sleep, and how the server stops accepting, compared with when clients still connected.
+//! The preStop sleep, and how the server stops accepting, compared with how long clients tried to connect.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl NeededSleep {
 struct Missed {
     /// "14 connections refused in the 3.2 s after the listener closed".
     what: String,
-    /// Counting stopped while clients still connected.
+    /// Clients were still trying to connect when counting stopped.
     still_coming: bool,
 }
 
@@ -101,7 +101,7 @@ impl Missed {
             _ => format!(" (including the {} of the present preStop hook)", seconds(had)),
         };
         let more = if self.still_coming {
-            "; clients still connected when counting stopped, so more may be needed"
+            "; clients were still trying to connect when counting stopped, so more may be needed"
         } else {
             ""
         };
@@ -139,8 +139,8 @@ impl Missed {
                 kind: AdviceKind::AcceptWhileDraining,
                 seconds: None,
                 text: format!(
-                    "{name} closed the listener while clients still connected ({}): keep accepting after the stop signal until clients \
-                     stop connecting",
+                    "{name} closed the listener while clients were still trying to connect ({}): keep accepting after the stop signal until \
+                     clients stop connecting",
                     self.what
                 ),
             });

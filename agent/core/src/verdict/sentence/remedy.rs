@@ -110,8 +110,8 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             refused()
         )),
         TrafficAxis::Refused if traffic.refusing_on => Some(format!(
-            "{} refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop \
-             connecting, or send clients elsewhere before the stop",
+            "{} refused, and clients were still trying to connect when counting stopped: keep accepting after the stop signal until \
+             clients stop connecting, or send clients elsewhere before the stop",
             refused()
         )),
         TrafficAxis::Refused => Some(match traffic.refusal_window().zip(NeededSleep::of(case)) {

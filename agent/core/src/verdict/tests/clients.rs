@@ -60,7 +60,7 @@ fn a_sleep_that_does_not_fit() {
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
               remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided the refusals
               pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after the listener closed; a preStop sleep of 8 s would have avoided this; with the 6.0 s of the shutdown, that needs a grace period of at least 20 s, not 10 s
-              accept-while-draining None: container `app` closed the listener while clients still connected (14 connections refused in the 7.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
+              accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 7.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
 }
@@ -72,10 +72,10 @@ fn clients_who_had_not_stopped_coming() {
     check(
         ended,
         expect![[r#"
-            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients still connected when counting stopped
-              remedy: 14 connections were refused, and clients still connected when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
-              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after the listener closed; a preStop sleep of 4 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s; clients still connected when counting stopped, so more may be needed
-              accept-while-draining None: container `app` closed the listener while clients still connected (14 connections refused in the 2.7 s after the listener closed): keep accepting after the stop signal until clients stop connecting
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients were still trying to connect when counting stopped
+              remedy: 14 connections were refused, and clients were still trying to connect when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after the listener closed; a preStop sleep of 4 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s; clients were still trying to connect when counting stopped, so more may be needed
+              accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 2.7 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
 }
@@ -180,7 +180,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
               grace-longer Some(25): container `app` needed 21.0 s of a grace period of 25 s; set terminationGracePeriodSeconds to at least 25
               pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that needs a grace period of at least 35 s, not 25 s
-              accept-while-draining None: container `app` closed the listener while clients still connected (14 connections refused in the 3.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
+              accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 3.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
 }

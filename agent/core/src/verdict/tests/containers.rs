@@ -261,19 +261,19 @@ fn expected_exit_codes() {
     check(
         termination().with(expected).term(0.3).exit(0.5, 3),
         expect![[r#"
-            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 3, 0.2 s later, which an annotation declares as expected
+            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 3 (declared as expected by an annotation), 0.2 s later
         "#]],
     );
     check(
         termination().unasked().with(expected).exit(0.5, 3),
         expect![[r#"
-            clean (Completed, Quiet): container `app`: PID 1 `app` exited by itself with code 3, which an annotation declares as expected
+            clean (Completed, Quiet): container `app`: PID 1 `app` exited by itself with code 3 (declared as expected by an annotation)
         "#]],
     );
     check(
         termination().with(expected).fatal_term(0.3),
         expect![[r#"
-            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, and the process was terminated by SIGTERM, less than 1 ms later, which an annotation declares as expected
+            clean (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, and the process was terminated by SIGTERM (declared as expected by an annotation), less than 1 ms later
         "#]],
     );
     // SIGKILL is never a declared exit.
