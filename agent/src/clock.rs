@@ -1,8 +1,7 @@
 //! The only module that reads clocks.
 
-use nix::time::{ClockId, clock_gettime};
-
 use epitaph_core::time::{Boot, Wall, WallOffset};
+use nix::time::{ClockId, clock_gettime};
 
 /// Number of brackets; the tightest counts, so that a preemption within one has no effect.
 const BRACKETS: usize = 8;

@@ -8,6 +8,8 @@ use epitaph::config::OtlpSettings;
 use epitaph::render::span::{Options, Trace, pod_trace, trace};
 use epitaph::sink::otlp::{self, Delivery, Protocol, SpanDropReason};
 use epitaph_core::event::Kind;
+use epitaph_core::fixtures::pods;
+use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 use epitaph_core::render::id;
 use epitaph_core::report::PodTermination;
 use epitaph_core::report::Termination;
@@ -17,9 +19,6 @@ use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::skip::skip;
 use epitaph_tests::traces::{kind, kind_of};
 use serde_json::{Value, json};
-
-use epitaph_core::fixtures::pods;
-use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 
 #[tokio::test]
 async fn jaeger_shows_each_termination_as_one_trace() -> anyhow::Result<()> {

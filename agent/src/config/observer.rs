@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use epitaph_core::observe;
 use epitaph_core::observe::election::Timing;
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -16,12 +16,11 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
-use tokio::task::JoinHandle;
-
 use epitaph_core::input::Observation;
 use epitaph_core::report::Report;
 use epitaph_core::time::Boot;
+use kube::Client;
+use tokio::task::JoinHandle;
 
 pub use bucket::Rate;
 pub use stats::{EventStats, OUTCOMES, Outcome};

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
-use super::pods::convert::bounded;
+use super::bounded;
 use crate::error::{HasRemedy, Remedy, chain};
 
 /// Longest problem or remedy, bytes: the text comes from an API server.

@@ -9,3 +9,8 @@ mod watch;
 
 pub use api_error::{ApiError, FailureReason};
 pub use watch::WatchCounters;
+
+/// Text from outside epitaph, made safe by [`epitaph_core::text::bounded`].
+fn bounded(text: &str, max: usize) -> String {
+    epitaph_core::text::bounded(text, max).into_owned()
+}

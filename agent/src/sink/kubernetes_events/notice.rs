@@ -1,7 +1,5 @@
 //! The core's reports → Events: their objects and notes.
 
-use sha2::{Digest as _, Sha256};
-
 use epitaph_core::input::Observation;
 use epitaph_core::kubernetes::PodContext;
 use epitaph_core::pod::{PodIdentity, Workload};
@@ -10,6 +8,7 @@ use epitaph_core::termination::{TerminationFacts, TerminationKey};
 use epitaph_core::text::head;
 use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict::Verdict;
+use sha2::{Digest as _, Sha256};
 
 /// Kubernetes' own limit of an Event's note, bytes.
 const LONGEST_NOTE: usize = 1024;

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
-
 use epitaph_core::verdict::table::{TRAFFIC, name};
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {

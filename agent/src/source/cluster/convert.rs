@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::source::pods::convert::{bounded, identity};
+use crate::source::bounded;
+use crate::source::pods::convert::identity;
 use crate::source::pods::options::Annotated;
 use crate::source::pods::owners::{by_labels, controller};
 

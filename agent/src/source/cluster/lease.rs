@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use super::error;
 use crate::error::line;
 use crate::source::api_error::{ApiError, Purpose};
-use crate::source::pods::convert::bounded;
+use crate::source::bounded;
 
 const MAX_HOLDER: usize = 253;
 

@@ -4,19 +4,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitaph_core::text;
-use k8s_openapi::api::core::v1 as api;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
 use epitaph_core::ids::{ContainerId, PodUid};
 use epitaph_core::pod::{
     ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, KubeletProbe, KubeletProbeKind,
     Phase, PodFact, PodIdentity, PodOptions, PodSpec, PreStop, RestartPolicy, Workload,
 };
 use epitaph_core::time::{Boot, Wall};
+use k8s_openapi::api::core::v1 as api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::service;
+use crate::source::bounded;
 
 /// Longest name in Kubernetes.
 const MAX_NAME: usize = 253;
@@ -292,11 +291,6 @@ fn seconds(seconds: i64) -> Option<Duration> {
 
 fn wall(time: &Time) -> Option<Wall> {
     u64::try_from(time.0.as_nanosecond()).ok().map(Wall)
-}
-
-/// Text from outside epitaph, made safe by [`text::bounded`].
-pub(in crate::source) fn bounded(text: &str, max: usize) -> String {
-    text::bounded(text, max).into_owned()
 }
 
 #[cfg(test)]

@@ -20,13 +20,14 @@ use kube::{Api, Client};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::{Instant, sleep_until};
 
-use super::convert::{MAX_MESSAGE, bounded};
+use super::convert::MAX_MESSAGE;
 use super::counters::{PodsCounters, PodsDropReason};
 use super::error::Action;
 use super::lookup::{Lookup, LookupLimits, NoAnswer};
 use crate::cache::Cache;
 use crate::clock;
 use crate::error::line;
+use crate::source::bounded;
 
 /// Most pods with an open lookup.
 pub(super) const QUEUE: usize = 256;

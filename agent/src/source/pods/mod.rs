@@ -22,14 +22,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epitaph_core::input::Input;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::error::chain;
-
-use epitaph_core::input::Input;
 
 pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;
@@ -117,7 +116,7 @@ fn node_name(node: Option<&str>) -> Result<String, PodsError> {
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.');
     if !is_name {
-        return Err(PodsError::NodeName(convert::bounded(node, 253)));
+        return Err(PodsError::NodeName(crate::source::bounded(node, 253)));
     }
     Ok(node.to_owned())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use epitaph_core::pod::PodOptions;
 
-use super::convert::bounded;
+use crate::source::bounded;
 
 const IGNORE: &str = "epitaph.dev/ignore";
 const EXPECTED: &str = "epitaph.dev/expected-exit-codes";

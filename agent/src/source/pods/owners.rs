@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use epitaph_core::pod::Workload;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -12,13 +13,11 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use epitaph_core::pod::Workload;
-
-use super::convert::bounded;
 use super::counters::PodsCounters;
 use super::error::Action;
 use super::lookup::{Lookup, NoAnswer};
 use crate::cache::Cache;
+use crate::source::bounded;
 
 /// Most cached owners of this node's pods.
 const CAPACITY: usize = 1024;

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use epitaph_core::pod::{Service, Workload};
 use k8s_openapi::api::core::v1::Pod;
 
-use epitaph_core::pod::{Service, Workload};
-
-use super::convert::bounded;
+use crate::source::bounded;
 
 /// An annotation may be as long as an object.
 const MAX_VALUE: usize = 255;
