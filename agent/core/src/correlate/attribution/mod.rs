@@ -7,7 +7,7 @@ mod sender;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::attribute::{Attribution, Index, Question, Subject};
-use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp, si_code};
+use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::termination::Actor;
@@ -266,7 +266,7 @@ impl Attributor {
         };
         let what = match event {
             Event::SignalGenerate(signal) => {
-                if signal.signal == Signal::KILL && signal.code == si_code::KERNEL {
+                if signal.signal == Signal::KILL && signal.from_kernel {
                     self.kernel_killed(signal.target, out);
                 }
                 What::Signal {
