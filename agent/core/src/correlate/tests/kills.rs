@@ -198,16 +198,22 @@ fn a_forged_kernel_code_is_the_processs_own_signal() {
             "+1 KILL main -> main {kill} unarmed\n+1.001 exit main KILL unarmed\n"
         ))
     };
-    check(&killed("kernel"), expect![[r#"
+    check(
+        &killed("kernel"),
+        expect![[r#"
         crashed: Crash/Crashed/Unknown
           PID 1 `app` reached one of its resource limits and was terminated by SIGKILL
           fix: look at the core dump or the last lines of the log: the fault is in the program
-    "#]]);
-    check(&killed("kernel-code"), expect![[r#"
+    "#]],
+    );
+    check(
+        &killed("kernel-code"),
+        expect![[r#"
         crashed: Crash/Crashed/Unknown
           PID 1 `app` terminated itself with SIGKILL
           fix: look at the core dump or the last lines of the log: the fault is in the program
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
