@@ -15,7 +15,7 @@ use core::mem::{align_of, offset_of, size_of};
 
 /// Version of every record below. Fields that earlier versions lack:
 /// - up to 3: every `container`; [`SignalGenerate::pending`]; [`signal_flags::SIGWAIT`], [`signal_flags::PENDING`],
-///   [`signal_flags::ARMED`] and [`signal_flags::ARMS`]; the `flags` of [`SignalDeliver`] (always a handler's entry then),
+///   [`signal_flags::ARMED`], [`signal_flags::ARMS`] and [`signal_flags::KERNEL`]; the `flags` of [`SignalDeliver`] (always a handler's entry then),
 ///   [`ProcessExit`] and [`OomVictim`]; the meaning of [`tcp_flags::PROGRESS`].
 /// - up to 2: [`Task::v1_cgroup`], [`ProcessExec::parent_v1_cgroup`].
 /// - 1: [`Header::hierarchy`], the upper half of a 32-bit `cpu` then: all cgroups were of v2.
@@ -130,7 +130,7 @@ pub struct Task {
 
 /// `signal_generate`: `sender` (current) made signal `sig` for `target`.
 ///
-/// `sender` has no meaning if `code` is `SI_KERNEL` and the signal came from an interrupt.
+/// `sender` has no meaning with [`signal_flags::KERNEL`] if the signal came from an interrupt.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalGenerate {
@@ -180,7 +180,8 @@ pub mod signal_flags {
     pub const EXITING: u32 = 1 << 3;
     /// The target was traced by a debugger.
     pub const TRACED: u32 = 1 << 4;
-    /// The target thread waited for the signal in sigwait(3) or a similar call (`real_blocked` has it), which needs no handler.
+    /// The target thread waited for this signal in sigwait(3) or a similar call, which needs no handler. During the wait,
+    /// `real_blocked` has the whole mask of the thread, and `blocked` lacks the awaited signals alone.
     pub const SIGWAIT: u32 = 1 << 5;
     /// [`SignalGenerate::pending`](super::SignalGenerate::pending) was read.
     pub const PENDING: u32 = 1 << 6;
@@ -188,6 +189,10 @@ pub mod signal_flags {
     pub const ARMED: u32 = 1 << 7;
     /// This signal is a reason to record them, even if they were recorded already.
     pub const ARMS: u32 = 1 << 8;
+    /// The kernel made the signal, without a siginfo (`SEND_SIG_PRIV`): the OOM killer, the end of a pid namespace, a resource
+    /// limit, a terminal. A `code` of `SI_KERNEL` alone is not a proof: rt_sigqueueinfo(2) lets a process give its own signals
+    /// any code.
+    pub const KERNEL: u32 = 1 << 9;
 }
 
 /// `signal_deliver`: `task` read `sig` from its queue and enters its handler, or [`deliver_flags::DISCARDED`]. Other default

@@ -63,9 +63,16 @@ fn is_own_fault(sig: u32) -> bool {
 unsafe fn signal_code(info: u64) -> i32 {
     match info {
         0 => SI_USER,
-        1 | 2 => SI_KERNEL,
+        info if is_from_kernel(info) => SI_KERNEL,
         info => unsafe { Probed::get(info as Ptr, Field::SiginfoCode) },
     }
+}
+
+/// `SEND_SIG_PRIV`, which no system call passes on for a process. A pointer's `si_code` of `SI_KERNEL` does not prove as much: a
+/// process may queue itself a signal of any code.
+#[inline(always)]
+fn is_from_kernel(info: u64) -> bool {
+    matches!(info, 1 | 2)
 }
 
 #[inline(always)]
@@ -78,7 +85,8 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         }
         // The terminal signals its new size to all (SEND_SIG_PRIV, 1); only a kill(2) of that signal can be a stop: a pointer, or
         // since 7.3 SEND_SIG_NOINFO, 0.
-        if sig == SIGWINCH && matches!(info, 1 | 2) {
+        let from_kernel = is_from_kernel(info);
+        if sig == SIGWINCH && from_kernel {
             return;
         }
         let code = signal_code(info);
@@ -93,7 +101,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         }
         let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
         let sender_container = maps::known(senders).container;
-        let arms = known.has_sockets && may_end(sig, result, code, senders.id != cgroups.id);
+        let arms = known.has_sockets && may_end(sig, result, from_kernel || senders.id != cgroups.id);
         let armed = maps::arm_where(arms, cgroups.id, signal_flags::ARMED, signal_flags::ARMS);
 
         let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate) else {
@@ -111,7 +119,8 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         (*record).result = result;
         (*record).disposition = disposition_of(target, sig);
         (*record).pad = 0;
-        (*record).flags = state_of(target, sig) | armed;
+        let made_by = if from_kernel { signal_flags::KERNEL } else { 0 };
+        (*record).flags = state_of(target, sig) | armed | made_by;
         (*record).pad2 = 0;
         (*record).pending = if knows_pending() { pending(target) } else { 0 };
         entry.submit(0);
@@ -136,9 +145,9 @@ unsafe fn remember(target: Ptr, tgid: u32) {
 /// count. Signals between processes of one cgroup (a supervisor and its workers) do not count: the exit of the main process arms
 /// the sockets before they are closed.
 #[inline(always)]
-fn may_end(sig: u32, result: u8, code: i32, from_outside: bool) -> bool {
+fn may_end(sig: u32, result: u8, from_outside: bool) -> bool {
     const OVERFLOW_FAIL: u8 = 3;
-    sig != SIGCONT && result != OVERFLOW_FAIL && (from_outside || code == SI_KERNEL)
+    sig != SIGCONT && result != OVERFLOW_FAIL && from_outside
 }
 
 #[inline(always)]
@@ -203,7 +212,8 @@ unsafe fn state_of(target: Ptr, sig: u32) -> u32 {
         if in_set(blocked, sig) {
             flags |= signal_flags::BLOCKED;
         }
-        if has(Field::TaskRealBlocked) && in_set(Direct::get(target, Field::TaskRealBlocked), sig) {
+        // do_sigtimedwait: `real_blocked` keeps the whole mask, and `blocked` loses the awaited signals.
+        if has(Field::TaskRealBlocked) && in_set(Direct::get::<u64>(target, Field::TaskRealBlocked) & !blocked, sig) {
             flags |= signal_flags::SIGWAIT;
         }
         if knows_pending() {

@@ -9,7 +9,7 @@ use epitaph_ebpf::{Kind, armed_flags, deliver_flags, disposition, signal_flags, 
 use crate::event::{
     Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, OomVictim, PeerAnnouncement, ProcessExec,
     ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp, TcpCounts,
-    TcpOp, TcpProgress, TcpState,
+    TcpOp, TcpProgress, TcpState, si_code,
 };
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::time::Boot;
@@ -184,6 +184,10 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
         sigwait: flags & signal_flags::SIGWAIT != 0,
     };
     b.advance(4);
+    let from_kernel = match form.has_containers() {
+        true => flags & signal_flags::KERNEL != 0,
+        false => code == si_code::KERNEL,
+    };
     let (pending, armed) = match form.has_containers() {
         true => (
             Some(SignalSet(b.get_u64_le())).filter(|_| flags & signal_flags::PENDING != 0),
@@ -198,6 +202,7 @@ fn signal_generate(b: &mut &[u8], form: Form) -> Result<SignalGenerate, DecodeEr
         target,
         signal,
         code,
+        from_kernel,
         group,
         result,
         disposition,

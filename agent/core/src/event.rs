@@ -59,7 +59,7 @@ pub struct TargetState {
     pub frozen: bool,
     pub exiting: bool,
     pub traced: bool,
-    /// The target thread waited for the signal in sigwait(3) or a similar call.
+    /// The target thread waited for this signal, not only for another, in sigwait(3) or a similar call.
     pub sigwait: bool,
 }
 
@@ -105,6 +105,8 @@ pub struct SignalGenerate {
     pub target: Task,
     pub signal: Signal,
     pub code: i32,
+    /// The kernel made the signal. `code` does not prove this: a process may queue itself a signal with [`si_code::KERNEL`].
+    pub from_kernel: bool,
     pub group: bool,
     pub result: SignalResult,
     pub disposition: Disposition,

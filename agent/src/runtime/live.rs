@@ -259,12 +259,12 @@ impl Live {
         }
     }
 
-    /// The core disarms the cgroups of containers and units. This sweep disarms all other cgroups: an armed cgroup adds a look-up
+    /// The core disarms the cgroups that it attributes to containers and units. This sweep disarms all other cgroups: an armed cgroup adds a look-up
     /// to every TCP event of the machine.
     fn sweep(&mut self) {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
-        idle.retain(|&cgroup| !matches!(index.attribute_cgroup(cgroup), Attribution::Subject(..)));
+        idle.retain(|&cgroup| !matches!(index.attribute_within(cgroup), Attribution::Subject(..)));
         self.obey(idle.into_iter().map(Command::Forget).collect());
     }
 

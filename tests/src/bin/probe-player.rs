@@ -42,10 +42,11 @@ fn main() -> anyhow::Result<()> {
             wait()
         }
         "sigwait" => {
-            let set = SigSet::from(Signal::SIGTERM);
-            set.thread_block()?;
+            // Always blocks both signals, and waits for one of them.
+            let awaited = args.next().map_or(Ok(Signal::SIGTERM), |name| name.parse())?;
+            SigSet::from_iter([Signal::SIGTERM, Signal::SIGHUP]).thread_block()?;
             emit("ready")?;
-            set.wait()?;
+            SigSet::from(awaited).wait()?;
             emit("read")?;
             io::stdin().lock().lines().for_each(drop);
             Ok(())
@@ -88,8 +89,21 @@ fn main() -> anyhow::Result<()> {
             wait()
         }
         "announce" => {
-            announce(args.next().unwrap_or_default().parse()?)?;
+            // As an agent does.
+            queue_to_itself(libc::SIGWINCH, args.next().unwrap_or_default().parse()?)?;
             wait()
+        }
+        "forge-kernel-kill" => {
+            const SI_KERNEL: i32 = 128;
+            queue_to_itself(libc::SIGKILL, SI_KERNEL)?;
+            wait()
+        }
+        "cpu-limit" => {
+            // Both limits: the kernel sends SIGKILL, not SIGXCPU.
+            setrlimit(Resource::RLIMIT_CPU, 1, 1)?;
+            loop {
+                std::hint::spin_loop();
+            }
         }
         "leader-first" => {
             thread::spawn(|| {
@@ -148,13 +162,13 @@ fn emit(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// As an agent does: a signal to ourselves with a code of our own.
-fn announce(code: i32) -> io::Result<()> {
+/// A signal to this process, with a `si_code` of its own choice.
+fn queue_to_itself(signal: i32, code: i32) -> io::Result<()> {
     // SAFETY: all-zero bytes are a siginfo_t, which lives until the call returns.
     let result = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         info.si_code = code;
-        libc::syscall(libc::SYS_rt_sigqueueinfo, std::process::id(), libc::SIGWINCH, &raw const info)
+        libc::syscall(libc::SYS_rt_sigqueueinfo, std::process::id(), signal, &raw const info)
     };
     if result == 0 {
         Ok(())

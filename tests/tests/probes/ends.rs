@@ -201,6 +201,6 @@ fn an_oom_kill_names_its_victim() {
     assert_eq!(oom.trigger, Pid(player.pid()));
     assert!(oom.task.is_none_or(|task| task.comm.to_string() == "probe-player"));
     let seen = probes.signal_to(player.pid(), 9);
-    assert_eq!(seen.code, si_code::KERNEL);
+    assert_eq!((seen.code, seen.from_kernel), (si_code::KERNEL, true));
     assert_eq!(probes.exit_of(player.pid()).status, status);
 }

@@ -18,7 +18,11 @@ fn a_signal_record_has_the_kernels_result() {
         assert_eq!((seen.disposition, seen.result), (disposition, result), "{role}");
         assert_eq!((seen.state.blocked, seen.state.exiting), (blocked, exiting), "{role}");
         assert!(!seen.state.sigwait, "{role}");
-        assert_eq!((seen.code, seen.group), (si_code::USER, true), "{role}");
+        assert_eq!(
+            (seen.code, seen.from_kernel, seen.group),
+            (si_code::USER, false, true),
+            "{role}"
+        );
         assert_eq!((seen.sender.tgid, seen.target.ppid), (Pid(me), Pid(me)), "{role}");
         assert_eq!(seen.target.comm.to_string(), "probe-player", "{role}");
         assert_eq!(
@@ -124,17 +128,17 @@ fn a_wait_for_a_signal_is_reported_and_so_is_an_unread_signal() {
     let mut probes = need!(Probes::load(), "not root");
     let (mut waiting, _) = Player::ready(&["sigwait"]);
     // At that time the signal is not blocked.
-    let status = format!("/proc/{}/status", waiting.pid());
-    wait_for(|| {
-        let status = fs::read_to_string(&status).expect("status");
-        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?.trim();
-        (u64::from_str_radix(blocked, 16).expect("a mask") & 1 << 14 == 0).then_some(())
-    });
+    wait_for(|| (!blocks(waiting.pid(), 15)).then_some(()));
     waiting.kill(signal::Signal::SIGTERM);
     let seen = probes.signal_to(waiting.pid(), 15);
     assert!(seen.state.sigwait && !seen.state.blocked, "{:?}", seen.state);
     assert_eq!(seen.result, SignalResult::Delivered);
     assert_eq!(waiting.line(), "read\n");
+    let (other, _) = Player::ready(&["sigwait", "SIGHUP"]);
+    wait_for(|| (!blocks(other.pid(), 1)).then_some(()));
+    other.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(other.pid(), 15);
+    assert!(!seen.state.sigwait && seen.state.blocked, "{:?}", seen.state);
     let (handler, _) = Player::ready(&["handler"]);
     handler.kill(signal::Signal::SIGTERM);
     probes.wait("handler entered", |event| {
@@ -149,6 +153,30 @@ fn a_wait_for_a_signal_is_reported_and_so_is_an_unread_signal() {
             (pending.contains(Signal::TERM), pending.contains(Signal::KILL)),
             (unread, true)
         );
+    }
+}
+
+/// The signal mask of the main thread has the signal.
+fn blocks(pid: u32, signal: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+    u64::from_str_radix(blocked.trim(), 16).expect("a mask") >> (signal - 1) & 1 != 0
+}
+
+/// rt_sigqueueinfo(2) refuses `SI_KERNEL` for other processes only. The kernel's SIGKILL for a CPU limit has the same sender.
+#[test]
+fn a_signal_that_a_process_queues_itself_as_the_kernels_is_not_the_kernels() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let dir = cgroup.0.to_str().expect("utf-8").to_owned();
+    for (role, from_kernel, armed) in [("forge-kernel-kill", false, Armed::No), ("cpu-limit", true, Armed::ByThis)] {
+        let mut player = Player::start(&["--cgroup", &dir, role]);
+        assert_eq!(player.wait().signal(), Some(9), "{role}");
+        let seen = probes.signal_to(player.pid(), 9);
+        assert_eq!((seen.sender.tgid, seen.code), (seen.target.tgid, si_code::KERNEL), "{role}");
+        assert_eq!((seen.from_kernel, seen.armed), (from_kernel, Some(armed)), "{role}");
+        probes.exit_of(player.pid());
+        probes.kernel.disarm(cgroup.id()).expect("disarm");
     }
 }
 
@@ -289,7 +317,10 @@ fn init_of_a_pid_namespace_drops_unhandled_signals_and_its_exit_kills_the_rest()
     assert!(exit.task.is_ns_init());
     for kid in kids {
         let seen = probes.signal_to(kid, 9);
-        assert_eq!((seen.code, seen.sender.tgid), (si_code::KERNEL, Pid(init)));
+        assert_eq!(
+            (seen.code, seen.from_kernel, seen.sender.tgid),
+            (si_code::KERNEL, true, Pid(init))
+        );
         assert!(seen.target.ns_pid > 1);
         probes.exit_of(kid);
     }

@@ -27,6 +27,8 @@ pub(super) struct Cgroups {
     owners: HashMap<OwnerKey, CgroupId>,
     /// Live cgroups below a subject whose own cgroup has not been seen yet.
     orphans: HashMap<OwnerKey, Vec<CgroupId>>,
+    /// How many cgroups of other containers or of pods each of these containers encloses, by the container's path.
+    enclosed: HashMap<Arc<str>, usize>,
     sequence: u64,
     drops: u64,
 }
@@ -43,9 +45,29 @@ pub(super) struct Cgroup {
     /// Safe to print; differs from `path` only for odd names. Empty if no path is known.
     pub shown: Arc<str>,
     pub place: Attribution,
+    within: Within,
+}
+
+/// The container that a cgroup without a path counts for, as the records of its tasks show it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    NotSeen,
+    Container(CgroupId),
+    /// Not of one container: a task in it is in a pid namespace deeper than a container's own, or the records disagree.
+    Doubtful,
 }
 
 impl Cgroup {
+    /// The look-up was answered, without a path.
+    fn is_lost(&self) -> bool {
+        self.path.is_empty()
+    }
+
+    /// Whether the container in a record can be the subject.
+    pub fn may_count_for_container(&self) -> bool {
+        self.is_lost() && self.within != Within::Doubtful
+    }
+
     pub fn is_live(&self) -> bool {
         self.removed_at.is_none()
     }
@@ -63,6 +85,7 @@ impl Cgroups {
             removed_order: VecDeque::new(),
             owners: HashMap::new(),
             orphans: HashMap::new(),
+            enclosed: HashMap::new(),
             sequence: 0,
             drops: 0,
         }
@@ -105,6 +128,9 @@ impl Cgroups {
             }
             Err(_) => Attribution::Unknown(UnknownCgroup::PathUnreadable),
         };
+        if let Some(outermost) = path::enclosing_container(&path) {
+            *self.enclosed.entry(Arc::from(outermost)).or_default() += 1;
+        }
         self.sequence += 1;
         self.entries.insert(
             cgroup,
@@ -114,6 +140,7 @@ impl Cgroups {
                 path,
                 shown,
                 place,
+                within: Within::NotSeen,
             },
         );
         self.live += 1;
@@ -144,6 +171,7 @@ impl Cgroups {
                 path: Arc::clone(&none),
                 shown: none,
                 place,
+                within: Within::NotSeen,
             },
         );
         self.keep_removed(now, sequence, cgroup);
@@ -159,6 +187,45 @@ impl Cgroups {
         self.live -= 1;
         self.disown(cgroup);
         self.keep_removed(now, sequence, cgroup);
+    }
+
+    /// A task in a cgroup without a path counts for this container. True if the cgroup's container is known only now.
+    pub fn count_for(&mut self, cgroup: CgroupId, container: CgroupId) -> bool {
+        let Some(entry) = self.entries.get_mut(&cgroup).filter(|entry| entry.is_lost()) else {
+            return false;
+        };
+        match entry.within {
+            Within::NotSeen => {
+                entry.within = Within::Container(container);
+                true
+            }
+            Within::Container(known) if known == container => false,
+            Within::Container(_) | Within::Doubtful => {
+                entry.within = Within::Doubtful;
+                false
+            }
+        }
+    }
+
+    /// A cgroup without a path may be of a container inside the known container.
+    pub fn doubt(&mut self, cgroup: CgroupId) {
+        if let Some(entry) = self.entries.get_mut(&cgroup) {
+            entry.within = Within::Doubtful;
+        }
+    }
+
+    /// The container that the tasks of a cgroup without a path count for.
+    pub fn counts_for(&self, cgroup: CgroupId) -> Option<CgroupId> {
+        match self.get(cgroup)?.within {
+            Within::Container(container) => Some(container),
+            Within::NotSeen | Within::Doubtful => None,
+        }
+    }
+
+    /// Whether the container encloses other containers or pods, which have their own terminations.
+    pub fn encloses_others(&self, container: CgroupId) -> bool {
+        self.get(container)
+            .is_some_and(|entry| self.enclosed.contains_key(&entry.path))
     }
 
     /// Entries given up because the store was full, since the last call.
@@ -276,7 +343,18 @@ impl Cgroups {
                 self.disown(cgroup);
             }
         }
-        self.entries.remove(&cgroup);
+        let enclosing = self.entries.remove(&cgroup).and_then(|entry| {
+            let outermost = path::enclosing_container(&entry.path)?;
+            Some(Arc::<str>::from(outermost))
+        });
+        if let Some(outermost) = enclosing
+            && let Some(count) = self.enclosed.get_mut(&outermost)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.enclosed.remove(&outermost);
+            }
+        }
     }
 }
 
@@ -294,6 +372,11 @@ impl Cgroups {
             "{orphans} orphans, {} owners of {live}",
             self.owners.len()
         );
+        let enclosed = self
+            .entries
+            .values()
+            .filter(|entry| path::enclosing_container(&entry.path).is_some());
+        assert_eq!(self.enclosed.values().sum::<usize>(), enclosed.count());
         assert!(self.owners.values().all(|owner| self.entries[owner].is_live()));
     }
 }

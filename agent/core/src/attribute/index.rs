@@ -1,7 +1,8 @@
 //! The index: cgroup id → subject, for live cgroups and, for a while, removed ones.
 //!
 //! *Architecture invariant*: pure and bounded. The index asks for missing facts ([`Index::questions`]) and never twice for the
-//! same fact; a cgroup without facts is `Unknown(reason)`, never attributed to the parent or the root.
+//! same fact; a cgroup without facts is `Unknown(reason)`, never attributed to the parent or the root. The only
+//! exception is a container that encloses nothing but its own cgroups: see [`Index::learn`].
 //!
 //! On a hybrid machine (cgroup v1 alongside v2) the v2 id that the kernel gives for a process may be the root, or the unit of
 //! the runtime that started it. There the record's second id, of v1, decides; if neither id is a container's,
@@ -28,6 +29,10 @@ pub enum Question {
 
 /// The kernel gives the root of a hierarchy inode 1; a scan reports a different one.
 const ROOT: u64 = 1;
+
+/// Depth of the pid namespace of the outermost container's own processes, at most: one below the host's. A container inside it
+/// has its own below that.
+const CONTAINER_LEVEL: u32 = 1;
 
 /// See the module.
 pub struct Index {
@@ -74,20 +79,40 @@ impl Index {
     ///
     /// The ids in the record decide. On a machine with v1 they are enough only if one of them names a container. Otherwise the
     /// process's own facts decide, and without these the unit that an id names; unless some containers are not known by any v2
-    /// id and the record has only a v2 id.
+    /// id and the record has only a v2 id. If all this shows nothing, the container around the process's cgroup may: see
+    /// [`Index::learn`].
     pub fn attribute(&self, task: &Task) -> Attribution {
-        let by_ids = self.by_ids(task.cgroup, task.v1_cgroup, task.container);
+        let by_ids = self.by_ids(task.cgroup, task.v1_cgroup);
+        let container = task.container.filter(|_| task.ns_level <= CONTAINER_LEVEL);
         if self.is_final(task.cgroup, &by_ids) {
-            return by_ids;
+            return self.or_container(by_ids, task.cgroup, container);
         }
-        self.refine(by_ids, task.v1_cgroup, self.processes.of(task))
+        let place = self.refine(by_ids, task.v1_cgroup, self.processes.of(task));
+        // As long as `/proc` may still have the process, the answer is still to come.
+        let container = container.filter(|_| self.processes.has_exited(task));
+        self.or_container(place, task.v1_cgroup.unwrap_or(task.cgroup), container)
+    }
+
+    /// Learns from a task which container a cgroup counts for, if the cgroup was gone before its path was known. The kernel side
+    /// knows only the outermost container around it, so a task in a deeper pid namespace, as a container inside that container
+    /// has, makes it doubtful. True if the container is known only now.
+    pub fn learn(&mut self, task: &Task) -> bool {
+        let mut is_new = false;
+        for cgroup in [Some(task.cgroup), task.v1_cgroup].into_iter().flatten() {
+            match task.container {
+                _ if task.ns_level > CONTAINER_LEVEL => self.cgroups.doubt(cgroup),
+                Some(container) => is_new |= self.cgroups.count_for(cgroup, container),
+                None => {}
+            }
+        }
+        is_new
     }
 
     /// The subject of the parent of the executing process (`task.ppid`): not the task's own if the process came from outside.
     pub fn attribute_parent(&self, exec: &ProcessExec) -> Attribution {
-        let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup, exec.parent_container);
+        let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup);
         if self.is_final(exec.parent_cgroup, &by_ids) {
-            return by_ids;
+            return self.or_container(by_ids, exec.parent_cgroup, self.cgroups.counts_for(exec.parent_cgroup));
         }
         self.refine(by_ids, exec.parent_v1_cgroup, self.processes.latest(exec.task.ppid))
     }
@@ -122,10 +147,9 @@ impl Index {
         }
     }
 
-    /// The subject of a cgroup; if that is not known, the container that the kernel record names. The cgroup goes first: for a
-    /// container inside a container, the path names the inner one.
-    pub fn attribute_within(&self, cgroup: CgroupId, container: Option<CgroupId>) -> Attribution {
-        self.by_ids(cgroup, None, container)
+    /// The subject of a cgroup; if its path was not found, the container that its tasks count for: see [`Index::learn`].
+    pub fn attribute_within(&self, cgroup: CgroupId) -> Attribution {
+        self.or_container(self.attribute_cgroup(cgroup), cgroup, self.cgroups.counts_for(cgroup))
     }
 
     /// The cgroup of the outermost container around a cgroup, possibly the cgroup itself: the value that the kernel side gets
@@ -158,7 +182,7 @@ impl Index {
             Event::ProcessExec(exec) => {
                 self.ask_task(&exec.task, true, &mut questions);
                 self.ask_cgroups(exec.parent_cgroup, exec.parent_v1_cgroup, &mut questions);
-                let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup, exec.parent_container);
+                let by_ids = self.by_ids(exec.parent_cgroup, exec.parent_v1_cgroup);
                 // The parent's start is not in the record, so a known fact with that id may be of another process.
                 if exec.task.ppid.0 != 0 && !self.is_final(exec.parent_cgroup, &by_ids) {
                     ask(Question::Process(exec.task.ppid), &mut questions);
@@ -244,16 +268,23 @@ impl Index {
     }
 
     /// Attribution by the ids in a kernel record: v2, unless v1 alongside it names a subject and shows more. A v1 hierarchy without
-    /// a subject is not an answer: it need not have the units. If neither is known, the container that the record names.
-    fn by_ids(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>, container: Option<CgroupId>) -> Attribution {
+    /// a subject is not an answer: it need not have the units.
+    fn by_ids(&self, cgroup: CgroupId, v1_cgroup: Option<CgroupId>) -> Attribution {
         let by_id = self.attribute_cgroup(cgroup);
-        let by_ids = match v1_cgroup.map(|v1_cgroup| self.attribute_cgroup(v1_cgroup)) {
+        match v1_cgroup.map(|v1_cgroup| self.attribute_cgroup(v1_cgroup)) {
             Some(by_v1 @ Attribution::Subject(..)) if rank(&by_v1) > rank(&by_id) => by_v1,
             _ => by_id,
-        };
-        match (&by_ids, container.map(|container| self.attribute_cgroup(container))) {
+        }
+    }
+
+    /// The container around a cgroup whose path was looked up and not found (not: whose look-up is still to come). Not if the
+    /// container encloses others (Docker in Docker, the node of a cluster on one machine): the cgroup may be one of theirs.
+    fn or_container(&self, place: Attribution, cgroup: CgroupId, container: Option<CgroupId>) -> Attribution {
+        let may = self.cgroups.get(cgroup).is_some_and(Cgroup::may_count_for_container);
+        let container = container.filter(|container| may && !self.cgroups.encloses_others(*container));
+        match (&place, container.map(|container| self.attribute_cgroup(container))) {
             (Attribution::Unknown(_), Some(by_container)) if is_container(&by_container) => by_container,
-            _ => by_ids,
+            _ => place,
         }
     }
 
@@ -278,10 +309,7 @@ impl Index {
         self.ask_cgroups(task.cgroup, task.v1_cgroup, questions);
         // With v2 alone the v2 id is always enough: not even the entry is touched.
         let is_enough = !self.machine.has_v1() && task.cgroup.is_known();
-        if task.tgid.0 == 0
-            || is_enough
-            || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.v1_cgroup, task.container))
-        {
+        if task.tgid.0 == 0 || is_enough || self.is_final(task.cgroup, &self.by_ids(task.cgroup, task.v1_cgroup)) {
             return;
         }
         if (moved || self.processes.of(task).is_none()) && !self.processes.has_exited(task) {

@@ -379,18 +379,101 @@ fn a_cgroup_that_is_gone_unseen_counts_for_the_container_around_it() {
         },
     );
     assert_eq!((m.of(within(5)), m.asks(within(5))), ("container 0:5".to_owned(), vec![]));
-    assert_eq!(
-        show(m.index.attribute_within(CgroupId::v2(9), Some(CgroupId::v2(5)))),
-        "container 0:5"
-    );
+    for no_container in [6, 7] {
+        assert_eq!(m.of(within(no_container)), "NeverSeen", "{no_container}");
+    }
+    // A socket, a parent and the sweep know no depth of a pid namespace: a task is needed first.
     let exec = ProcessExec {
         parent_container: Some(CgroupId::v2(5)),
         ..exec(task(43, SECOND, 5), 9)
     };
-    assert_eq!(show(m.index.attribute_parent(&exec)), "container 0:5");
-    for no_container in [6, 7] {
-        assert_eq!(m.of(within(no_container)), "NeverSeen", "{no_container}");
+    let of_cgroup = |m: &Machine| {
+        let places = [m.index.attribute_within(CgroupId::v2(9)), m.index.attribute_parent(&exec)];
+        places.map(show)
+    };
+    assert_eq!(of_cgroup(&m), ["NeverSeen"; 2]);
+    assert_eq!((m.index.learn(&within(5)), m.index.learn(&within(5))), (true, false));
+    assert_eq!(of_cgroup(&m), ["container 0:5"; 2]);
+    // The first process of a container inside that container: all of this cgroup is in doubt from now on.
+    let deeper = Task {
+        ns_level: 2,
+        ..within(5)
+    };
+    assert_eq!(m.of(deeper), "NeverSeen");
+    assert!(!m.index.learn(&deeper));
+    assert_eq!(
+        (of_cgroup(&m), m.of(within(5))),
+        (["NeverSeen".to_owned(), "NeverSeen".to_owned()], "NeverSeen".to_owned())
+    );
+}
+
+/// The file system was not read, so the cgroup's own path may still come.
+#[test]
+fn a_cgroup_whose_look_up_is_to_be_repeated_does_not_count_for_the_container_around_it() {
+    let mut m = Machine::new(CgroupMode::V2);
+    m.insert(5, &format!("/docker/{A}"));
+    let web = Task {
+        container: Some(CgroupId::v2(5)),
+        ..task(42, SECOND, 9)
+    };
+    m.unknown(9, CgroupFact::BUSY);
+    assert!(!m.index.learn(&web));
+    assert_eq!((m.of(web), m.asks(web)), ("NeverSeen".to_owned(), vec![cgroup(9)]));
+    m.insert(9, &format!("/docker/{A}/docker/{}", "b0".repeat(32)));
+    assert_eq!(m.of(web), "container 0:9");
+}
+
+/// kind, minikube, Docker in Docker: the lost cgroup may be a pod's or an inner container's. crun's nested cgroup is not another's.
+#[test]
+fn a_container_that_encloses_others_does_not_count_for_lost_cgroups() {
+    let pod = format!(
+        "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod8b7c1f9a_52d1_4a47_9f0e_0c1d2e3f4a5b.slice/cri-containerd-{A}.scope"
+    );
+    for (below, place) in [
+        ("/container".to_owned(), "container 0:5"),
+        ("/system.slice/a.service".to_owned(), "container 0:5"),
+        (format!("/docker/{}", "b0".repeat(32)), "NeverSeen"),
+        ("/kubelet.slice/kubelet-kubepods.slice".to_owned(), "NeverSeen"),
+        ("/kubepods/besteffort".to_owned(), "NeverSeen"),
+        (pod, "NeverSeen"),
+    ] {
+        let mut m = Machine::new(CgroupMode::V2);
+        m.insert(5, &format!("/docker/{A}"));
+        m.insert(6, &format!("/docker/{A}{below}"));
+        m.unknown(9, CgroupFact::GONE);
+        let web = Task {
+            container: Some(CgroupId::v2(5)),
+            ns_level: 1,
+            ..task(42, SECOND, 9)
+        };
+        m.index.learn(&web);
+        assert_eq!([m.of(web), show(m.index.attribute_within(web.cgroup))], [place; 2], "{below}");
+        // An enclosed cgroup that was removed still answers, for a while.
+        m.remove(6);
+        assert_eq!(m.of(web), place, "{below}");
     }
+}
+
+/// v1 alongside v2: the process and its cgroup of v1 are both gone.
+#[test]
+fn a_lost_cgroup_of_v1_counts_for_its_container_once_the_process_is_gone() {
+    let mut m = Machine::new(CgroupMode::Hybrid);
+    let v1 = |id: u64| CgroupId { hierarchy: 9, id };
+    let fact = |cgroup: CgroupId, path: Result<String, String>| CgroupFact { cgroup, path };
+    m.index.insert(m.now, &fact(v1(77), Ok(format!("/docker/{A}"))));
+    m.index.insert(m.now, &fact(v1(78), Err(CgroupFact::GONE.to_owned())));
+    let web = Task {
+        v1_cgroup: Some(v1(78)),
+        container: Some(v1(77)),
+        ns_level: 1,
+        ..task(42, SECOND, 1)
+    };
+    assert_eq!(
+        (m.of(web), m.asks(web)),
+        ("ProcessGone".to_owned(), vec![Question::Process(Pid(42))])
+    );
+    m.gone(42);
+    assert_eq!(m.of(web), "container 9:77");
 }
 
 /// The value for the kernel side: of nested containers the outer one, because its termination ends the inner ones.

@@ -63,6 +63,15 @@ pub fn outermost_container(path: &str) -> Option<&str> {
     Some(&path[..segments[at].end])
 }
 
+/// The path of the outermost container around a cgroup of another subject: a container inside it, or the pods of a node that
+/// runs in it (kind, minikube). None if the cgroup counts for the outermost container.
+pub fn enclosing_container(path: &str) -> Option<&str> {
+    let outermost = outermost_container(path)?;
+    let is_of_another = || matches!(parse(path), Ok(Place::Subject(_, own)) if own != outermost);
+    let is_of_pods = || path[outermost.len()..].contains("kubepods");
+    (is_of_another() || is_of_pods()).then_some(outermost)
+}
+
 /// The segments; true if segments before them are not known.
 fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
     if !path.starts_with('/') {

@@ -81,10 +81,21 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
             let has_pending = s.pending.is_some();
             let [armed, arms] = armed_bits(s.armed);
             b.put_u32_le(
-                [blocked, stopped, frozen, exiting, traced, sigwait, has_pending, armed, arms]
-                    .iter()
-                    .rev()
-                    .fold(0, |bits, &bit| bits << 1 | u32::from(bit)),
+                [
+                    blocked,
+                    stopped,
+                    frozen,
+                    exiting,
+                    traced,
+                    sigwait,
+                    has_pending,
+                    armed,
+                    arms,
+                    s.from_kernel,
+                ]
+                .iter()
+                .rev()
+                .fold(0, |bits, &bit| bits << 1 | u32::from(bit)),
             );
             b.put_u32_le(0);
             b.put_u64_le(s.pending.map_or(0, |set| set.0));
@@ -98,6 +109,7 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
                 target: h.task,
                 signal: signal(wire::announcement::SIGNAL).expect("a signal"),
                 code: wire::announcement::code(h.nonce),
+                from_kernel: false,
                 group: true,
                 result: SignalResult::Ignored,
                 disposition: Disposition::Default,

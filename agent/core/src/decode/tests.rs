@@ -128,21 +128,29 @@ fn what_version_3_did_not_write_is_unknown() {
     };
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
 
-    let generate = [
-        task(2),
-        task(3),
-        vec![0; 16],
-        words(&[1, 15, 0]),
-        vec![1, 3, 3, 0],
-        words(&[1, 0]),
-    ]
-    .concat();
-    let Event::SignalGenerate(signal) = decoded(1, generate) else {
+    let generate = |code: i32| {
+        [
+            task(2),
+            task(3),
+            vec![0; 16],
+            words(&[1, 15, code.cast_unsigned()]),
+            vec![1, 3, 3, 0],
+            words(&[1, 0]),
+        ]
+        .concat()
+    };
+    let Event::SignalGenerate(signal) = decoded(1, generate(0)) else {
         panic!("no signal")
     };
     assert_eq!((signal.armed, signal.pending, signal.target.container), (None, None, None));
     assert_eq!((signal.result, signal.state.blocked), (SignalResult::OverflowFail, true));
     assert_eq!(signal.sender.comm.to_string(), "person");
+    for (code, from_kernel) in [(0, false), (1, false), (si_code::KERNEL, true)] {
+        let Event::SignalGenerate(signal) = decoded(1, generate(code)) else {
+            panic!("no signal")
+        };
+        assert_eq!((signal.code, signal.from_kernel), (code, from_kernel), "as by its code");
+    }
 
     let deliver = decoded(2, [task(2), words(&[15, 0])].concat());
     assert!(matches!(deliver, Event::SignalDeliver(deliver) if deliver.signal == Signal::TERM));
@@ -297,7 +305,7 @@ fn event() -> impl Strategy<Value = Event> {
             any::<u32>(),
             signal.clone(),
             any::<i32>(),
-            any::<bool>(),
+            any::<[bool; 2]>(),
         ),
         prop::sample::select(vec![
             SignalResult::Delivered,
@@ -316,7 +324,13 @@ fn event() -> impl Strategy<Value = Event> {
         (prop::option::of(any::<u64>()), armed_any()),
     )
         .prop_map(
-            |((sender, target, comm, grandparent, signal, code, group), result, disposition, state, (pending, armed))| {
+            |(
+                (sender, target, comm, grandparent, signal, code, [from_kernel, group]),
+                result,
+                disposition,
+                state,
+                (pending, armed),
+            )| {
                 let [blocked, stopped, frozen, exiting, traced, sigwait] = state;
                 Event::SignalGenerate(SignalGenerate {
                     sender,
@@ -325,6 +339,7 @@ fn event() -> impl Strategy<Value = Event> {
                     target,
                     signal,
                     code,
+                    from_kernel,
                     group,
                     result,
                     disposition,

@@ -7,7 +7,7 @@ mod sender;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::attribute::{Attribution, Index, Question, Subject};
-use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp, si_code};
+use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::termination::Actor;
@@ -239,6 +239,12 @@ impl Attributor {
     }
 
     fn place(&mut self, at: Boot, event: &Event, out: &mut Vec<Attributed>) -> Placed {
+        if let Some(task) = task_of(event)
+            && self.index.learn(task)
+        {
+            let cgroup = task.cgroup;
+            self.retry(|event| matches!(event, Event::Tcp(tcp) if tcp.cgroup == Some(cgroup)), out);
+        }
         let place = match event {
             Event::SignalGenerate(signal) => self.index.attribute(&signal.target),
             Event::SignalDeliver(deliver) => self.index.attribute(&deliver.task),
@@ -250,7 +256,7 @@ impl Attributor {
                     out.push(Attributed::Client { at, tcp: *tcp, by });
                     return Placed::Done;
                 }
-                (None, Some(cgroup)) => self.index.attribute_within(cgroup, tcp.container),
+                (None, Some(cgroup)) => self.index.attribute_within(cgroup),
                 (None, None) => return Placed::Unknown,
             },
             // Announcements of agents are not evidence about a subject. A signal that the kernel discards when the target reads it
@@ -266,7 +272,7 @@ impl Attributor {
         };
         let what = match event {
             Event::SignalGenerate(signal) => {
-                if signal.signal == Signal::KILL && signal.code == si_code::KERNEL {
+                if signal.signal == Signal::KILL && signal.from_kernel {
                     self.kernel_killed(signal.target, out);
                 }
                 What::Signal {

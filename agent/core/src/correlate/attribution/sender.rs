@@ -1,7 +1,7 @@
 //! The role of a signal's sender for the target: by place and ancestry, never by name.
 
 use crate::attribute::{Attribution, Index, Subject};
-use crate::event::{SignalGenerate, Task, si_code};
+use crate::event::{SignalGenerate, Task};
 use crate::ids::{CgroupId, Pid};
 use crate::termination::{Actor, Role};
 
@@ -44,7 +44,7 @@ pub(super) fn sender(index: &Index, own: CgroupId, signal: &SignalGenerate) -> A
 
 fn role(index: &Index, own: CgroupId, signal: &SignalGenerate, place: &Attribution) -> Role {
     let (sender, target) = (&signal.sender, &signal.target);
-    if signal.code == si_code::KERNEL {
+    if signal.from_kernel {
         return Role::Kernel;
     }
     if sender.tgid == target.tgid {

@@ -190,6 +190,32 @@ fn oom_of_the_main_process() {
     );
 }
 
+/// rt_sigqueueinfo(2) lets a process give its own signals any code: only the record's flag is the kernel's.
+#[test]
+fn a_forged_kernel_code_is_the_processs_own_signal() {
+    let killed = |kill: &str| {
+        container(&format!(
+            "+1 KILL main -> main {kill} unarmed\n+1.001 exit main KILL unarmed\n"
+        ))
+    };
+    check(
+        &killed("kernel"),
+        expect![[r#"
+        crashed: Crash/Crashed/Unknown
+          PID 1 `app` reached one of its resource limits and was terminated by SIGKILL
+          fix: look at the core dump or the last lines of the log: the fault is in the program
+    "#]],
+    );
+    check(
+        &killed("kernel-code"),
+        expect![[r#"
+        crashed: Crash/Crashed/Unknown
+          PID 1 `app` terminated itself with SIGKILL
+          fix: look at the core dump or the last lines of the log: the fault is in the program
+    "#]],
+    );
+}
+
 #[test]
 fn oom_inside_the_grace() {
     check(

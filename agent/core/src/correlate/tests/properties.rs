@@ -185,6 +185,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 [Signal::TERM, Signal::KILL][usize::from(f / 2 % 2)]
             },
             code: [0, -6, 1, 128][usize::from(g % 4)],
+            from_kernel: g % 4 == 3,
             group: g > 100,
             result: [
                 SignalResult::Delivered,
