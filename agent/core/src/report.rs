@@ -29,9 +29,9 @@ impl Answers {
 /// A command for the kernel about a cgroup's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The pod's deletion was requested: watch them.
+    /// The pod's deletion was requested, or a stop began before they were let go: watch them.
     Watch(CgroupId),
-    /// The subject is finished: stop watching them.
+    /// The subject is finished, or nothing is stopping it: stop watching them.
     Forget(CgroupId),
 }
 

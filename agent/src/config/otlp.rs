@@ -96,16 +96,19 @@ impl OtlpSettings {
                 return Err(invalid(key, Problem::new("must be more than zero")));
             }
         }
-        let headers = header_map(&self.headers).map_err(|problem| invalid("otlp.headers", problem))?;
         let identity = self.identity()?;
         let to = |is_sent: bool, signal: SignalEndpoint<'_>| {
-            let Some((url, protocol)) = self.url(&signal)?.filter(|_| is_sent) else {
+            // What is not sent needs no valid endpoint: the environment's variables are for many programs.
+            if !is_sent {
+                return Ok(None);
+            }
+            let Some((url, protocol)) = self.url(&signal)? else {
                 return Ok(None);
             };
             Ok(Some(Destination {
                 url,
                 protocol,
-                headers: headers.clone(),
+                headers: header_map(&self.headers).map_err(|problem| invalid("otlp.headers", problem))?,
                 timeout: self.timeout,
                 compression: self.compression,
                 authorities: self.certificate.clone(),
@@ -284,6 +287,40 @@ mod tests {
         assert_eq!(urls(&otlp), pair("http://c:4318/base/v1/traces", "http://m:1/custom"));
         otlp.traces = false;
         assert_eq!(urls(&otlp), pair("none", "http://m:1/custom"));
+    }
+
+    #[test]
+    fn the_endpoint_and_headers_of_signals_that_are_not_sent_are_not_checked() {
+        let off = |settings: OtlpSettings| OtlpSettings {
+            traces: false,
+            metrics: false,
+            ..settings
+        };
+        let headers: BTreeMap<_, _> = [("two words".to_owned(), Secret::new("x"))].into();
+        let with_headers = |settings: OtlpSettings| OtlpSettings {
+            headers: headers.clone(),
+            ..settings
+        };
+        for settings in [
+            off(endpoint("collector:4318")),
+            off(endpoint("https://me:hunter2@c")),
+            off(with_headers(endpoint("http://c:4318"))),
+            with_headers(OtlpSettings::default()),
+        ] {
+            let nowhere = settings.destinations().expect("settings that are not used");
+            assert_eq!((nowhere.traces, nowhere.metrics), (None, None));
+        }
+        let traces_only = OtlpSettings {
+            metrics: false,
+            metrics_endpoint: Some("m:1".parse().unwrap()),
+            ..endpoint("http://c:4318")
+        };
+        assert_eq!(traces(&traces_only).url, "http://c:4318/v1/traces");
+        let metrics_too = OtlpSettings {
+            metrics: true,
+            ..traces_only
+        };
+        assert!(metrics_too.destinations().is_err());
     }
 
     #[test]

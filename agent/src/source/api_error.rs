@@ -5,6 +5,8 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
+use kube::core::Status;
+
 use super::bounded;
 use crate::error::{HasRemedy, Remedy, chain};
 
@@ -27,7 +29,7 @@ pub(in crate::source) struct Purpose {
 pub enum FailureReason {
     /// 410 Gone: the API server no longer has the changes since this resourceVersion.
     Expired,
-    /// 504: the API server does not have this resourceVersion yet.
+    /// A 504 that says so: the API server does not have this resourceVersion yet.
     TooNew,
     /// 403.
     Forbidden,
@@ -124,7 +126,7 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
         kube::Error::Api(status) => {
             let reason = match status.code {
                 410 => FailureReason::Expired,
-                504 => FailureReason::TooNew,
+                _ if is_too_new(status) => FailureReason::TooNew,
                 _ if status.reason == "Expired" => FailureReason::Expired,
                 _ => FailureReason::Status,
             };
@@ -156,6 +158,12 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
     }
 }
 
+/// Any other 504 is a proxy's or a slow API server's, and a list would fail as well.
+fn is_too_new(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "ResourceVersionTooLarge") || status.message.contains("Too large resource version")
+}
+
 fn is_refused(error: &kube::Error) -> bool {
     std::iter::successors(error.source(), |&error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>())
@@ -164,8 +172,6 @@ fn is_refused(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
     use crate::error::line;
 
@@ -197,12 +203,18 @@ mod tests {
         for (code, reason, expected) in [
             (410, "Gone", FailureReason::Expired),
             (500, "Expired", FailureReason::Expired),
-            (504, "Timeout", FailureReason::TooNew),
+            (504, "Timeout", FailureReason::Status),
             (401, "Unauthorized", FailureReason::Unauthorized),
             (429, "TooManyRequests", FailureReason::Status),
         ] {
             assert_eq!(status(code, reason, "x").reason(), expected, "{code}");
         }
+        let too_large = "Timeout: Too large resource version: 17, current: 3";
+        assert_eq!(status(504, "Timeout", too_large).reason(), FailureReason::TooNew);
+        let cause = r#"{"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}"#;
+        let with_cause: Status = serde_json::from_str(cause).expect("a Status");
+        let error = ApiError::of(&PODS, &kube::Error::Api(with_cause.boxed()));
+        assert_eq!(error.reason(), FailureReason::TooNew);
         for (place, reason) in FailureReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, place);
         }

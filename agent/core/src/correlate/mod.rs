@@ -171,6 +171,7 @@ impl Correlator {
         let mut from_pods = FromPods::default();
         for event in self.buffers.events.drain(..) {
             match event {
+                SubjectEvent::Watched(cgroup) => answers.commands.push(Command::Watch(cgroup)),
                 SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
                 event => self.pods.take(self.now, event, &mut from_pods),
             }

@@ -13,8 +13,8 @@ const CAPACITY: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pods: HashMap<PodUid, Entry>,
-    /// During a list: the pods of the list so far.
-    listed: HashSet<PodUid>,
+    /// During a list: the pods known before the list that the list has not shown so far.
+    unlisted: HashSet<PodUid>,
 }
 
 #[derive(Debug)]
@@ -32,30 +32,24 @@ pub(super) struct Full;
 impl Known {
     /// A list begins.
     pub fn begin(&mut self) {
-        self.listed.clear();
+        self.unlisted = self.pods.keys().cloned().collect();
     }
 
-    pub fn listed(&mut self, uid: PodUid) {
-        if self.listed.len() < CAPACITY {
-            self.listed.insert(uid);
-        }
+    pub fn listed(&mut self, uid: &PodUid) {
+        self.unlisted.remove(uid);
     }
 
     /// The list is complete: a pod that is missing from the list was deleted at an unknown time.
     pub fn end(&mut self, seen: Boot) -> Vec<PodGone> {
-        let listed = std::mem::take(&mut self.listed);
-        let mut gone: Vec<PodUid> = self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        let mut gone: Vec<PodUid> = std::mem::take(&mut self.unlisted).into_iter().collect();
+        gone.retain(|uid| self.pods.remove(uid).is_some());
         gone.sort_by(|a, b| a.0.cmp(&b.0));
-        gone.into_iter()
-            .map(|uid| {
-                self.pods.remove(&uid);
-                PodGone {
-                    uid,
-                    seen,
-                    watched: false,
-                }
-            })
-            .collect()
+        let gone = gone.into_iter().map(|uid| PodGone {
+            uid,
+            seen,
+            watched: false,
+        });
+        gone.collect()
     }
 
     /// True if exactly this version was already sent.

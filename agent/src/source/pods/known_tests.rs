@@ -87,16 +87,29 @@ fn pods_missing_from_a_complete_list_are_gone() {
         assert_eq!(known.keep(Arc::new(fact(pod, vec![])), Some("1".into()), true), Ok(false));
     }
     known.begin();
-    known.listed(uid("a"));
+    known.listed(&uid("a"));
     // The list is interrupted here, and begins again.
     known.begin();
-    known.listed(uid("b"));
-    known.listed(uid("d"));
+    known.listed(&uid("b"));
+    known.listed(&uid("d"));
     let gone: Vec<_> = known.end(Boot(9)).into_iter().map(|g| (g.uid, g.watched, g.seen)).collect();
     assert_eq!(gone, [(uid("a"), false, Boot(9)), (uid("c"), false, Boot(9))]);
     assert!(known.has(&uid("b"), Some("1")) && !known.has(&uid("a"), Some("1")));
     assert!(!known.has(&uid("b"), Some("2")) && !known.has(&uid("b"), None));
     assert!(known.forget(&uid("b")) && !known.forget(&uid("b")));
+}
+
+#[test]
+fn a_list_longer_than_the_bound_reports_no_listed_pod_as_gone() {
+    let mut known = Known::default();
+    for pod in ["kept", "gone"] {
+        known.keep(Arc::new(fact(pod, vec![])), None, true).unwrap();
+    }
+    known.begin();
+    (0..=CAPACITY).for_each(|n| known.listed(&uid(&n.to_string())));
+    known.listed(&uid("kept"));
+    let gone: Vec<_> = known.end(Boot(9)).into_iter().map(|gone| gone.uid).collect();
+    assert_eq!(gone, [uid("gone")]);
 }
 
 #[test]

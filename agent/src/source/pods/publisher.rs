@@ -54,7 +54,7 @@ impl Publisher {
             }
             WatchEvent::Changed(Change::Applied { object, listed }) => {
                 if listed && let Some(uid) = convert::uid(&object.0) {
-                    self.known.listed(uid);
+                    self.known.listed(&uid);
                 }
                 self.changed(seen, object.0).await
             }

@@ -19,6 +19,9 @@ pub(super) const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// A watch that failed after this time was healthy: the next request does not wait longer than after a first failure.
 const HEALTHY_WATCH: Duration = Duration::from_secs(120);
 
+/// A watch that ended is opened again at once. After this time without a watch, changes are late.
+const LATE_OPEN: Duration = Duration::from_secs(1);
+
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 pub(in crate::source) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -85,12 +88,17 @@ pub(super) struct Machine {
     was_synced: bool,
     /// Since when changes may have been missed, and why.
     interrupted: Option<(Boot, ApiError)>,
-    /// When the open watch was last known to be alive.
+    /// When the list or watch was last known to be alive.
     alive: Boot,
+    /// Since when no watch is open: the end of the list or of the last watch.
+    unwatched: Boot,
+    /// The list was requested because a watch failed: until a watch proves to work, the failures count on.
+    is_relisted: bool,
     /// This API server sends bookmarks: silence proves a dead connection.
     has_bookmarks: bool,
     /// How a stalled watch is reported.
     stalled: ApiError,
+    opened_late: ApiError,
     closed: ApiError,
     without_version: ApiError,
 }
@@ -138,8 +146,14 @@ impl Machine {
             was_synced: false,
             interrupted: None,
             alive: now,
+            unwatched: now,
+            is_relisted: false,
             has_bookmarks: false,
             stalled: error(FailureReason::Stalled, &silent),
+            opened_late: error(
+                FailureReason::Timeout,
+                &format!("the API server did not open a watch within {LATE_OPEN:?}"),
+            ),
             closed: error(FailureReason::Closed, "the API server ended the watch at once"),
             without_version: error(FailureReason::Undecodable, "the API server's list has no resourceVersion"),
         }
@@ -176,13 +190,15 @@ impl Machine {
             (phase, Reply::Failed(error)) => self.failed(now, phase, error),
             (list @ Phase::List { .. }, reply) => self.list(now, list, reply),
             (Phase::Open { version }, Reply::Opened) => {
+                let is_late = self.is_synced && now.since(self.unwatched) > LATE_OPEN;
+                let late = is_late.then(|| self.interrupted(self.unwatched, self.opened_late.clone()));
                 self.alive = now;
                 let follow = Phase::Follow {
                     version,
                     opened: now,
                     is_empty: true,
                 };
-                (follow, Vec::new())
+                (follow, late.into_iter().collect())
             }
             (
                 Phase::Follow {
@@ -239,7 +255,10 @@ impl Machine {
             ) => {
                 events.push(WatchEvent::ListFinished);
                 events.extend(self.synced(now));
-                self.failures = 0;
+                (self.alive, self.unwatched) = (now, now);
+                if !self.is_relisted {
+                    self.failures = 0;
+                }
                 Phase::Open { version }
             }
             (list @ Phase::List { .. }, Reply::Page { .. }) => {
@@ -259,6 +278,7 @@ impl Machine {
         reply: Reply<T>,
     ) -> (Phase, Vec<WatchEvent<T>>) {
         let mut events = Vec::new();
+        self.lived(now, opened);
         match reply {
             Reply::Change(change, newer) => {
                 if !self.is_synced && now.since(opened) >= BACKLOG_LIMIT {
@@ -288,12 +308,15 @@ impl Machine {
                     let since = self.alive;
                     events.push(self.interrupted(since, self.stalled.clone()));
                 }
+                self.unwatched = now;
                 return (Phase::Open { version }, events);
             }
             Reply::Ended if is_empty && now.since(opened) < SHORTEST_WATCH => {
+                self.alive = now;
                 return self.failed(now, Phase::Open { version }, self.closed.clone());
             }
             Reply::Ended => {
+                (self.alive, self.unwatched) = (now, now);
                 self.failures = 0;
                 return (Phase::Open { version }, events);
             }
@@ -317,6 +340,13 @@ impl Machine {
 
     fn failed<T>(&mut self, now: Boot, phase: Phase, error: ApiError) -> (Phase, Vec<WatchEvent<T>>) {
         let reason = error.reason();
+        if let Phase::Follow { opened, .. } = &phase {
+            self.lived(now, *opened);
+        }
+        let since = match &phase {
+            Phase::Open { .. } | Phase::Follow { .. } => self.alive,
+            Phase::List { .. } | Phase::Rest { .. } => now,
+        };
         let (next, wants_list) = match phase {
             Phase::List { not_older_than, .. } => match reason {
                 // The version does not exist any more, or not yet: an older copy of etcd was restored.
@@ -332,8 +362,8 @@ impl Machine {
             }
             phase @ (Phase::Open { .. } | Phase::Rest { .. }) => (phase, false),
         };
-        // An API server that asks for a list works.
-        if wants_list {
+        // An API server that asks for a list works, unless the watch after the list fails as well.
+        if wants_list && !std::mem::replace(&mut self.is_relisted, true) {
             self.failures = 0;
         }
         let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(self.failures));
@@ -342,7 +372,14 @@ impl Machine {
             pause,
             then: Box::new(next),
         };
-        (rest, vec![self.interrupted(now, error)])
+        (rest, vec![self.interrupted(since, error)])
+    }
+
+    /// A watch after a list works.
+    fn lived(&mut self, now: Boot, opened: Boot) {
+        if now.since(opened) >= SHORTEST_WATCH && std::mem::take(&mut self.is_relisted) {
+            self.failures = 0;
+        }
     }
 
     fn interrupted<T>(&mut self, since: Boot, error: ApiError) -> WatchEvent<T> {

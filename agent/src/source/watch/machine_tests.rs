@@ -176,21 +176,22 @@ fn failures_wait_longer_each_time_and_no_longer_than_half_a_minute() {
 #[test]
 fn a_watch_that_broke_resumes_and_is_synced_after_its_backlog() {
     let mut of = Script::synced();
+    of.step(20.0, applied("a", "10"));
     assert_eq!(
-        of.step(50.0, failed(FailureReason::Connection)),
-        ["interrupted at 50: Connection", "-> rest 800ms"]
+        of.step(30.0, failed(FailureReason::Connection)),
+        ["interrupted at 20: Connection", "-> rest 800ms"]
     );
     of.step(1.0, Reply::Rested);
     assert_eq!(
         of.step(1.0, failed(FailureReason::Connection)),
-        ["interrupted at 52: Connection", "-> rest 1.6s"]
+        ["interrupted at 20: Connection", "-> rest 1.6s"]
     );
     assert_eq!(of.step(1.0, Reply::Rested), ["-> watch 10"]);
     assert_eq!(of.step(1.0, Reply::Opened), ["-> event within 500ms"]);
     assert_eq!(of.step(0.1, applied("a", "11")), ["a applied", "-> event within 500ms"]);
     assert_eq!(
         of.step(0.5, Reply::Silence),
-        ["synced, gap 50..54.6: Connection", "-> event within 100s"]
+        ["synced, gap 20..54.6: Connection", "-> event within 100s"]
     );
 }
 
@@ -203,7 +204,7 @@ fn a_backlog_without_a_pause_ends_as_well() {
     assert_eq!(of.step(4.9, applied("a", "11")), ["a applied", "-> event within 100ms"]);
     assert_eq!(
         of.step(0.1, applied("a", "12")),
-        ["synced, gap 50..56: Connection", "a applied", "-> event within 100s"]
+        ["synced, gap 0..56: Connection", "a applied", "-> event within 100s"]
     );
 }
 
@@ -218,7 +219,7 @@ fn an_expired_or_unreadable_watch_leads_to_a_list_not_older_than_seen() {
         // An older copy of etcd was restored.
         of.step(0.0, failed(FailureReason::TooNew));
         assert_eq!(of.step(1.0, Reply::Rested), ["-> list etcd"]);
-        let line = format!("synced, gap 10..12: {reason:?}");
+        let line = format!("synced, gap 5..12: {reason:?}");
         assert_eq!(
             of.step(0.0, page("3", "")),
             ["list started", "list finished", &line, "-> watch 3"]
@@ -241,6 +242,56 @@ fn a_watch_that_ends_at_once_failed() {
     of.step(0.0, Reply::Opened);
     of.step(0.1, applied("a", "11"));
     assert_eq!(of.step(0.0, Reply::Ended), ["-> watch 11"]);
+}
+
+#[test]
+fn a_watch_that_the_server_ended_and_that_fails_to_open_is_a_gap_since_its_end() {
+    let mut of = Script::synced();
+    of.step(20.0, applied("a", "11"));
+    assert_eq!(of.step(30.0, Reply::Ended), ["-> watch 11"]);
+    assert_eq!(
+        of.step(9.0, failed(FailureReason::Timeout)),
+        ["interrupted at 50: Timeout", "-> rest 800ms"]
+    );
+}
+
+#[test]
+fn a_watch_that_opens_late_is_a_gap_since_the_last_one_ended() {
+    let mut of = Script::synced();
+    assert_eq!(of.step(50.0, Reply::Ended), ["-> watch 10"]);
+    assert_eq!(of.step(0.75, Reply::Opened), ["-> event within 100s"]);
+    assert_eq!(of.step(9.25, Reply::Ended), ["-> watch 10"]);
+    assert_eq!(
+        of.step(5.0, Reply::Opened),
+        ["interrupted at 60: Timeout", "-> event within 500ms"]
+    );
+    assert_eq!(of.step(0.25, applied("a", "11"))[0], "a applied");
+    assert_eq!(
+        of.step(0.5, Reply::Silence),
+        ["synced, gap 60..65.75: Timeout", "-> event within 100s"]
+    );
+    // After the failed request the gap is known already.
+    of.step(9.4, failed(FailureReason::Connection));
+    of.step(2.0, Reply::Rested);
+    assert_eq!(of.step(2.0, Reply::Opened), ["-> event within 500ms"]);
+}
+
+#[test]
+fn lists_that_never_lead_to_a_working_watch_wait_longer_each_time() {
+    for reason in [FailureReason::TooNew, FailureReason::Expired, FailureReason::Undecodable] {
+        let mut of = Script::synced();
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            pauses.push(of.step(0.1, failed(reason)).pop().unwrap());
+            of.step(0.0, Reply::Rested);
+            assert_eq!(of.step(0.1, page("10", "")).pop().unwrap(), "-> watch 10");
+        }
+        let expected = ["800ms", "1.6s", "3.2s", "6.4s"];
+        assert_eq!(pauses, expected.map(|pause| format!("-> rest {pause}")), "{reason:?}");
+        // A watch that lives proves that all works again.
+        of.step(0.0, Reply::Opened);
+        assert_eq!(of.step(1.1, failed(reason)).pop().unwrap(), "-> rest 800ms");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl Pods {
                 }
             }
             SubjectEvent::Ended(facts) => self.ended(now, facts, out),
-            SubjectEvent::Unwatched(_) => {}
+            SubjectEvent::Watched(_) | SubjectEvent::Unwatched(_) => {}
         }
     }
 

@@ -11,6 +11,7 @@ use crate::verdict;
 
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
+use super::watching::armed_by;
 use super::{SubjectEvent, Subjects, TOUCH};
 use crate::correlate::attribution::{Attributed, Evidence, INIT, What};
 
@@ -39,6 +40,7 @@ impl Subjects {
         }
         let home = sockets_of.map_or(own, |(home, subject)| self.shared(home, subject));
         self.armed(own, home, &what);
+        let armed = armed_by(&what);
         match what {
             What::Signal { signal, sender } => self.signal(at, own, &signal, sender, out),
             What::Deliver(deliver) => {
@@ -65,6 +67,7 @@ impl Subjects {
                 sockets_of,
             } => self.process(own, &fact, outside, sockets_of, out),
         }
+        self.watch_again(own, at, armed, out);
     }
 
     fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<Subject>, out: &mut Vec<SubjectEvent>) {

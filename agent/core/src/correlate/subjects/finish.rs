@@ -96,7 +96,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && !missing.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
-        && (state.requested.is_some() || watched(stop_signal, fatal.as_ref(), main.as_ref()));
+        && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
@@ -152,19 +152,26 @@ fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> boo
     open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }
 
-/// Whether the kernel watched the sockets: from the stop signal on, without a stop signal from the exit. Records up to version 3
-/// do not have this for an exit; then from the exit of a process that looks like a main process.
-fn watched(stop: Option<&SignalFact>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
-    let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
-    match (stop, fatal) {
-        (Some(stop), _) => stop.armed_sockets(),
-        (None, _) if by_exit.is_some() => by_exit == Some(true),
-        (None, Some(_)) => true,
-        (None, None) => main.is_some_and(|main| {
-            let failed = main.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
-            main.exit.is_some() && (main.is_ns_init() || main.ns_level == 0 || failed)
-        }),
+/// Whether the kernel watched the sockets, and did not let them go since: from the deletion request or the stop signal on, without
+/// both from the exit. Records up to version 3 do not have this for an exit; then from the exit of a process that looks like a main
+/// process.
+fn watched(state: &State, stop: Option<&SignalFact>, fatal: Option<&Fatal>, main: Option<&Candidate>) -> bool {
+    if state.requested.is_some_and(|at| state.is_watched_since(at)) {
+        return true;
     }
+    let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
+    let (is_armed, at) = match (stop, fatal) {
+        (Some(stop), _) => (stop.armed_sockets(), Some(stop.at)),
+        (None, _) if by_exit.is_some() => (by_exit == Some(true), main.and_then(Candidate::exit_at)),
+        (None, Some(fatal)) => (true, Some(fatal.at)),
+        (None, None) => {
+            let exit = main.and_then(|main| main.exit);
+            let failed = exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
+            let looks_main = main.is_some_and(|main| main.is_ns_init() || main.ns_level == 0 || failed);
+            (looks_main && exit.is_some(), exit.map(|exit| exit.at))
+        }
+    };
+    is_armed && at.is_some_and(|at| state.is_watched_since(at))
 }
 
 /// The signals to the main process until its exit, in the order of their own times.

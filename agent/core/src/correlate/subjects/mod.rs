@@ -13,6 +13,7 @@ mod subject;
 mod timeline;
 mod timers;
 mod traffic;
+mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -79,6 +80,8 @@ pub(super) enum SubjectEvent {
         oom: OomKill,
     },
     Ended(Box<TerminationFacts>),
+    /// The kernel must watch the sockets in this cgroup again.
+    Watched(CgroupId),
     /// The kernel can stop watching the sockets in this cgroup.
     Unwatched(CgroupId),
 }

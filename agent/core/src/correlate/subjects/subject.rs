@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, ProcessExit, Task};
-use crate::ids::{CgroupId, Comm, Pid, Signal};
+use crate::ids::{CgroupId, Comm, Pid};
 use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
 use crate::time::Boot;
@@ -24,8 +24,6 @@ const REFUSED_ON: Duration = Duration::from_secs(30);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// For other subjects only early refusals count: refusals this late mean that clients still connect.
 const REFUSED_LATE: Duration = Duration::from_millis(500);
-/// Most cgroups below a subject's own with observed sockets.
-const CGROUPS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -48,6 +46,8 @@ pub(super) struct State {
     pub shares_cgroup: bool,
     /// When the pod's deletion request became known: the sockets are watched from then on.
     pub requested: Option<Boot>,
+    /// When the sockets were last let go.
+    pub unwatched_at: Option<Boot>,
     /// The subject's timer, if it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
@@ -95,6 +95,7 @@ impl State {
             cgroups: vec![own],
             shares_cgroup: false,
             requested: None,
+            unwatched_at: None,
             due: None,
             touched: None,
             armed: None,
@@ -351,27 +352,6 @@ impl State {
             Subject::Unit { .. } => self
                 .finished
                 .is_some_and(|(_, end)| main.is_after(end) && main.id.start.since(end) <= linger),
-        }
-    }
-
-    /// The main process got a stop signal or SIGKILL and has not exited: the sockets must be watched until the exit. If the main
-    /// process is not known, any process may be the main process.
-    pub fn is_stopping(&self) -> bool {
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
-        let main = self.main();
-        let has_ended = |task: &Task| self.exits.iter().any(|(_, exit)| ProcessId::of(&exit.task).is(task));
-        signals.iter().any(|fact| {
-            let target = &fact.signal.target;
-            let is_fatal = fact.is_stop() || fact.signal.signal == Signal::KILL;
-            is_fatal && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))
-        })
-    }
-
-    pub fn arm(&mut self, cgroup: CgroupId) {
-        // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
-        let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
-        if is_own && cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
-            self.cgroups.push(cgroup);
         }
     }
 

@@ -94,20 +94,31 @@ impl Subjects {
             return self.step(own, state, out);
         }
         let context = self.context(around);
-        if let Some(facts) = finish::facts(&context, own, &state, open, self.now) {
-            out.push(SubjectEvent::Ended(Box::new(facts)));
-            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Unwatched));
-        }
+        let facts = finish::facts(&context, own, &state, open, self.now);
+        let is_told = facts.is_some();
+        out.extend(facts.map(|facts| SubjectEvent::Ended(Box::new(facts))));
         let end = state.main().and_then(|main| main.exit_at());
         match (open, end) {
-            (Open::ObservationEnded, _) => {}
+            (Open::ObservationEnded, _) => {
+                if is_told {
+                    state.let_go(own, self.now, out);
+                }
+            }
             (_, Some(end)) => {
                 self.begin_again(own, state, end, out);
             }
             // Removed without an exit: no termination can follow.
-            (Open::CgroupRemoved, None) => self.forget(own),
+            (Open::CgroupRemoved, None) => {
+                if is_told {
+                    state.let_go(own, self.now, out);
+                }
+                self.forget(own);
+            }
             (Open::TimelineCap, None) => {
                 state.timeline = None;
+                if is_told {
+                    self.release(own, &mut state, out);
+                }
                 self.relist(own, state, out);
             }
         }
@@ -118,14 +129,12 @@ impl Subjects {
         let Some((main, end)) = state.main().and_then(|main| Some((main.id, main.exit_at()?))) else {
             return;
         };
-        if state.timeline.as_deref().is_none_or(|timeline| timeline.signals.is_empty()) {
-            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Unwatched));
-        }
         if state.removed.is_some() {
             return self.begin_again(own, state, end, out);
         }
         let goes_on = |other: &Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
         state.candidates.retain(goes_on);
+        self.release(own, &mut state, out);
         if state.timeline.is_some() {
             state.touched = Some(self.now);
             self.touched.insert((self.now, own));
@@ -146,7 +155,6 @@ impl Subjects {
         state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
         state.exits_dropped = 0;
         state.finished = main.map(|id| (id, end));
-        state.cgroups = vec![own];
         let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
         if let Some(mut timeline) = state.timeline.take() {
             timeline.signals.retain(|fact| is_next(&ProcessId::of(&fact.signal.target)));
@@ -163,6 +171,7 @@ impl Subjects {
                 state.timeline = Some(timeline);
             }
         }
+        self.release(own, &mut state, out);
         // A removed cgroup stays for late events until the index forgets the cgroup: then no event can be attributed to it.
         let over = state
             .removed
@@ -215,8 +224,7 @@ impl Subjects {
             state.armed = Some(self.now);
             self.armed.insert((self.now, own));
         } else if !state.is_stopping() && state.requested.is_none() {
-            out.extend(state.cgroups.drain(..).map(SubjectEvent::Unwatched));
-            state.cgroups.push(own);
+            state.let_go(own, self.now, out);
         }
     }
 
@@ -230,8 +238,7 @@ impl Subjects {
             timeline.expire(before);
             if timeline.is_empty() && state.requested.is_none() {
                 state.timeline = None;
-                out.extend(state.cgroups.drain(..).map(SubjectEvent::Unwatched));
-                state.cgroups.push(own);
+                state.let_go(own, self.now, out);
             }
         }
         self.reschedule(own, out);

@@ -1,10 +1,16 @@
 //! What a stop signal came to: one rule or one pair of rules each.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
 use super::{check, check_evidence, container, script, unit};
 use crate::correlate::{Correlator, Limits};
-use crate::report::Command;
+use crate::ids::CgroupId;
+use crate::input::Input;
+use crate::report::{Command, Report};
+use crate::time::Boot;
+use crate::verdict::TrafficAxis;
 
 #[test]
 fn exit_0_after_a_handled_stop_is_clean() {
@@ -468,16 +474,34 @@ fn a_second_stop_is_counted_not_judged() {
 
 /// When, in seconds, the sockets of what were let go.
 fn let_go(script: &str) -> Vec<(u64, u64)> {
+    let forgotten = |(at, command)| match command {
+        Command::Forget(cgroup) => Some((at, cgroup.id)),
+        Command::Watch(_) => None,
+    };
+    play(script).0.into_iter().filter_map(forgotten).collect()
+}
+
+/// The commands with their times in seconds, and the traffic of each termination.
+fn play(script: &str) -> (Vec<(u64, Command)>, Vec<TrafficAxis>) {
+    play_with(script, |at, _| at)
+}
+
+/// `clock`: when an input is handled.
+fn play_with(script: &str, clock: impl Fn(Boot, &Input) -> Boot) -> (Vec<(u64, Command)>, Vec<TrafficAxis>) {
     let mut correlator = Correlator::new(Limits::default());
-    let mut gone = Vec::new();
+    let (mut commands, mut traffic) = (Vec::new(), Vec::new());
     for (at, input) in script::parse(script).inputs {
-        for command in correlator.handle(at, input).commands {
-            if let Command::Forget(cgroup) = command {
-                gone.push((at.since(script::ZERO).as_secs(), cgroup.id));
+        let now = clock(at, &input);
+        let answers = correlator.handle(now, input);
+        let seconds = now.since(script::ZERO).as_secs();
+        commands.extend(answers.commands.into_iter().map(|command| (seconds, command)));
+        for report in answers.reports {
+            if let Report::Terminated(termination) = report {
+                traffic.push(termination.verdict.traffic);
             }
         }
     }
-    gone
+    (commands, traffic)
 }
 
 const APP: u64 = 103;
@@ -545,6 +569,78 @@ fn a_stop_under_way_keeps_the_sockets_watched() {
     let late =
         "+10 KILL runc -> probe\n+10.001 exit probe KILL\n+71 tick\n+100 TERM runc -> main handler\n+200 tick\n+900 tick\n";
     assert_eq!(let_go(&container(&format!("{probe}{late}"))), [(71, APP)]);
+}
+
+/// Two lives in one cgroup: the first one's termination is assembled while the second is being stopped.
+const RESTARTED: &str = "
+    proc second in=web.service pid=210 start=+1.1 parent=systemd comm=web
+    +1 TERM systemd -> main handler armed
+    +1.001 enter main TERM
+    +1.05 exit main 0 already-armed
+    +1.1001 exec second
+";
+
+#[test]
+fn the_end_of_one_life_does_not_let_the_next_ones_stop_go() {
+    let script = unit(&format!(
+        "{RESTARTED}
+        +2 TERM systemd -> second handler already-armed
+        +2.001 enter second TERM
+        +3.5 tick
+        +6 exit second 0 already-armed
+        +9 tick
+        "
+    ));
+    let (commands, traffic) = play(&script);
+    assert_eq!(commands, [(9, Command::Forget(CgroupId::v2(APP)))]);
+    assert_eq!(traffic, [TrafficAxis::Quiet, TrafficAxis::Quiet]);
+}
+
+#[test]
+fn the_end_of_one_life_does_not_let_the_next_ones_unassembled_exit_go() {
+    let script = unit(&format!(
+        "{RESTARTED}
+        +2 exit second 3 already-armed
+        +3.5 tick
+        +9 tick
+        "
+    ));
+    let (commands, traffic) = play(&script);
+    assert_eq!(commands, [(9, Command::Forget(CgroupId::v2(APP)))]);
+    assert_eq!(traffic, [TrafficAxis::Quiet, TrafficAxis::Quiet]);
+}
+
+/// The stop signal waits in the kernel's buffer while the sockets are let go.
+#[test]
+fn a_stop_before_the_sockets_were_let_go_and_known_after_is_watched_again_and_unknown() {
+    let late = |stop: &str| {
+        let script = container(&format!(
+            "
+            proc probe in=app pid=300 ns=9 start=+5 parent=shim comm=probe
+            +5.001 exec probe
+            +10 exit probe 1 armed
+            +70.1 tick
+            {stop} TERM runc -> main handler already-armed
+            +75 exit main 0 already-armed
+            +80 tick
+            "
+        ));
+        let at_tick = script::ZERO.plus(Duration::from_millis(70_100));
+        let at_stop = |at: Boot, input: &Input| match input {
+            Input::Kernel { .. } if at.since(script::ZERO) > Duration::from_secs(69) => at.max(at_tick),
+            _ => at,
+        };
+        play_with(&script, at_stop)
+    };
+    let app = CgroupId::v2(APP);
+    let (forget, watch) = (Command::Forget(app), Command::Watch(app));
+    let (commands, traffic) = late("+69.9");
+    assert_eq!(commands, [(70, forget), (70, watch), (80, forget)]);
+    assert_eq!(traffic, [TrafficAxis::Unknown]);
+    // A record after the sockets were let go armed them itself.
+    let (commands, traffic) = late("+71");
+    assert_eq!(commands, [(70, forget), (80, forget)]);
+    assert_eq!(traffic, [TrafficAxis::Quiet]);
 }
 
 /// Node.js as PID 1: its own handler re-raises, and the kernel discards the second signal when it is read. That it did is evidence,

@@ -1,0 +1,87 @@
+//! Whose sockets the kernel watches, since when, and until when.
+
+use crate::event::{Armed, Task};
+use crate::ids::{CgroupId, Signal};
+use crate::time::Boot;
+
+use super::subject::{ProcessId, State};
+use super::{SubjectEvent, Subjects};
+use crate::correlate::attribution::What;
+
+/// Most cgroups below a subject's own with observed sockets.
+const CGROUPS: usize = 16;
+
+impl Subjects {
+    /// After a termination. The kernel has no watch for each life: the next one's must not end with this one's. If one has begun, the
+    /// timer lets the sockets go, so that a stop signal that arrives late still finds them watched.
+    pub(super) fn release(&self, own: CgroupId, state: &mut State, out: &mut Vec<SubjectEvent>) {
+        if state.wants_watch() || !state.candidates.is_empty() {
+            // Back in the order of timers with the subject.
+            state.armed.get_or_insert(self.now);
+        } else {
+            state.let_go(own, self.now, out);
+        }
+    }
+
+    /// A record says that the kernel watched the sockets, but they were let go since: they are watched again. What happened in
+    /// between was not observed, see [`State::is_watched_since`].
+    pub(super) fn watch_again(&self, own: CgroupId, at: Boot, armed: Option<Armed>, out: &mut Vec<SubjectEvent>) {
+        let Some(state) = self.subjects.get(&own) else { return };
+        let was_armed = armed.is_some_and(Armed::is_armed);
+        // At the same time, too: the command follows the record.
+        let is_undone = state.unwatched_at.is_some_and(|unwatched| at <= unwatched);
+        if was_armed && is_undone && state.wants_watch() {
+            out.extend(state.cgroups.iter().copied().map(SubjectEvent::Watched));
+        }
+    }
+}
+
+/// Whether the kernel watched the sockets at this record.
+pub(super) fn armed_by(what: &What) -> Option<Armed> {
+    match what {
+        What::Signal { signal, .. } => signal.armed,
+        What::Exit(exit) => exit.armed,
+        _ => None,
+    }
+}
+
+impl State {
+    pub fn let_go(&mut self, own: CgroupId, now: Boot, out: &mut Vec<SubjectEvent>) {
+        out.extend(self.cgroups.drain(..).map(SubjectEvent::Unwatched));
+        self.cgroups.push(own);
+        self.unwatched_at = Some(now);
+    }
+
+    /// False if the sockets were let go after that time: an event at that time armed sockets that were disarmed afterwards.
+    pub fn is_watched_since(&self, at: Boot) -> bool {
+        self.unwatched_at.is_none_or(|unwatched| at >= unwatched)
+    }
+
+    /// A termination is requested, in progress, or not assembled yet.
+    pub fn wants_watch(&self) -> bool {
+        let has_ended = self.main().is_some_and(|main| main.exit.is_some());
+        let is_requested = self.requested.is_some() && !self.candidates.is_empty();
+        has_ended || is_requested || self.is_stopping()
+    }
+
+    /// The main process got a stop signal or SIGKILL and has not exited: the sockets must be watched until the exit. If the main
+    /// process is not known, any process may be the main process.
+    pub fn is_stopping(&self) -> bool {
+        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
+        let main = self.main();
+        let has_ended = |task: &Task| self.exits.iter().any(|(_, exit)| ProcessId::of(&exit.task).is(task));
+        signals.iter().any(|fact| {
+            let target = &fact.signal.target;
+            let is_fatal = fact.is_stop() || fact.signal.signal == Signal::KILL;
+            is_fatal && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))
+        })
+    }
+
+    pub fn arm(&mut self, cgroup: CgroupId) {
+        // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
+        let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
+        if is_own && cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
+            self.cgroups.push(cgroup);
+        }
+    }
+}
