@@ -1,6 +1,7 @@
 //! A minimal Debian root with what the README's first lines name, and a clone of the checkout.
 
 use std::{
+    ffi::OsString,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -32,6 +33,8 @@ const PROXIES: [&str; 8] = [
 pub struct Root {
     dir: PathBuf,
     toolchain: Toolchain,
+    /// This machine's network settings.
+    network: Vec<(OsString, OsString)>,
     /// `Debian GNU/Linux 12 (bookworm)`
     pub name: String,
 }
@@ -76,6 +79,7 @@ impl Root {
         Ok(Root {
             dir: dir.to_owned(),
             toolchain,
+            network: settings::environment(),
             name: name.unwrap_or("Debian").trim_matches('"').to_owned(),
         })
     }
@@ -89,7 +93,7 @@ impl Root {
             .args(words);
         command
             .env_clear()
-            .envs(settings::environment())
+            .envs(self.network.iter().map(|(name, value)| (name, value)))
             .envs([
                 ("PATH", PATH),
                 ("HOME", "/root"),
