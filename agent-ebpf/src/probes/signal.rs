@@ -119,7 +119,10 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         (*record).result = result;
         (*record).disposition = disposition_of(target, sig);
         (*record).pad = 0;
-        let made_by = if from_kernel { signal_flags::KERNEL } else { 0 };
+        // Through memory, so that the verifier does not follow both values through all that is between.
+        addr_of_mut!((*record).pending).write_volatile(info);
+        let is_from_kernel = is_from_kernel(addr_of_mut!((*record).pending).read_volatile());
+        let made_by = if is_from_kernel { signal_flags::KERNEL } else { 0 };
         (*record).flags = state_of(target, sig) | armed | made_by;
         (*record).pad2 = 0;
         (*record).pending = if knows_pending() { pending(target) } else { 0 };
