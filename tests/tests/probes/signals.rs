@@ -239,8 +239,7 @@ fn a_record_shows_whether_the_targets_sockets_are_recorded_from_now_on() {
     let failed = probes.signal_to(player.pid(), 35);
     assert_eq!((failed.result, failed.armed), (SignalResult::OverflowFail, Some(Armed::No)));
     assert!(!probes.kernel.armed().contains(&cgroup.id()));
-    let status = Command::new("kill").args(["-37", &player.pid().to_string()]).status();
-    assert!(status.expect("kill(1)").success());
+    epitaph_tests::sys::kill(player.pid().cast_signed(), 37).expect("kill");
     let seen = probes.signal_to(player.pid(), 37);
     assert_eq!((seen.result, seen.armed), (SignalResult::LoseInfo, Some(Armed::ByThis)));
     assert!(probes.kernel.armed().contains(&cgroup.id()));
