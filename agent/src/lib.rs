@@ -12,6 +12,7 @@ pub mod error;
 mod mock_api;
 pub mod recording;
 pub mod render;
+pub mod rights;
 pub mod runtime;
 pub mod sink;
 pub mod source;

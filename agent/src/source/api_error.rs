@@ -9,6 +9,7 @@ use kube::core::Status;
 
 use super::bounded;
 use crate::error::{HasRemedy, Remedy, chain};
+use crate::rights::Right;
 
 /// Longest problem or remedy, bytes: the text comes from an API server.
 const MAX_TEXT: usize = 512;
@@ -18,10 +19,7 @@ const MAX_TEXT: usize = 512;
 pub(in crate::source) struct Purpose {
     /// After "cannot": `list and watch the pods of this node`.
     pub what: Cow<'static, str>,
-    /// The role with the rule: `ClusterRole epitaph-agent`.
-    pub role: &'static str,
-    /// As in the manifest: `{apiGroups: [""], resources: [pods], verbs: [list, watch]}`.
-    pub rule: &'static str,
+    pub right: &'static Right,
 }
 
 /// Why a request failed, for counters and for the decision on the next request.
@@ -113,10 +111,7 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
         kube::Error::Api(status) if status.is_forbidden() => (
             FailureReason::Forbidden,
             format!("RBAC forbids it ({})", status.message),
-            Some(format!(
-                "bind this ServiceAccount to {} with the rule {}",
-                purpose.role, purpose.rule
-            )),
+            Some(purpose.right.remedy()),
         ),
         kube::Error::Api(status) if status.code == 401 => (
             FailureReason::Unauthorized,
@@ -177,8 +172,7 @@ mod tests {
 
     const PODS: Purpose = Purpose {
         what: Cow::Borrowed("list and watch the pods of this node"),
-        role: "ClusterRole epitaph-agent",
-        rule: r#"{apiGroups: [""], resources: [pods], verbs: [list, watch]}"#,
+        right: &crate::rights::AGENT_PODS,
     };
 
     fn status(code: u16, reason: &str, message: &str) -> ApiError {

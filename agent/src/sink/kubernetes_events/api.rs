@@ -12,12 +12,10 @@ use super::queue::Pending;
 use super::series::{self, Posted, REMEMBERED};
 use crate::cache::Cache;
 use crate::error::{HasRemedy, Remedy};
+use crate::rights::AGENT_POST_EVENTS;
 
 /// Longest text of an error that leaves this module, bytes.
 const MAX_TEXT: usize = 512;
-
-/// As in `deploy/kubernetes/agent.yaml`.
-pub(super) const RULE: &str = "{apiGroups: [events.k8s.io], resources: [events], verbs: [create, get, patch]}";
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -41,7 +39,7 @@ pub(super) enum Failure {
 impl HasRemedy for Failure {
     fn remedy(&self) -> Option<Remedy> {
         match self {
-            Failure::Forbidden(_) => Some(format!("bind this ServiceAccount to a ClusterRole with the rule {RULE}").into()),
+            Failure::Forbidden(_) => Some(AGENT_POST_EVENTS.remedy().into()),
             _ => None,
         }
     }

@@ -2,32 +2,35 @@
 
 use epitaph_core::observe::Watch;
 
+use crate::rights::{self, Right};
 use crate::source::api_error::Purpose;
 
-/// The rule, as in `deploy/kubernetes/observer.yaml`.
-const fn rule(watch: Watch) -> &'static str {
+const fn right(watch: Watch) -> &'static Right {
     match watch {
-        Watch::EndpointSlices => "{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}",
-        Watch::Pods => r#"{apiGroups: [""], resources: [pods], verbs: [list, watch]}"#,
-        Watch::Namespaces => r#"{apiGroups: [""], resources: [namespaces], verbs: [list, watch]}"#,
+        Watch::EndpointSlices => &rights::OBSERVER_ENDPOINT_SLICES,
+        Watch::Pods => &rights::OBSERVER_PODS,
+        Watch::Namespaces => &rights::OBSERVER_NAMESPACES,
     }
 }
-
-const LEASE_RULE: &str = "{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}";
 
 pub(super) fn of_watch(watch: Watch) -> Purpose {
     Purpose {
         what: format!("list and watch {} of the cluster", watch.name()).into(),
-        role: "ClusterRole epitaph-observer",
-        rule: rule(watch),
+        right: right(watch),
     }
 }
 
 pub(super) fn of_lease(namespace: &str, name: &str) -> Purpose {
     Purpose {
         what: format!("read and write Lease {name} in namespace {namespace}").into(),
-        role: "Role epitaph-observer of that namespace",
-        rule: LEASE_RULE,
+        right: &rights::OBSERVER_LEASE,
+    }
+}
+
+pub(super) fn of_missing_lease(namespace: &str, name: &str) -> Purpose {
+    Purpose {
+        what: format!("create Lease {name}, which is missing in namespace {namespace}").into(),
+        right: &rights::CREATE_LEASE,
     }
 }
 
@@ -44,13 +47,9 @@ mod tests {
         let error = ApiError::of(&of_watch(Watch::EndpointSlices), &kube::Error::Api(refused.boxed()));
         expect_test::expect![[r#"cannot list and watch endpointslices of the cluster: RBAC forbids it (endpointslices is forbidden: User "x"); bind this ServiceAccount to ClusterRole epitaph-observer with the rule {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}"#]]
             .assert_eq(&crate::error::line(&error));
-    }
-
-    #[test]
-    fn every_rule_is_in_the_manifest() {
-        let manifest = include_str!("../../../../deploy/kubernetes/observer.yaml");
-        for rule in Watch::ALL.map(rule).into_iter().chain([LEASE_RULE]) {
-            assert!(manifest.contains(rule), "{rule}");
-        }
+        let refused = Status::failure("leases is forbidden: User \"x\"", "Forbidden").with_code(403);
+        let error = ApiError::of(&of_missing_lease("epitaph", "l"), &kube::Error::Api(refused.boxed()));
+        expect_test::expect![[r#"cannot create Lease l, which is missing in namespace epitaph: RBAC forbids it (leases is forbidden: User "x"); install again (`helm upgrade` or `kubectl apply`), which brings it back; or grant this ServiceAccount the rule {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]}"#]]
+            .assert_eq(&crate::error::line(&error));
     }
 }

@@ -22,6 +22,8 @@ pub struct Lease {
     api: Api<api::Lease>,
     name: String,
     purpose: Purpose,
+    /// Of a request that creates the Lease.
+    creation: Purpose,
     /// Limit of one request.
     timeout: Duration,
     last: Option<api::Lease>,
@@ -37,6 +39,7 @@ impl Lease {
             api: Api::namespaced(client.clone(), &namespace),
             name: name.to_owned(),
             purpose: error::of_lease(&namespace, name),
+            creation: error::of_missing_lease(&namespace, name),
             timeout,
             last: None,
             failing: None,
@@ -45,6 +48,10 @@ impl Lease {
 
     pub async fn ask(&mut self, ask: Ask) -> Answer {
         let reads = ask == Ask::Read;
+        let purpose = match ask {
+            Ask::Create(_) => &self.creation,
+            Ask::Read | Ask::Replace(_) => &self.purpose,
+        };
         let params = PostParams::default();
         let asked = async {
             match ask {
@@ -81,8 +88,8 @@ impl Lease {
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() && self.last.take().is_some() => {
                 return Answer::Missing;
             }
-            Ok(Err(error)) => ApiError::of(&self.purpose, &error),
-            Err(_) => ApiError::timeout(&self.purpose, self.timeout),
+            Ok(Err(error)) => ApiError::of(purpose, &error),
+            Err(_) => ApiError::timeout(purpose, self.timeout),
         };
         if self.failing.as_ref() != Some(&error) {
             tracing::warn!("{}; the request is repeated", line(&error));

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use crate::error::{HasRemedy, Remedy};
+use crate::rights::{self, Right};
 use crate::source::api_error::Purpose;
 
 /// Why no client can be made: wrong settings, not an API server that is away. Display is the problem alone.
@@ -57,8 +58,7 @@ impl Action {
     pub(super) fn purpose(self) -> Purpose {
         Purpose {
             what: Cow::Borrowed(self.what()),
-            role: "ClusterRole epitaph-agent",
-            rule: self.rule(),
+            right: self.right(),
         }
     }
 
@@ -73,15 +73,14 @@ impl Action {
         }
     }
 
-    /// As in `deploy/kubernetes/agent.yaml`.
-    fn rule(self) -> &'static str {
+    fn right(self) -> &'static Right {
         match self {
-            Action::Pods => r#"{apiGroups: [""], resources: [pods], verbs: [list, watch]}"#,
-            Action::ReplicaSet => "{apiGroups: [apps], resources: [replicasets], verbs: [get]}",
-            Action::Job => "{apiGroups: [batch], resources: [jobs], verbs: [get]}",
-            Action::Namespace => r#"{apiGroups: [""], resources: [namespaces], verbs: [get]}"#,
-            Action::Events => r#"{apiGroups: [""], resources: [events], verbs: [list]}"#,
-            Action::Clock => "{nonResourceURLs: [/version], verbs: [get]}",
+            Action::Pods => &rights::AGENT_PODS,
+            Action::ReplicaSet => &rights::AGENT_REPLICA_SETS,
+            Action::Job => &rights::AGENT_JOBS,
+            Action::Namespace => &rights::AGENT_NAMESPACES,
+            Action::Events => &rights::AGENT_LIST_EVENTS,
+            Action::Clock => &rights::CLOCK,
         }
     }
 }
@@ -89,20 +88,6 @@ impl Action {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_rule_is_in_the_manifest() {
-        let manifest = include_str!("../../../../deploy/kubernetes/agent.yaml");
-        for action in [
-            Action::Pods,
-            Action::ReplicaSet,
-            Action::Job,
-            Action::Namespace,
-            Action::Events,
-        ] {
-            assert!(manifest.contains(action.rule()), "{}", action.rule());
-        }
-    }
 
     #[test]
     fn a_problem_does_not_contain_its_remedy() {

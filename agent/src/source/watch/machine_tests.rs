@@ -17,8 +17,7 @@ struct Script {
 fn error(reason: FailureReason, problem: &str) -> ApiError {
     let purpose = Purpose {
         what: "watch".into(),
-        role: "",
-        rule: "",
+        right: &crate::rights::AGENT_PODS,
     };
     ApiError::new(&purpose, reason, problem)
 }

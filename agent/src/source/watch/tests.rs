@@ -11,8 +11,7 @@ use crate::mock_api::{self, Answer, Received};
 
 const PURPOSE: Purpose = Purpose {
     what: std::borrow::Cow::Borrowed("watch pods"),
-    role: "Role x",
-    rule: "{}",
+    right: &crate::rights::AGENT_PODS,
 };
 
 fn watch(client: Client, answer: Duration) -> (Watch<LeanPod>, Arc<WatchCounters>) {
