@@ -23,6 +23,7 @@ fn main() -> ExitCode {
             Ok(code) => return code.into(),
             Err(error) => Err(error),
         },
+        Command::Ready(args) => runtime::ready(args),
         Command::Explain(args) => return explain(args.verdict.as_deref()).into(),
     };
     match done {

@@ -7,6 +7,7 @@ pub mod filter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -49,6 +50,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Check whether this machine can be observed: probes, capabilities, cgroups; each finding with its remedy
     Doctor(DoctorArgs),
+    /// Ask agents and observers whether they are ready; exit code 69 if one is not
+    Ready(ReadyArgs),
     /// Explain a verdict: what it means, what proves it, how to fix it; or a cause or a traffic value
     Explain(ExplainArgs),
 }
@@ -152,6 +155,16 @@ pub struct DoctorArgs {
     pub output: OutputFormat,
     #[command(flatten)]
     pub kernel: KernelArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ReadyArgs {
+    /// Where an agent or an observer listens; every address of a name is asked
+    #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
+    pub targets: Vec<String>,
+    /// Ask again for so long, until all are ready
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = epitaph_core::duration::parse)]
+    pub wait: Duration,
 }
 
 #[derive(Debug, Args)]

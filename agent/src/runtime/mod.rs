@@ -12,6 +12,7 @@ mod observe;
 mod observer;
 mod pipeline;
 mod privileges;
+mod ready;
 mod replay;
 mod show;
 mod sinks;
@@ -79,6 +80,11 @@ pub fn replay(args: &cli::ReplayArgs, env: &dyn Env) -> Result<(), RuntimeError>
         tokio::join!(export.finish(FLUSH), logging.finish(FLUSH));
         replayed
     })
+}
+
+/// `epitaph ready [HOST:PORT...]`.
+pub fn ready(args: &cli::ReadyArgs) -> Result<(), RuntimeError> {
+    block_on(ready::ready(args))
 }
 
 fn print_config(config: &Config) -> Result<(), RuntimeError> {

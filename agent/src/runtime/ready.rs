@@ -1,0 +1,173 @@
+//! `epitaph ready`: asks agents and observers for /readyz. For `helm test` and other checks in an image without a shell.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use epitaph_core::text::bounded;
+use http::{StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use super::RuntimeError;
+use crate::cli::{self, SysExit};
+use crate::error::chain;
+
+/// Limit of one question.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before all are asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// An agent's answer has a line per probe.
+const MAX_ANSWER: usize = 64 * 1024;
+/// Of an answer in an error, bytes.
+const MAX_SHOWN: usize = 2048;
+
+/// Returns when every address of every target is ready, or `args.wait` is over.
+pub(super) async fn ready(args: &cli::ReadyArgs) -> Result<(), RuntimeError> {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let mut last = None;
+    let until_ready = async {
+        loop {
+            match all(&client, &args.targets).await {
+                Ok(ready) => return ready,
+                Err(error) => last = Some(error),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let answered = if args.wait.is_zero() {
+        all(&client, &args.targets).await
+    } else {
+        let waited = tokio::time::timeout(args.wait, until_ready).await;
+        waited.map_err(|_| last.unwrap_or_else(|| RuntimeError::new(SysExit::Unavailable, "no answer in time")))
+    };
+    let lines: String = answered?.iter().map(|address| format!("{address} is ready\n")).collect();
+    cli::print(&lines).map_err(RuntimeError::os("write to standard output"))
+}
+
+type HttpClient = Client<HttpConnector, Empty<Bytes>>;
+
+/// The addresses, if all are ready.
+async fn all(client: &HttpClient, targets: &[String]) -> Result<Vec<SocketAddr>, RuntimeError> {
+    let mut ready = Vec::new();
+    for target in targets {
+        let unknown = |why: String| {
+            RuntimeError::new(SysExit::Unavailable, format!("cannot find {target}: {why}"))
+                .with_remedy("give HOST:PORT, such as 127.0.0.1:9464 or the name of a Service with its port")
+        };
+        let addresses = tokio::net::lookup_host(target).await;
+        let addresses: Vec<_> = addresses.map_err(|error| unknown(error.to_string()))?.collect();
+        if addresses.is_empty() {
+            return Err(unknown("the name has no address".to_owned()));
+        }
+        for address in addresses {
+            one(client, address).await?;
+            ready.push(address);
+        }
+    }
+    Ok(ready)
+}
+
+async fn one(client: &HttpClient, address: SocketAddr) -> Result<(), RuntimeError> {
+    let asked = tokio::time::timeout(TIMEOUT, ask(client, address)).await;
+    let problem = match asked {
+        Ok(Ok((StatusCode::OK, _))) => return Ok(()),
+        Ok(Ok((status, body))) => {
+            let problem = format!("{address} is not ready: {status} {}", bounded(body.trim(), MAX_SHOWN));
+            return Err(RuntimeError::new(SysExit::Unavailable, problem)
+                .with_remedy("`epitaph doctor` on that machine, and the log of that process, have the reason"));
+        }
+        Ok(Err(why)) => why,
+        Err(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
+    };
+    Err(
+        RuntimeError::new(SysExit::Unavailable, format!("cannot ask {address}: {problem}"))
+            .with_remedy("start an agent or an observer there, and check its setting `listen` and the network policies"),
+    )
+}
+
+async fn ask(client: &HttpClient, address: SocketAddr) -> Result<(StatusCode, String), String> {
+    let url = format!("http://{address}/readyz").parse::<Uri>();
+    let url = url.map_err(|error| error.to_string())?;
+    let answer = client.get(url).await.map_err(|error| chain(&error))?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::error::lines;
+
+    /// Answers each connection with the next of `answers`, the last one again and again.
+    async fn server(answers: &'static [&'static str]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        tokio::spawn(async move {
+            for n in 0.. {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                let mut request = [0; 1024];
+                let length = stream.read(&mut request).await.expect("a request");
+                assert!(request[..length].starts_with(b"GET /readyz HTTP/1.1\r\n"));
+                let answer = answers[n.min(answers.len() - 1)];
+                let head = format!("HTTP/1.1 {answer}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+                stream.write_all(head.as_bytes()).await.expect("an answer");
+            }
+        });
+        address
+    }
+
+    fn args(targets: Vec<String>, wait: Duration) -> cli::ReadyArgs {
+        cli::ReadyArgs { targets, wait }
+    }
+
+    #[tokio::test]
+    async fn all_targets_must_be_ready() {
+        let (good, bad) = (server(&["200 OK"]).await, server(&["503 Service Unavailable"]).await);
+        ready(&args(vec![good.clone()], Duration::ZERO)).await.expect("ready");
+        let error = ready(&args(vec![good, bad.clone()], Duration::ZERO))
+            .await
+            .expect_err("one is not ready");
+        assert_eq!(error.code, SysExit::Unavailable);
+        assert_eq!(
+            lines(&error),
+            format!(
+                "{bad} is not ready: 503 Service Unavailable {{}}\nremedy: `epitaph doctor` on that machine, and the log of that \
+                 process, have the reason"
+            )
+        );
+    }
+
+    #[tokio::test]
+    async fn a_target_may_become_ready_in_time() {
+        let late = server(&["503 Service Unavailable", "200 OK"]).await;
+        ready(&args(vec![late], Duration::from_secs(30))).await.expect("ready");
+    }
+
+    #[tokio::test]
+    async fn a_target_that_is_not_there_is_named_with_the_remedy() {
+        // Bound, so that nobody else gets the port, and not listening.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let address = socket.local_addr().expect("its address").to_string();
+        let error = lines(&ready(&args(vec![address.clone()], Duration::ZERO)).await.expect_err("nobody"));
+        assert!(
+            error.starts_with(&format!("cannot ask {address}: ")) && error.contains("refused"),
+            "{error}"
+        );
+        assert!(error.contains("\nremedy: start an agent"), "{error}");
+        let error = lines(
+            &ready(&args(vec!["no-port".into()], Duration::ZERO))
+                .await
+                .expect_err("no port"),
+        );
+        assert!(error.contains("\nremedy: give HOST:PORT"), "{error}");
+    }
+}
