@@ -14,7 +14,7 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::sink::otlp::transport::{Failure, METRICS, Transport};
+use crate::sink::otlp::transport::{Failure, METRICS, Transport, UNREACHABLE};
 use crate::sink::otlp::{BuildError, Destination};
 
 type Export = (Bytes, oneshot::Sender<OTelSdkResult>);
@@ -49,7 +49,12 @@ pub fn push(to: Destination) -> Result<Push, BuildError> {
                 }
                 Err(Failure::Later { why, .. } | Failure::Never { why, .. }) => {
                     if !failing {
-                        tracing::warn!(%why, "metrics did not reach the collector; the next export includes them");
+                        tracing::warn!(
+                            collector = %transport.url(),
+                            reason = %why,
+                            remedy = UNREACHABLE,
+                            "metrics did not reach the collector; the next export includes them"
+                        );
                     }
                     failing = true;
                     Err(OTelSdkError::InternalFailure(why))

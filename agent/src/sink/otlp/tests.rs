@@ -378,7 +378,8 @@ async fn a_certificate_that_cannot_be_read_is_named() {
     to.authorities = Some("/nonexistent/ca.pem".into());
     let error = lines(&start(to, quick()).expect_err("no such file"));
     assert!(
-        error.contains("certificate authorities /nonexistent/ca.pem") && error.contains("\nremedy: name a PEM file"),
+        error.contains("certificate authorities /nonexistent/ca.pem")
+            && error.contains("\nremedy: name a PEM file that this user can read with otlp.certificate;"),
         "{error}"
     );
 }

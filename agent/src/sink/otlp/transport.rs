@@ -33,8 +33,13 @@ use crate::error::{HasRemedy, Remedy, chain};
 pub(in crate::sink) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// The metrics' answer has the fields of the traces' answer, under the same numbers.
 pub(in crate::sink) const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+/// Remedy while requests fail.
+pub(in crate::sink) const UNREACHABLE: &str = "start the collector, or correct `otlp.endpoint` (OTEL_EXPORTER_OTLP_ENDPOINT); in a \
+                                               cluster, check the name, the port and the network policies";
 /// An answer is a few bytes, or a proxy's error page.
 const ANSWER_LIMIT: usize = 256 * 1024;
+
+const AUTHORITIES: &str = "certificate authorities";
 
 #[derive(Debug, Error)]
 pub enum BuildError {
@@ -49,7 +54,10 @@ pub enum BuildError {
 impl HasRemedy for BuildError {
     fn remedy(&self) -> Option<Remedy> {
         match self {
-            BuildError::Pem { .. } => Some("name a PEM file that this user can read".into()),
+            BuildError::Pem { what, .. } => {
+                let setting = what.replace(AUTHORITIES, "certificate").replace(' ', "_");
+                Some(format!("name a PEM file that this user can read with otlp.{setting}; in a cluster, check that the pod mounts the file").into())
+            }
             BuildError::NativeRoots(_) => Some("install ca-certificates, or name a PEM file with otlp.certificate".into()),
             BuildError::Tls(_) => None,
         }
@@ -89,6 +97,11 @@ impl Transport {
             connector,
             client,
         })
+    }
+
+    /// Without user and password: the configuration refuses them.
+    pub(in crate::sink) fn url(&self) -> &http::Uri {
+        &self.to.url
     }
 
     /// One attempt, with the configured timeout.
@@ -182,7 +195,7 @@ fn tls(to: &Destination) -> Result<rustls::ClientConfig, BuildError> {
     let builder = match &to.authorities {
         Some(path) => {
             let mut roots = rustls::RootCertStore::empty();
-            for certificate in certificates("certificate authorities", path)? {
+            for certificate in certificates(AUTHORITIES, path)? {
                 roots.add(certificate)?;
             }
             builder.with_root_certificates(roots)

@@ -14,7 +14,7 @@ use prost::Message as _;
 
 use super::destination::{Backoff, Delivery, Destination};
 use super::queue::Queue;
-use super::transport::{BuildError, Failure, TRACES, Taken, Transport};
+use super::transport::{BuildError, Failure, TRACES, Taken, Transport, UNREACHABLE};
 use super::{SpanDropReason, SpanStats};
 use crate::render::span::Trace;
 
@@ -117,7 +117,9 @@ impl Sender {
     fn report_trouble(&mut self, why: &str) {
         if !self.failing {
             tracing::warn!(
+                collector = %self.transport.url(),
                 reason = why,
+                remedy = UNREACHABLE,
                 "the collector does not accept traces; retrying, a full queue drops the oldest"
             );
         }
