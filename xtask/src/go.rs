@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_committed_go_mods_name_a_toolchain_that_suffices() {
-        for module in ["xtask/jaeger", "xtask/kubernetes", "tests/go-server"] {
+        for module in ["xtask/helm", "xtask/jaeger", "xtask/kubernetes", "tests/go-server"] {
             let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
             let (least, toolchain) = wanted(&text).unwrap();
             assert!(version(&toolchain).unwrap() >= least, "{module}");
@@ -231,6 +231,7 @@ mod tests {
     fn a_program_is_named_as_go_build_names_it() {
         assert_eq!(name("k8s.io/kubernetes/cmd/kubelet"), "kubelet");
         assert_eq!(name("go.etcd.io/etcd/server/v3"), "server");
+        assert_eq!(name("helm.sh/helm/v4/cmd/helm"), "helm");
         assert_eq!(name("example/v"), "v");
         assert_eq!(name("example/cmd/containerd-shim-runc-v2"), "containerd-shim-runc-v2");
     }

@@ -1,18 +1,24 @@
-//! Epitaph on the cluster, as `deploy/kubernetes` installs it: only the image, and the target of the traces, are the test's.
+//! Epitaph on a cluster: by the chart where pods run, else by the manifests, which are the chart's default rendering.
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::control_plane::ControlPlane;
+use super::helm::chart;
 use super::images::EPITAPH;
 use super::{Cluster, HOST_FOR_GUESTS};
 
 /// Of the manifests.
 pub const NAMESPACE: &str = "epitaph";
+pub const RELEASE: &str = "epitaph";
 pub const AGENT: &str = include_str!("../../../deploy/kubernetes/agent.yaml");
 pub const OBSERVER: &str = include_str!("../../../deploy/kubernetes/observer.yaml");
+
+/// Kinds that the chart creates without the Prometheus operator, and the Secrets in which helm keeps releases.
+pub const KINDS: &str = "clusterroles,clusterrolebindings,configmaps,daemonsets,deployments,leases,networkpolicies,poddisruptionbudgets,\
+                         pods,resourcequotas,rolebindings,roles,secrets,serviceaccounts,services";
 
 /// A kubeconfig with no more rights than the agent's manifest gives, on a control plane without controllers that make its pods.
 ///
@@ -32,53 +38,38 @@ pub fn as_observer(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
     plane.kubeconfig_of_service_account(NAMESPACE, "epitaph-observer")
 }
 
-/// Applies the manifests and waits until all of it is ready; then the newest binary runs.
+/// Installs or upgrades the chart, and waits until all of it is ready; then the newest binary runs.
 ///
 /// # Errors
-/// The API server refuses them, or the pods do not become ready.
+/// helm or the API server refuses it, or the pods do not become ready.
 pub fn deploy(cluster: &Cluster) -> anyhow::Result<()> {
-    let kubectl = cluster.control_plane()?.kubectl();
+    let plane = cluster.control_plane()?;
+    plane.kubectl().apply(&namespace())?;
+    let how = ["--namespace", NAMESPACE, "--wait", "--timeout=300s"];
+    let args = [&["upgrade", "--install", RELEASE, chart()][..], &how].concat();
+    plane.helm().run_values(&args, &values(cluster)?).map(drop)
+}
+
+/// The namespace with the label that admits the agent's pods.
+pub fn namespace() -> String {
+    let admits = json!({"pod-security.kubernetes.io/enforce": "privileged"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": admits}}).to_string()
+}
+
+/// Only the image, and the target of the traces, are the test's.
+///
+/// # Errors
+/// The cluster has no Jaeger, or no node has the image.
+pub fn values(cluster: &Cluster) -> anyhow::Result<Value> {
     let jaeger = cluster.jaeger()?.context("the cluster has no Jaeger")?.ports();
-    let collector = format!("http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_http);
-    let digest = cluster.imported(EPITAPH)?;
-    let workloads = [(AGENT, "daemonset/epitaph-agent"), (OBSERVER, "deployment/epitaph-observer")];
-    for (manifest, workload) in workloads {
-        // Only converts them to JSON.
-        let args = ["create", "--dry-run=client", "--output=json", "-f", "-"];
-        let objects = kubectl.run_with(&args, &of_ours(manifest)?)?;
-        let objects = serde_json::Deserializer::from_str(&objects).into_iter::<Value>();
-        let objects = objects.map(|object| object.map(|object| ours(object, &collector, &digest)));
-        let objects = objects
-            .collect::<Result<Vec<Value>, _>>()
-            .with_context(|| format!("read the manifest of {workload}"))?;
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        kubectl.apply(&list.to_string())?;
-    }
-    for (_, workload) in workloads {
-        let args = ["--namespace", NAMESPACE, "rollout", "status", workload, "--timeout=300s"];
-        kubectl.run(&args).with_context(|| format!("deploy {workload}"))?;
-    }
-    Ok(())
-}
-
-/// In one step: each change of a template is a rollout.
-fn ours(mut object: Value, collector: &str, digest: &str) -> Value {
-    if let Some(Value::Array(env)) = object.pointer_mut("/spec/template/spec/containers/0/env") {
-        env.push(json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}));
+    let (repository, tag) = EPITAPH.rsplit_once(':').context("an image without a tag")?;
+    // Another binary under the same name is a rollout.
+    let annotations = json!({"epitaph.test/image": cluster.imported(EPITAPH)?});
+    Ok(json!({
+        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
         // Jaeger accepts traces only.
-        env.push(json!({"name": "OTEL_METRICS_EXPORTER", "value": "none"}));
-        object["spec"]["template"]["metadata"]["annotations"]["epitaph.test/image"] = json!(digest);
-    }
-    object
-}
-
-fn of_ours(manifest: &str) -> anyhow::Result<String> {
-    let (image, policy) = ("image: epitaph:dev\n", "imagePullPolicy: IfNotPresent\n");
-    ensure!(
-        manifest.contains(image) && manifest.contains(policy),
-        "a manifest names another image"
-    );
-    Ok(manifest
-        .replace(image, &format!("image: {EPITAPH}\n"))
-        .replace(policy, "imagePullPolicy: Never\n"))
+        "config": {"otlp": {"endpoint": format!("http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_http), "metrics": false}},
+        "agent": {"podAnnotations": annotations},
+        "observer": {"podAnnotations": annotations},
+    }))
 }

@@ -48,28 +48,9 @@ impl Kubectl {
     /// # Errors
     /// kubectl fails: the error holds its output.
     pub fn run_with(&self, args: &[&str], input: &str) -> anyhow::Result<String> {
-        let what = || format!("kubectl {}", args.join(" "));
         let mut command = self.command();
-        command
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(what)?;
-        let mut stdin = child.stdin.take().with_context(what)?;
-        // kubectl may exit without having read all of its input: its own output explains why.
-        let _ = stdin.write_all(input.as_bytes());
-        drop(stdin);
-        let output = child.wait_with_output().with_context(what)?;
-        if !output.status.success() {
-            bail!(
-                "{}: {}: {}",
-                what(),
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        command.args(args);
+        output(command, &format!("kubectl {}", args.join(" ")), input)
     }
 
     /// The same, its output read as JSON: `-o json` is the caller's to ask for.
@@ -89,4 +70,23 @@ impl Kubectl {
         let args = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         self.run_with(&args, manifests).map(drop)
     }
+}
+
+/// Standard output of `command`, given `input`.
+pub(super) fn output(mut command: Command, what: &str, input: &str) -> anyhow::Result<String> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| what.to_owned())?;
+    let mut stdin = child.stdin.take().with_context(|| what.to_owned())?;
+    // The program may exit without having read all of its input: its own output explains why.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().with_context(|| what.to_owned())?;
+    if !output.status.success() {
+        bail!(
+            "{what}: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

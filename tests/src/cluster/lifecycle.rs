@@ -18,7 +18,7 @@ use crate::cluster::credentials::write_private;
 use crate::cluster::images::{self, Image};
 use crate::cluster::node::{Node, NodeConfig};
 use crate::cluster::process::{Lifetime, Process};
-use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, Tools, node_name};
+use crate::cluster::{Cluster, FEATURE_GATES, IMAGES, Known, MOST_NODES, NODES, Tools, deploy, node_name};
 use crate::http::free_port;
 use crate::jaeger::{self, Jaeger};
 use crate::sys::boot_now;
@@ -31,7 +31,7 @@ const LAN_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 const TO_END: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 
-/// Makes a cluster of `tools` with at least `nodes` nodes run in `directory`, and returns when the nodes are ready. A running
+/// Makes a cluster of `tools` with at least `nodes` nodes and Epitaph run in `directory`, and returns when all is ready. A running
 /// part is kept; a stopped part is started again; a part of other tools, or one that has lost its store, is made anew. Each step
 /// is passed to `report`. `players` is the directory of the programs that go into images: those of this package, and `epitaph`.
 ///
@@ -67,6 +67,7 @@ pub fn up(
             let mut ended = threads.into_iter().map(|thread| thread.join());
             ended.try_for_each(|ended| ended.unwrap_or_else(|_| bail!("a thread that starts a node panicked")))
         })?;
+        timed(report, "Epitaph, by its chart", || deploy::deploy(&cluster))?;
     }
     Ok(cluster)
 }

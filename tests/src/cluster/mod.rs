@@ -5,6 +5,7 @@
 pub mod control_plane;
 pub mod credentials;
 pub mod deploy;
+pub mod helm;
 pub mod images;
 pub mod kubectl;
 pub mod lifecycle;
@@ -39,7 +40,7 @@ const NODES: &str = "nodes";
 const IMAGES: &str = "images.json";
 
 /// What `cargo xtask cluster` built: a directory with
-/// - `bin/`: etcd, kube-apiserver and kubectl; for a whole cluster kube-controller-manager, kube-scheduler and jaeger too
+/// - `bin/`: etcd, kube-apiserver, kubectl and helm; for a whole cluster kube-controller-manager, kube-scheduler and jaeger too
 /// - for nodes: `bin/go-server`, and in `node/` rootfs.raw, vmlinuz, initrd and busybox
 #[derive(Clone, Debug)]
 pub struct Tools {

@@ -1,5 +1,6 @@
 //! The stories on a real cluster, a test each: `cargo xtask cluster test` brings the cluster up and names it.
 
+mod chart;
 mod foundation;
 mod machine;
 
@@ -8,6 +9,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use epitaph_tests::cluster::play::Stage;
 use epitaph_tests::cluster::rollouts::{self, Row};
 use epitaph_tests::cluster::stories::{Story, stories};
+use epitaph_tests::cluster::{Cluster, deploy};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Emulated processors are slow, and stories mostly wait.
@@ -49,7 +51,11 @@ fn main() {
             let shared = Arc::clone(&shared);
             Trial::test(format!("rollouts::{name}"), move || shared.roll(late))
         });
-    let mut trials: Vec<Trial> = foundation.chain(stories).chain(rollouts).collect();
+    let install = {
+        let shared = Arc::clone(&shared);
+        Trial::test("chart::installed-upgraded-tested-and-removed", move || shared.install())
+    };
+    let mut trials: Vec<Trial> = foundation.chain(stories).chain(rollouts).chain([install]).collect();
     trials.retain(|trial| names.is_empty() || names.iter().any(|name| trial.name().contains(name)));
     libtest_mimic::run(&args, trials).exit();
 }
@@ -91,6 +97,15 @@ impl Shared {
             return Ok(());
         }
         Err(format!("{table}\n{}", unproven.join("\n")).into())
+    }
+
+    /// Takes the agent away from the other stories.
+    fn install(&self) -> Result<(), Failed> {
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        let played = chart::installed_upgraded_tested_and_removed();
+        // The other stories need it again.
+        let again = Cluster::named().and_then(|cluster| deploy::deploy(&cluster));
+        Ok(played.and(again).map_err(|error| format!("{error:#}"))?)
     }
 
     fn stage(&self) -> Result<&Stage, Failed> {

@@ -15,9 +15,11 @@ use crate::{
     shell::{self, Content},
 };
 
-/// What an API server without nodes needs.
+/// What an API server without nodes needs, and helm.
 pub fn api() -> Result<PathBuf> {
-    linked(&in_bin(programs::build(programs::API)?))
+    let mut links = in_bin(programs::build(programs::API)?);
+    links.insert("bin/helm".into(), helm()?);
+    linked(&links)
 }
 
 /// Everything for a cluster; the packages of nodes only if there are to be `nodes`.
@@ -28,6 +30,7 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
     let mut built = programs::build(&names)?;
     let on_nodes: Vec<PathBuf> = programs::NODE.iter().filter_map(|name| built.remove(*name)).collect();
     let mut links = in_bin(built);
+    links.insert("bin/helm".into(), helm()?);
     links.insert("bin/jaeger".into(), jaeger::path()?);
     if nodes {
         links.insert("bin/go-server".into(), go_server()?);
@@ -38,6 +41,14 @@ pub fn all(nodes: bool) -> Result<PathBuf> {
         links.insert("node/busybox".into(), parts.busybox);
     }
     linked(&links)
+}
+
+fn helm() -> Result<PathBuf> {
+    go::build(
+        &shell::root().join("xtask/helm"),
+        "helm.sh/helm/v4/cmd/helm",
+        "one to two minutes",
+    )
 }
 
 /// For an image: a server that handles no signal, in Go.

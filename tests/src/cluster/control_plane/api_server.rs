@@ -62,7 +62,8 @@ impl ControlPlane {
             .arg(flag("service-account-signing-key-file", &token_private))
             .arg(format!("--service-cluster-ip-range={SERVICE_CIDRS}"))
             .arg(feature_gates())
-            .arg("--profiling=false");
+            .arg("--profiling=false")
+            .args(&self.flags);
         if self.parts == Parts::ApiOnly {
             // No controller makes the ServiceAccount `default` that every pod would need, and no test needs the endpoints.
             command

@@ -47,6 +47,8 @@ pub struct ControlPlane {
     parts: Parts,
     lifetime: Lifetime,
     ports: Ports,
+    /// Further flags of kube-apiserver.
+    flags: Vec<String>,
     processes: Vec<Process>,
 }
 
@@ -62,7 +64,15 @@ impl ControlPlane {
     /// # Errors
     /// One of them does not come up.
     pub fn api_only(tools: &Tools, directory: &Path) -> anyhow::Result<ControlPlane> {
-        ControlPlane::start(tools, directory, Parts::ApiOnly, Lifetime::Caller)
+        ControlPlane::api_only_with(tools, directory, &[])
+    }
+
+    /// The same with further flags of kube-apiserver.
+    ///
+    /// # Errors
+    /// One of them does not come up.
+    pub fn api_only_with(tools: &Tools, directory: &Path, flags: &[&str]) -> anyhow::Result<ControlPlane> {
+        ControlPlane::start_with(tools, directory, Parts::ApiOnly, Lifetime::Caller, flags)
     }
 
     /// Starts the parts in `directory` that do not run yet, and returns when the API server is ready.
@@ -70,11 +80,22 @@ impl ControlPlane {
     /// # Errors
     /// A part does not come up: the error holds the end of its log.
     pub fn start(tools: &Tools, directory: &Path, parts: Parts, lifetime: Lifetime) -> anyhow::Result<ControlPlane> {
+        ControlPlane::start_with(tools, directory, parts, lifetime, &[])
+    }
+
+    fn start_with(
+        tools: &Tools,
+        directory: &Path,
+        parts: Parts,
+        lifetime: Lifetime,
+        flags: &[&str],
+    ) -> anyhow::Result<ControlPlane> {
         for directory in [directory.to_owned(), directory.join("credentials"), directory.join("logs")] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
             made.with_context(|| format!("create {}", directory.display()))?;
         }
         let mut plane = ControlPlane::open(tools, directory, parts, lifetime)?;
+        plane.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         plane.start_etcd()?;
         plane.start_api_server()?;
         if parts == Parts::Full {
@@ -99,6 +120,7 @@ impl ControlPlane {
             parts,
             lifetime,
             ports: ports(directory)?,
+            flags: Vec::new(),
             processes,
         })
     }

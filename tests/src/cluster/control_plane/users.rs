@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::ControlPlane;
 use crate::cluster::credentials::{Proof, kubeconfig, write_private};
+use crate::cluster::helm::Helm;
 use crate::cluster::kubectl::Kubectl;
 
 impl ControlPlane {
@@ -19,6 +20,11 @@ impl ControlPlane {
             kubeconfig,
             &self.directory.join("kubectl-cache"),
         )
+    }
+
+    /// helm as an administrator.
+    pub fn helm(&self) -> Helm {
+        Helm::new(&self.tools, &self.directory.join("helm")).with(&self.admin())
     }
 
     /// The file of an administrator's kubeconfig.

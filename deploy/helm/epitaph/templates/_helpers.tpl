@@ -1,0 +1,110 @@
+{{- define "epitaph.name" -}}
+{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Of every object. Helm adds `app.kubernetes.io/managed-by` itself; the plain manifests are not managed by Helm. */}}
+{{- define "epitaph.labels" -}}
+app.kubernetes.io/name: epitaph
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* These cannot change in an upgrade. */}}
+{{- define "epitaph.selector.agent" -}}
+{app.kubernetes.io/name: epitaph, app.kubernetes.io/component: agent}
+{{- end }}
+
+{{- define "epitaph.selector.observer" -}}
+{app.kubernetes.io/name: epitaph, app.kubernetes.io/component: observer}
+{{- end }}
+
+{{- define "epitaph.serviceAccount.agent" -}}
+{{ .Values.agent.serviceAccount.name | default (ternary (printf "%s-agent" (include "epitaph.name" .)) "default" .Values.agent.serviceAccount.create) }}
+{{- end }}
+
+{{- define "epitaph.serviceAccount.observer" -}}
+{{ .Values.observer.serviceAccount.name | default (ternary (printf "%s-observer" (include "epitaph.name" .)) "default" .Values.observer.serviceAccount.create) }}
+{{- end }}
+
+{{- define "epitaph.lease" -}}
+{{ dig "observer" "lease" "" .Values.config | default "epitaph-observer" }}
+{{- end }}
+
+{{- define "epitaph.image" -}}
+{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* The settings as TOML. A value in JSON is the same value in TOML; `toToml` would write whole numbers as 5.0. An empty text counts
+       as not set. */}}
+{{- define "epitaph.toml" -}}
+{{- $all := deepCopy .Values.config }}
+{{- if .Values.collector.tlsSecret }}
+{{- $otlp := dict "certificate" "/etc/epitaph/tls/ca.crt" }}
+{{- if .Values.collector.tlsClient }}
+{{- $_ := set $otlp "client_certificate" "/etc/epitaph/tls/tls.crt" }}
+{{- $_ := set $otlp "client_key" "/etc/epitaph/tls/tls.key" }}
+{{- end }}
+{{- $_ := set $all "otlp" (merge $otlp (default dict $all.otlp)) }}
+{{- end -}}
+listen = "[::]:9464"
+
+[host]
+# Where the agent has the host's files.
+proc = "/host/proc"
+sys = "/host/sys"
+{{- range $section, $settings := $all }}
+{{- $lines := list }}
+{{- range $key, $value := $settings }}
+{{- if kindIs "map" $value }}
+{{- $pairs := list }}
+{{- range $name, $text := $value }}
+{{- $pairs = append $pairs (printf "%s = %s" (toJson $name) (toJson $text)) }}
+{{- end }}
+{{- if $pairs }}
+{{- $lines = append $lines (printf "%s = { %s }" $key (join ", " $pairs)) }}
+{{- end }}
+{{- else if not (and (kindIs "string" $value) (empty $value)) }}
+{{- $lines = append $lines (printf "%s = %s" $key (toJson $value)) }}
+{{- end }}
+{{- end }}
+{{- if $lines }}
+
+[{{ $section }}]
+{{ join "\n" $lines }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Of both kinds of pods. */}}
+{{- define "epitaph.env" -}}
+{{- with .Values.collector.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $.Values.collector.headersKey }}}}
+{{- end }}
+{{- end }}
+
+{{- define "epitaph.volumeMounts" -}}
+- {name: config, mountPath: /etc/epitaph/config, readOnly: true}
+{{- if .Values.collector.tlsSecret }}
+- {name: tls, mountPath: /etc/epitaph/tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "epitaph.volumes" -}}
+- {name: config, configMap: {name: {{ include "epitaph.name" . }}}}
+{{- with .Values.collector.tlsSecret }}
+- {name: tls, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- end }}
+
+{{- /* A namespace that would refuse the agent's pods is an error at `helm install`: the DaemonSet itself would be accepted, and no pod
+       would ever start. `helm template` has no cluster to look at. */}}
+{{- define "epitaph.check.podSecurity" -}}
+{{- $namespace := lookup "v1" "Namespace" "" .Release.Namespace }}
+{{- $level := dig "metadata" "labels" "pod-security.kubernetes.io/enforce" "" $namespace }}
+{{- if has $level (list "baseline" "restricted") }}
+{{- fail (printf "namespace %s enforces pod security `%s`, which does not admit the agent's read-only host paths and its capabilities BPF and PERFMON. Allow them in this namespace: kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged --overwrite" .Release.Namespace $level .Release.Namespace) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,68 @@
+{{- define "epitaph.container.agent" -}}
+- name: agent
+  image: {{ include "epitaph.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [/epitaph]
+  args: [agent, --config, /etc/epitaph/config/epitaph.toml]
+  env:
+    - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    {{- with include "epitaph.env" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- with .Values.agent.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  ports:
+    - {name: metrics, containerPort: 9464}
+  # The kernel verifies every probe at load: this takes seconds on a slow machine.
+  startupProbe:
+    httpGet: {path: /healthz, port: metrics}
+    periodSeconds: 2
+    timeoutSeconds: 5
+    failureThreshold: 60
+  # A restart loses terminations in progress, so the probe is patient.
+  livenessProbe:
+    httpGet: {path: /healthz, port: metrics}
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 6
+  readinessProbe:
+    httpGet: {path: /readyz, port: metrics}
+    periodSeconds: 5
+    timeoutSeconds: 5
+  resources:
+    {{- toYaml .Values.agent.resources | nindent 4 }}
+  # The reason for each right, and the error without: docs/privileges.md.
+  securityContext:
+    # Only root gets a container's capabilities: Kubernetes does not set ambient ones. hostPID and hostNetwork are not needed:
+    # the host's /proc shows the processes, and the kernel's records have the host's pids.
+    runAsUser: 0
+    runAsGroup: 0
+    # A user namespace (hostUsers: false) is not possible: the kernel does not accept such capabilities for bpf(2).
+    privileged: false
+    # No child process can gain the rights that the agent gave up.
+    allowPrivilegeEscalation: false
+    # The agent writes no file.
+    readOnlyRootFilesystem: true
+    # RuntimeDefault allows bpf(2) with CAP_BPF: containerd from 1.7, Docker from 23.0.
+    seccompProfile:
+      {{- toYaml .Values.agent.seccompProfile | nindent 6 }}
+    {{- with .Values.agent.seLinuxOptions }}
+    seLinuxOptions:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    capabilities:
+      drop: [ALL]
+      # BPF: create the probes' maps, load the probes. PERFMON: probes may read the kernel's memory. The agent gives up both when
+      # the probes run. Kernels before 5.11 also need SYS_RESOURCE: maps count as locked memory, and no pod can set that limit.
+      add: [{{ join ", " .Values.agent.capabilities }}]
+  volumeMounts:
+    {{- include "epitaph.volumeMounts" . | nindent 4 }}
+    # The processes of containers older than the agent, and the boot id. Every user may read these files.
+    - {name: proc, mountPath: /host/proc, readOnly: true}
+    # The existing cgroups. The container's own /sys has the kernel's type information (/sys/kernel/btf).
+    - {name: cgroup, mountPath: /host/sys/fs/cgroup, readOnly: true}
+    {{- with .Values.agent.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}

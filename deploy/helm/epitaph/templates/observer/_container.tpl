@@ -1,0 +1,44 @@
+{{- define "epitaph.container.observer" -}}
+- name: observer
+  image: {{ include "epitaph.image" . }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [/epitaph]
+  args: [observer, --config, /etc/epitaph/config/epitaph.toml]
+  {{- if or .Values.collector.headersSecret .Values.observer.extraEnv }}
+  env:
+    {{- with include "epitaph.env" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- with .Values.observer.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- end }}
+  ports:
+    - {name: metrics, containerPort: 9464}
+  # A restart loses removals in progress, and the new process lists the whole cluster, so the probes are patient.
+  startupProbe:
+    httpGet: {path: /healthz, port: metrics}
+    periodSeconds: 5
+    timeoutSeconds: 5
+    failureThreshold: 36
+  livenessProbe:
+    httpGet: {path: /healthz, port: metrics}
+    periodSeconds: 10
+    timeoutSeconds: 10
+    failureThreshold: 6
+  readinessProbe:
+    httpGet: {path: /readyz, port: metrics}
+    periodSeconds: 5
+    timeoutSeconds: 5
+  resources:
+    {{- toYaml .Values.observer.resources | nindent 4 }}
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+  volumeMounts:
+    {{- include "epitaph.volumeMounts" . | nindent 4 }}
+    {{- with .Values.observer.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}

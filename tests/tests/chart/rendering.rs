@@ -1,0 +1,267 @@
+//! What the chart renders, by default and by value.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use epitaph::config::{Config, Env, Overrides};
+use expect_test::{ExpectFile, expect_file};
+use serde_json::{Value, json};
+
+use super::{Rendering, find, of_chart, read, root};
+
+/// A chart cannot have its own namespace: helm keeps the release in it.
+const NAMESPACE: &str = "\
+# Epitaph without Helm: the chart's default rendering (deploy/helm/epitaph), made by
+# UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart; do not edit. Image and installation: docs/kubernetes.md.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: epitaph
+  labels:
+    # `baseline` does not allow hostPath volumes (here read-only) and the two capabilities.
+    pod-security.kubernetes.io/enforce: privileged
+";
+const OBSERVER: &str = "\
+# The observer of Epitaph; install after agent.yaml, which has the namespace and the settings. The chart's default rendering
+# (deploy/helm/epitaph), made by UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart; do not edit.
+";
+
+#[test]
+fn the_plain_manifests_are_the_charts_default_rendering() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_plain_manifests_are_the_charts_default_rendering")? else {
+        return Ok(());
+    };
+    let (mut agent, mut observer) = (NAMESPACE.to_owned(), OBSERVER.to_owned());
+    let text = rendering.text(&json!({}), &["--skip-tests"])?;
+    for document in text.split("---\n").filter(|document| !document.trim().is_empty()) {
+        let (source, document) = document.split_once('\n').context("a document of one line")?;
+        ensure!(source.starts_with("# Source: epitaph/templates/"), "{source}");
+        if source.contains("/observer/") {
+            let separator = if observer == OBSERVER { "" } else { "---\n" };
+            observer += &format!("{separator}{}\n", document.trim_end());
+        } else {
+            agent += &format!("---\n{}\n", document.trim_end());
+        }
+    }
+    let check = |file: ExpectFile, text: &str| file.assert_eq(text);
+    check(expect_file!["../../../deploy/kubernetes/agent.yaml"], &agent);
+    check(expect_file!["../../../deploy/kubernetes/observer.yaml"], &observer);
+    Ok(())
+}
+
+#[test]
+fn the_versions_are_the_programs() -> anyhow::Result<()> {
+    let chart = of_chart("Chart.yaml")?;
+    let version = env!("CARGO_PKG_VERSION");
+    ensure!(
+        chart.contains(&format!("\nversion: {version}\nappVersion: \"{version}\"\n")),
+        "{chart}"
+    );
+    Ok(())
+}
+
+/// The chart cannot read files outside its directory.
+#[test]
+fn alerts_and_dashboard_are_copies() -> anyhow::Result<()> {
+    let original = |name: &str| fs::read_to_string(root().join("deploy/alerts").join(name));
+    expect_file!["../../../deploy/helm/epitaph/files/epitaph.rules.yaml"].assert_eq(&original("epitaph.rules.yaml")?);
+    expect_file!["../../../deploy/helm/epitaph/files/epitaph.dashboard.json"].assert_eq(&original("epitaph.dashboard.json")?);
+    Ok(())
+}
+
+#[test]
+fn helm_finds_no_fault() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("helm_finds_no_fault")? else {
+        return Ok(());
+    };
+    rendering.helm.run(&["lint", "--strict", super::chart()]).map(drop)
+}
+
+#[test]
+fn the_agent_reads_the_rendered_settings() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_agent_reads_the_rendered_settings")? else {
+        return Ok(());
+    };
+    let default = settings(&rendering.default()?)?;
+    ensure!(
+        default.otlp.endpoint.is_none() && default.kubernetes.events,
+        "{}",
+        default.to_toml()
+    );
+    let values = json!({"config": {
+        "otlp": {
+            "endpoint": "https://collector:4318", "compression": "gzip", "metrics_interval": "30s", "protocol": "grpc",
+            "headers": {"x-scope-orgid": "a \"quoted\" <name>"},
+        },
+        "export": {"unclean_only": true, "resource_attributes": {"deployment.environment.name": "test"}},
+        "kernel": {"ring_bytes": 16_777_216},
+        "kubernetes": {"events": false, "kubelet_units": ["a.service", "b.service"]},
+        "limits": {"timelines": 2000, "idle": "2h"},
+        "observer": {"pods": 1_000_000},
+    }, "collector": {"tlsSecret": "collector-tls", "tlsClient": true}});
+    let objects = rendering.objects(&values)?;
+    let read = settings(&objects)?;
+    assert_eq!(read.otlp.headers["x-scope-orgid"].expose(), "a \"quoted\" <name>");
+    assert_eq!(read.otlp.client_key.as_deref(), Some(Path::new("/etc/epitaph/tls/tls.key")));
+    assert_eq!(read.export.resource_attributes["deployment.environment.name"], "test");
+    assert_eq!(
+        (read.kernel.ring_bytes, read.limits.core.timelines, read.observer.pods),
+        (16_777_216, 2000, 1_000_000)
+    );
+    assert_eq!(read.kubernetes.kubelet_units, ["a.service", "b.service"]);
+    assert_eq!(read.host.proc, Path::new("/host/proc"));
+    let agent = find(&objects, "DaemonSet", "epitaph-agent")?;
+    let spec = &agent["spec"]["template"]["spec"];
+    ensure!(spec["volumes"].to_string().contains("collector-tls"), "{spec}");
+    // A changed setting restarts the pods.
+    let sum = |objects: &[Value]| -> anyhow::Result<Value> {
+        let template = &find(objects, "DaemonSet", "epitaph-agent")?["spec"]["template"];
+        Ok(template["metadata"]["annotations"]["checksum/config"].clone())
+    };
+    ensure!(sum(&objects)? != sum(&rendering.default()?)?, "the same checksum");
+    Ok(())
+}
+
+struct NoEnv;
+
+impl Env for NoEnv {
+    fn get(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+fn settings(objects: &[Value]) -> anyhow::Result<Config> {
+    let map = find(objects, "ConfigMap", "epitaph")?;
+    let text = map["data"]["epitaph.toml"].as_str().context("no epitaph.toml")?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("epitaph.toml");
+    fs::write(&file, text)?;
+    Config::load(Some(file.as_path()), &NoEnv, &Overrides::default()).with_context(|| text.to_owned())
+}
+
+#[test]
+fn a_right_is_there_only_where_it_is_needed() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("a_right_is_there_only_where_it_is_needed")? else {
+        return Ok(());
+    };
+    let rules = |objects: &[Value]| find(objects, "ClusterRole", "epitaph-agent").map(|role| role["rules"].to_string());
+    ensure!(rules(&rendering.default()?)?.contains("events.k8s.io"));
+    let quiet = rendering.objects(&json!({"config": {"kubernetes": {"events": false}}}))?;
+    ensure!(!rules(&quiet)?.contains("events.k8s.io"));
+    let alone = rendering.text(&json!({"observer": {"enabled": false}}), &["--skip-tests"])?;
+    ensure!(!alone.contains("epitaph-observer"), "{alone}");
+    let bound = rendering.text(&json!({"rbac": {"create": false}}), &[])?;
+    ensure!(!bound.contains("rbac.authorization.k8s.io"), "{bound}");
+    // The right to the Lease is a right to the Lease that there is.
+    let renamed = rendering.objects(&json!({"config": {"observer": {"lease": "other"}}}))?;
+    let role = find(&renamed, "Role", "epitaph-observer")?;
+    assert_eq!(role["rules"][0]["resourceNames"], json!(["other"]));
+    find(&renamed, "Lease", "other").map(drop)
+}
+
+#[test]
+fn optional_objects_are_off_by_default() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("optional_objects_are_off_by_default")? else {
+        return Ok(());
+    };
+    let kinds = |objects: Vec<Value>| -> Vec<String> {
+        let kinds = objects
+            .into_iter()
+            .map(|object| object["kind"].as_str().unwrap_or_default().to_owned());
+        kinds.collect()
+    };
+    let default = kinds(rendering.default()?);
+    let on = json!({"enabled": true});
+    for (value, kind) in [
+        ("serviceMonitor", "ServiceMonitor"),
+        ("prometheusRule", "PrometheusRule"),
+        ("resourceQuota", "ResourceQuota"),
+    ] {
+        ensure!(!default.iter().any(|known| known == kind), "{kind}");
+        ensure!(
+            kinds(rendering.objects(&json!({value: on}))?)
+                .iter()
+                .any(|known| known == kind),
+            "{kind}"
+        );
+    }
+    let dashboard = rendering.objects(&json!({"dashboard": on}))?;
+    let json = &find(&dashboard, "ConfigMap", "epitaph-dashboard")?["data"]["epitaph.json"];
+    assert_eq!(
+        json.as_str().map(str::trim),
+        Some(of_chart("files/epitaph.dashboard.json")?.trim())
+    );
+    let rules = rendering.objects(&json!({"prometheusRule": on}))?;
+    let spec = &find(&rules, "PrometheusRule", "epitaph")?["spec"];
+    assert_eq!(*spec, read(&of_chart("files/epitaph.rules.yaml")?)?[0]);
+    // GKE demands the quota, and is known by its version.
+    let gke = rendering.text(&json!({}), &["--kube-version", "v1.33.4-gke.1200"])?;
+    let quota = read(&gke)?;
+    let quota = find(&quota, "ResourceQuota", "epitaph")?;
+    assert_eq!(
+        quota["spec"]["scopeSelector"]["matchExpressions"][0]["values"],
+        json!(["system-node-critical"])
+    );
+    Ok(())
+}
+
+#[test]
+fn pods_get_what_their_values_say() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("pods_get_what_their_values_say")? else {
+        return Ok(());
+    };
+    let pod = json!({
+        "priorityClassName": "p", "tolerations": [{"key": "k"}], "nodeSelector": {"n": "s"},
+        "affinity": {"nodeAffinity": {}}, "podLabels": {"l": "1"}, "podAnnotations": {"a": "1"},
+        "extraEnv": [{"name": "E", "value": "1"}], "extraVolumes": [{"name": "v", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}], "resources": {"limits": {"memory": "1Gi"}},
+        "serviceAccount": {"create": false, "name": "mine"},
+    });
+    let values = json!({
+        "agent": pod, "observer": pod, "imagePullSecrets": [{"name": "registry"}], "commonLabels": {"team": "t"},
+        "image": {"repository": "registry.example/e", "tag": "t", "digest": format!("sha256:{}", "0".repeat(64))},
+        "collector": {"headersSecret": "h"},
+    });
+    let objects = rendering.objects(&values)?;
+    for (kind, name) in [("DaemonSet", "epitaph-agent"), ("Deployment", "epitaph-observer")] {
+        let object = find(&objects, kind, name)?;
+        let (meta, spec) = (&object["spec"]["template"]["metadata"], &object["spec"]["template"]["spec"]);
+        for (field, expected) in [
+            ("priorityClassName", &pod["priorityClassName"]),
+            ("tolerations", &pod["tolerations"]),
+            ("affinity", &pod["affinity"]),
+            ("serviceAccountName", &json!("mine")),
+            ("imagePullSecrets", &values["imagePullSecrets"]),
+        ] {
+            assert_eq!(spec[field], *expected, "{name} {field}");
+        }
+        // Maps are merged with the default.
+        assert_eq!(spec["nodeSelector"]["n"], "s");
+        assert_eq!(
+            (&meta["labels"]["l"], &meta["labels"]["team"], &meta["annotations"]["a"]),
+            (&json!("1"), &json!("t"), &json!("1"))
+        );
+        let container = &spec["containers"][0];
+        assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
+        assert_eq!(container["image"], format!("registry.example/e@sha256:{}", "0".repeat(64)));
+        for (list, name) in [("env", "E"), ("env", "OTEL_EXPORTER_OTLP_HEADERS"), ("volumeMounts", "v")] {
+            let found = container[list]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|entry| entry["name"] == name);
+            ensure!(found, "{name} is not in {}", container[list]);
+        }
+        ensure!(spec["volumes"].to_string().contains("emptyDir"));
+        ensure!(
+            objects.iter().all(|object| object["metadata"]["labels"]["team"] == "t"),
+            "a label is missing"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The values: documented, all of them in the schema, and wrong ones refused by name.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use epitaph::config::settings;
+use expect_test::expect_file;
+use serde_json::{Map, Value, json};
+
+use super::{Rendering, of_chart, read};
+
+/// Settings that the chart sets itself, and why.
+const SET_BY_THE_CHART: &[(&str, &str)] = &[
+    ("listen", "Service and probes need the port"),
+    ("host.proc", "the mount is the chart's"),
+    ("host.sys", "the mount is the chart's"),
+    ("kubernetes.mode", "a pod has a ServiceAccount"),
+    ("kubernetes.kubeconfig", "a pod has a ServiceAccount"),
+    ("kubernetes.node_name", "from the downward API"),
+    ("observer.election", "there are several observers"),
+    ("observer.namespace", "the Lease is the chart's"),
+    ("otlp.insecure", "the schema demands a scheme"),
+];
+
+/// A value of values.yaml: its path, the comment above it, the default as written.
+struct Documented {
+    path: String,
+    comment: String,
+    default: String,
+}
+
+/// values.yaml has one value a line, its comment above it, and two spaces a level.
+fn documented() -> anyhow::Result<Vec<Documented>> {
+    let (mut all, mut path, mut comment) = (Vec::new(), Vec::<String>::new(), String::new());
+    for line in of_chart("values.yaml")?.lines() {
+        let text = line.trim_start();
+        if let Some(words) = text.strip_prefix("# ") {
+            comment += &format!("{}{words}", if comment.is_empty() { "" } else { " " });
+        } else if text.is_empty() {
+            comment.clear();
+        } else {
+            let (key, default) = text.split_once(':').with_context(|| format!("not a value: {line}"))?;
+            path.truncate((line.len() - text.len()) / 2);
+            path.push(key.to_owned());
+            if !default.trim().is_empty() {
+                all.push(Documented {
+                    path: path.join("."),
+                    comment: std::mem::take(&mut comment),
+                    default: default.trim().to_owned(),
+                });
+            }
+            // The comment of a section is not its first value's.
+            comment.clear();
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn every_value_is_documented_in_the_readme() -> anyhow::Result<()> {
+    const MARK: &str =
+        "<!-- from values.yaml: UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart values; do not edit below -->\n";
+    let all = documented()?;
+    ensure!(all.len() > 50, "{} values", all.len());
+    let mut table = "| Value | Default | Meaning |\n|---|---|---|\n".to_owned();
+    for value in &all {
+        ensure!(!value.comment.is_empty(), "{} has no comment", value.path);
+        table += &format!(
+            "| `{}` | `{}` | {} |\n",
+            value.path,
+            value.default,
+            value.comment.replace('|', "\\|")
+        );
+    }
+    let page = of_chart("README.md")?;
+    let (before, _) = page.split_once(MARK).context("no mark in README.md")?;
+    expect_file!["../../../deploy/helm/epitaph/README.md"].assert_eq(&format!("{before}{MARK}\n{table}"));
+    Ok(())
+}
+
+#[test]
+fn values_and_schema_have_the_same_names() -> anyhow::Result<()> {
+    let values = read(&of_chart("values.yaml")?)?.pop().context("no values")?;
+    let schema: Value = serde_json::from_str(&of_chart("values.schema.json")?)?;
+    let mut wrong = Vec::new();
+    same(&values, &schema, "", &mut wrong);
+    ensure!(wrong.is_empty(), "{wrong:?}");
+
+    let known = schema["properties"]["config"]["properties"].as_object().context("config")?;
+    let key = |(section, of): (&String, &Value)| -> Vec<String> {
+        let keys = of["properties"].as_object().cloned().unwrap_or_default();
+        keys.keys().map(|key| format!("{section}.{key}")).collect()
+    };
+    let mut known: BTreeSet<String> = known.iter().flat_map(key).collect();
+    known.extend(SET_BY_THE_CHART.iter().map(|(key, _)| (*key).to_owned()));
+    let settings: BTreeSet<String> = settings::ALL.iter().map(|setting| setting.key.to_owned()).collect();
+    assert_eq!(known, settings, "the schema's `config` and the settings of docs/config.md");
+    Ok(())
+}
+
+/// A section of values is a closed object of the schema with the same names; `config` has names that are not set, and `global` is helm's.
+fn same(values: &Value, schema: &Value, path: &str, wrong: &mut Vec<String>) {
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
+    if schema["additionalProperties"] != false {
+        wrong.push(format!("{path} is open"));
+    }
+    let empty = Map::new();
+    let values = values.as_object().unwrap_or(&empty);
+    for name in values.keys().filter(|name| !properties.contains_key(*name)) {
+        wrong.push(format!("{path}.{name} is not in the schema"));
+    }
+    for (name, schema) in properties {
+        let path = format!("{path}.{name}");
+        match values.get(name) {
+            Some(value) if value.is_object() && value.as_object().is_some_and(|value| !value.is_empty()) => {
+                same(value, schema, &path, wrong);
+            }
+            Some(_) => {}
+            None if path.starts_with(".config")
+                || path == ".global"
+                || path.contains(".seccompProfile.")
+                || path.contains(".resources.") => {}
+            None => wrong.push(format!("{path} is not in values.yaml")),
+        }
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("a_wrong_value_is_refused_by_its_name")? else {
+        return Ok(());
+    };
+    for (values, name, why) in [
+        (
+            json!({"config": {"otlp": {"endpoint": "collector:4317"}}}),
+            "/config/otlp/endpoint",
+            "https?://",
+        ),
+        (
+            json!({"config": {"otlp": {"endpont": "http://c"}}}),
+            "/config/otlp",
+            "endpont",
+        ),
+        (
+            json!({"config": {"export": {"unclean_only": "yes"}}}),
+            "/config/export/unclean_only",
+            "boolean",
+        ),
+        (
+            json!({"config": {"limits": {"timelines": 0}}}),
+            "/config/limits/timelines",
+            "minimum",
+        ),
+        (json!({"config": {"listen": "[::]:1"}}), "/config", "listen"),
+        (
+            json!({"agent": {"capabilities": ["BPF", "CAP_PERFMON"]}}),
+            "/agent/capabilities/1",
+            "PERFMON",
+        ),
+        (json!({"agent": {"privileged": true}}), "/agent", "privileged"),
+        (json!({"observer": {"replicas": 0}}), "/observer/replicas", "minimum"),
+        (
+            json!({"image": {"pullPolicy": "Sometimes"}}),
+            "/image/pullPolicy",
+            "IfNotPresent",
+        ),
+        (json!({"image": {"digest": "sha256:abc"}}), "/image/digest", "sha256"),
+        (
+            json!({"resourceQuota": {"enabled": "maybe"}}),
+            "/resourceQuota/enabled",
+            "auto",
+        ),
+        (
+            json!({"serviceMonitor": {"enabled": 1}}),
+            "/serviceMonitor/enabled",
+            "boolean",
+        ),
+        (json!({"servicemonitor": {"enabled": true}}), "''", "servicemonitor"),
+    ] {
+        let error = rendering.objects(&values).expect_err("a wrong value").to_string();
+        ensure!(error.contains(name) && error.contains(why), "{values}: {error}");
+    }
+    Ok(())
+}

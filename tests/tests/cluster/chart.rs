@@ -1,0 +1,141 @@
+//! The chart on a cluster with nodes: installed, wrong in several ways, upgraded, tested and removed.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::cluster::control_plane::ControlPlane;
+use epitaph_tests::cluster::deploy::{self, KINDS, NAMESPACE, RELEASE};
+use epitaph_tests::cluster::helm::chart;
+use epitaph_tests::cluster::{Cluster, HOST_FOR_GUESTS};
+
+const AGENTS: [&str; 3] = ["--selector=app.kubernetes.io/component=agent", "--namespace", NAMESPACE];
+/// A pod starts again and again with growing pauses.
+const SOON: u32 = 240;
+
+pub fn installed_upgraded_tested_and_removed() -> anyhow::Result<()> {
+    let cluster = Cluster::named()?;
+    deploy::deploy(&cluster)?;
+    let mut plane = cluster.control_plane()?;
+    upgraded(&plane)?;
+    plane
+        .helm()
+        .run(&["test", RELEASE, "--namespace", NAMESPACE, "--timeout=180s"])?;
+    wrong_settings(&plane)?;
+    rights_taken_away(&mut plane)?;
+    not_admitted(&plane)?;
+    removed(&plane)
+}
+
+fn upgrade(plane: &ControlPlane, flags: &[&str]) -> anyhow::Result<String> {
+    let args = ["upgrade", RELEASE, chart(), "--namespace", NAMESPACE, "--reuse-values"];
+    plane.helm().run(&[&args[..], flags].concat())
+}
+
+const READY: [&str; 2] = ["--wait", "--timeout=300s"];
+
+fn upgraded(plane: &ControlPlane) -> anyhow::Result<()> {
+    upgrade(
+        plane,
+        &[&["--set", "config.export.cluster_name=changed"][..], &READY].concat(),
+    )?;
+    for (workload, command) in [
+        ("daemonset/epitaph-agent", "agent"),
+        ("deployment/epitaph-observer", "observer"),
+    ] {
+        let args = [
+            "exec",
+            "--namespace",
+            NAMESPACE,
+            workload,
+            "--",
+            "/epitaph",
+            command,
+            "--print-config",
+        ];
+        let shown = plane
+            .kubectl()
+            .run(&[&args[..], &["--config", "/etc/epitaph/config/epitaph.toml"]].concat())?;
+        ensure!(shown.contains("cluster_name = \"changed\""), "{workload}: {shown}");
+    }
+    Ok(())
+}
+
+fn wrong_settings(plane: &ControlPlane) -> anyhow::Result<()> {
+    let error = upgrade(plane, &["--set", "config.otlp.endpoint=collector:4317"])
+        .expect_err("no scheme")
+        .to_string();
+    ensure!(error.contains("/config/otlp/endpoint"), "{error}");
+
+    upgrade(plane, &["--set", "config.otlp.certificate=/etc/epitaph/none.pem"])?;
+    logged(plane, "remedy: name a PEM file that this user can read with otlp.certificate")?;
+
+    let nobody = format!("config.otlp.endpoint=http://{HOST_FOR_GUESTS}:1");
+    upgrade(
+        plane,
+        &[&["--set", "config.otlp.certificate=", "--set", &nobody][..], &READY].concat(),
+    )?;
+    // Something to report: a pod that exits at once.
+    let kubectl = plane.kubectl();
+    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "unreported", "namespace": "default"}, "spec": {
+        "restartPolicy": "Never", "automountServiceAccountToken": false, "containers": [{"name": "app",
+        "image": "localhost/busybox:test", "imagePullPolicy": "Never", "command": ["sh", "-c", "exit 3"]}]}}"#;
+    kubectl.run(&["delete", "pod/unreported", "--ignore-not-found"])?;
+    kubectl.apply(pod)?;
+    let seen = logged(plane, "start the collector, or correct `otlp.endpoint`");
+    kubectl.run(&["delete", "pod/unreported"])?;
+    seen?;
+    deploy::deploy(&Cluster::named()?)
+}
+
+fn rights_taken_away(plane: &mut ControlPlane) -> anyhow::Result<()> {
+    let kubectl = plane.kubectl();
+    kubectl.run(&["delete", "clusterrolebinding", "epitaph-agent"])?;
+    // An open watch goes on without the right: the next one is refused.
+    plane.stop_api_server()?;
+    plane.start_api_server()?;
+    logged(plane, "bind this ServiceAccount to ClusterRole epitaph-agent with the rule")?;
+    upgrade(plane, &READY)?;
+    kubectl.run(&["get", "clusterrolebinding", "epitaph-agent"]).map(drop)
+}
+
+fn not_admitted(plane: &ControlPlane) -> anyhow::Result<()> {
+    let label = |level: &str| {
+        let label = format!("pod-security.kubernetes.io/enforce={level}");
+        plane.kubectl().run(&["label", "namespace", NAMESPACE, &label, "--overwrite"])
+    };
+    label("restricted")?;
+    let error = upgrade(plane, &[]).expect_err("not admitted").to_string();
+    label("privileged")?;
+    ensure!(error.contains("kubectl label namespace epitaph"), "{error}");
+    Ok(())
+}
+
+fn removed(plane: &ControlPlane) -> anyhow::Result<()> {
+    plane
+        .helm()
+        .run(&["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s"])?;
+    let kubectl = plane.kubectl();
+    let left = |selector: &str| kubectl.run(&["get", KINDS, "--all-namespaces", "-o", "name", "--selector", selector]);
+    let left = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;
+    ensure!(left.is_empty(), "an uninstall left {left}");
+    Ok(())
+}
+
+/// Waits until the log of an agent, or of its last failed start, has these words.
+fn logged(plane: &ControlPlane, words: &str) -> anyhow::Result<()> {
+    let kubectl = plane.kubectl();
+    let mut log = String::new();
+    for _ in 0..SOON {
+        let tail = ["logs", "--tail=200"];
+        log = kubectl
+            .run(&[&tail[..], &AGENTS].concat())
+            .context("the agents' log")
+            .unwrap_or_default();
+        if log.contains(words) {
+            return Ok(());
+        }
+        sleep(Duration::from_secs(1));
+    }
+    bail!("no agent logged `{words}`: {log}")
+}
