@@ -31,6 +31,9 @@ use settings::nearest;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     pub listen: Listen,
+    /// None: `/healthz` and `/readyz` are served by `listen` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_listen: Option<Listen>,
     pub otlp: OtlpSettings,
     pub export: ExportSettings,
     pub kernel: KernelSettings,
@@ -104,6 +107,7 @@ impl Config {
         config.otlp.traces_endpoint = None;
         config.otlp.metrics_endpoint = None;
         config.listen = Listen::Off;
+        config.health_listen = None;
         // A variable of the user's shell does not connect to a cluster either.
         config.kubernetes.mode = KubernetesMode::Off;
         config.kubernetes.kubeconfig = None;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Problem, as_text};
 use crate::source::{kernel, pods};
 
-/// Address of `/metrics`, `/healthz` and `/readyz`.
+/// Address of a listener: `/metrics`, `/healthz` and `/readyz`, or the latter two only.
 ///
 /// 9464 is OpenTelemetry's port for Prometheus exporters. Loopback, because an address that is reachable from outside must be
 /// configured: a DaemonSet sets its pod's address.
@@ -33,6 +33,15 @@ impl fmt::Display for Listen {
         match self {
             Listen::Off => f.write_str("off"),
             Listen::At(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Listen {
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Listen::Off => None,
+            Listen::At(address) => Some(address),
         }
     }
 }

@@ -191,7 +191,7 @@ fn the_printed_configuration_lists_every_setting_once() {
 fn every_setting_can_be_set_and_is_printed() {
     for setting in settings::ALL {
         let value = match setting.key {
-            "listen" => "[::1]:7",
+            "listen" | "health_listen" => "[::1]:7",
             "otlp.endpoint" | "otlp.traces_endpoint" | "otlp.metrics_endpoint" => "http://collector:1",
             "otlp.protocol" => "http/protobuf",
             "otlp.traces" | "otlp.metrics" => "none",

@@ -22,10 +22,12 @@ use std::time::Duration;
 
 use epitaph_core::correlate::Correlator;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::cli;
+use crate::clock;
 use crate::config::{Config, Env, Listen};
-use crate::sink::http::Server;
+use crate::sink::http::{Health, Server};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
@@ -106,12 +108,19 @@ fn block_on(command: impl Future<Output = Result<(), RuntimeError>>) -> Result<(
     done
 }
 
-/// Binds the port; requests are answered once the server runs.
-async fn listen(config: &Config) -> Result<Option<Server>, RuntimeError> {
-    match config.listen {
-        Listen::At(address) => Ok(Some(Server::bind(address).await?)),
-        Listen::Off => Ok(None),
-    }
+/// Binds the ports; requests are answered once the server runs.
+fn listen(config: &Config) -> Result<Server, RuntimeError> {
+    let health = config.health_listen.and_then(Listen::address);
+    Ok(Server::bind(config.listen.address(), health)?)
+}
+
+/// Serves until `stop`.
+fn serve(server: Server, export: &Export, health: &Arc<Health>, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+    let closed = server.closed();
+    export.metrics.follow_http(move || closed.totals().collect());
+    tokio::spawn(server.serve(export.metrics.clone(), health.clone(), clock::now, async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    }))
 }
 
 fn core(config: &Config) -> Correlator {

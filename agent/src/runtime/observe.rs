@@ -8,13 +8,12 @@ use std::sync::Arc;
 use caps::Capability;
 use epitaph_core::input::{Observation, ProbeState};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::cli::SysExit;
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
 use crate::recording::Writer;
-use crate::sink::http::{Health, Server};
+use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::source::kernel::{self, Kernel};
 use crate::source::pods::{self, Pods};
@@ -26,14 +25,14 @@ use super::pipeline::{Pipeline, Recorder};
 use super::privileges::{self, Need};
 use super::show::{Show, View};
 use super::sinks::Sinks;
-use super::{FLUSH, RuntimeError, core, listen, logging, stop_on_signal};
+use super::{FLUSH, RuntimeError, core, listen, logging, serve, stop_on_signal};
 
 /// Observes until a signal, or until the reader of the output is gone. Without `show`: as an agent; with `file`: recorded.
 pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Option<&Path>) -> Result<(), RuntimeError> {
     let logging = logging::start(&config)?;
     logging::warn_of_unknown_variables(env);
     let export = Export::start(&config)?;
-    let server = listen(&config).await?;
+    let server = listen(&config)?;
     let file = file.map(NewRecording::create).transpose()?;
     let pods = start_pods(&config, &export).await?;
     let procfs = Procfs::new(&config.host.proc, &config.host.sys)?;
@@ -41,7 +40,8 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, file.is_some()));
     let health = Arc::new(Health::default());
-    let serving = server.map(|server| serve(server, &export, &health, stop.clone()));
+    // From before the probes are loaded, which takes a while on a slow machine.
+    let serving = serve(server, &export, &health, stop.clone());
 
     let mut kernel = load_probes(&config, &procfs)?;
     let observation = describe(&config, &procfs, pods.is_some())?;
@@ -74,9 +74,7 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         }
     };
     tokio::join!(posted, export.finish(FLUSH), logging.finish(FLUSH));
-    if let Some(serving) = serving {
-        serving.abort();
-    }
+    serving.abort();
     observed
 }
 
@@ -96,13 +94,6 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
     let counters = pods.counters.clone();
     export.metrics.follow_requests(move || counters.requests().collect());
     Ok(Some(pods))
-}
-
-/// Serves from before the probes are loaded, which takes a while on a slow machine.
-fn serve(server: Server, export: &Export, health: &Arc<Health>, mut stop: watch::Receiver<bool>) -> JoinHandle<io::Result<()>> {
-    tokio::spawn(server.serve(export.metrics.clone(), health.clone(), clock::now, async move {
-        let _ = stop.wait_for(|stop| *stop).await;
-    }))
 }
 
 fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError> {

@@ -21,7 +21,7 @@ use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
 use crate::source::pods::TOKEN;
 
 use super::export::{Export, host};
-use super::{FLUSH, RuntimeError, listen, logging, privileges, stop_on_signal};
+use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
 use crate::cli::SysExit;
 
 /// How often the state machine gets the time, and the Lease is checked.
@@ -58,19 +58,14 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     logging::warn_of_unknown_variables(env);
     let export = Export::of_observer(&config)?;
     let health = Arc::new(Health::default());
-    let server = listen(&config).await?;
+    let server = listen(&config)?;
     let client = cluster::client(&access).await?;
     if let Err(error) = privileges::drop_all_but(&mut []) {
         tracing::warn!("{error}; the observer runs with more privileges than it needs");
     }
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, false));
-    let serving = server.map(|server| {
-        let mut stop = stop.clone();
-        tokio::spawn(server.serve(export.metrics.clone(), health.clone(), clock::now, async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-        }))
-    });
+    let serving = serve(server, &export, &health, stop.clone());
     let identity = identity();
     tracing::info!(
         %identity,
@@ -105,9 +100,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
     tokio::join!(released, export.finish(FLUSH), logging.finish(FLUSH));
-    if let Some(serving) = serving {
-        serving.abort();
-    }
+    serving.abort();
     Ok(())
 }
 

@@ -255,19 +255,31 @@ impl Metrics {
 
     /// Reads the totals of requests to the API server at every collection: resource, outcome, count.
     pub fn follow_requests(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
+        self.follow_pairs(KUBERNETES_REQUESTS, ["resource", "outcome"], totals);
+    }
+
+    /// A counter with two labels, read at every collection.
+    fn follow_pairs(
+        &self,
+        row: Row,
+        [first, second]: [&'static str; 2],
+        totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static,
+    ) {
         self.meter
-            .u64_observable_counter(KUBERNETES_REQUESTS.name)
-            .with_unit(KUBERNETES_REQUESTS.unit)
-            .with_description(KUBERNETES_REQUESTS.about)
+            .u64_observable_counter(row.name)
+            .with_unit(row.unit)
+            .with_description(row.about)
             .with_callback(move |observer| {
-                for (resource, outcome, count) in totals() {
-                    observer.observe(
-                        count,
-                        &[KeyValue::new("resource", resource), KeyValue::new("outcome", outcome)],
-                    );
+                for (a, b, count) in totals() {
+                    observer.observe(count, &[KeyValue::new(first, a), KeyValue::new(second, b)]);
                 }
             })
             .build();
+    }
+
+    /// Reads the totals of closed connections at every collection: listener, reason, count.
+    pub fn follow_http(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
+        self.follow_pairs(HTTP_CLOSED, ["listener", "reason"], totals);
     }
 
     /// Reads the totals of Kubernetes Events at every collection.

@@ -174,6 +174,20 @@ pub const KUBERNETES_EVENTS: Row = Row {
     )],
     about: "Terminations and discarded stop signals reported as a Kubernetes Event, once for the pod and once for the workload, and those that were not, by reason. Absent without Kubernetes",
 };
+pub const HTTP_CLOSED: Row = Row {
+    name: "epitaph.http.connections.closed",
+    shape: Shape::Counter,
+    unit: "{connection}",
+    labels: &[
+        ("listener", "metrics, health"),
+        (
+            "reason",
+            "displaced: for a newer connection, at the limit of connections; head_timeout, head_too_large, bad_request: no \
+             valid request; timeout: the client did not read the answer; not_accepted: no file descriptor or memory",
+        ),
+    ],
+    about: "Connections to the agent's own port that were closed without a complete answer. An increase: a client is broken or hostile",
+};
 pub const OPTED_OUT: Row = Row {
     name: "epitaph.opted_out",
     shape: Shape::Counter,
@@ -288,6 +302,7 @@ pub const TABLE: &[Row] = &[
     KUBERNETES_CLOCK,
     KUBERNETES_REQUESTS,
     KUBERNETES_EVENTS,
+    HTTP_CLOSED,
     OPTED_OUT,
     BUILD,
 ];
@@ -342,7 +357,7 @@ impl Row {
 
 /// The table of `docs/metrics.md`.
 pub fn markdown() -> String {
-    let observer = [EXPORT_SPANS, EXPORT_RETRIES, KUBERNETES_CLOCK, BUILD];
+    let observer = [EXPORT_SPANS, EXPORT_RETRIES, KUBERNETES_CLOCK, HTTP_CLOSED, BUILD];
     let observer = observer.iter().chain(super::observer::TABLE);
     format!("{}\n## `epitaph observer`\n\n{}", rows(TABLE), rows(observer))
 }

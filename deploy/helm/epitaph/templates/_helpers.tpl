@@ -49,6 +49,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- $_ := set $all "otlp" (merge $otlp (default dict $all.otlp)) }}
 {{- end -}}
 listen = "[::]:9464"
+health_listen = "[::]:9465"
 
 [host]
 # Where the agent has the host's files.

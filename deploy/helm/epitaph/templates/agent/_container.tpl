@@ -14,20 +14,22 @@
     {{- end }}
   ports:
     - {name: metrics, containerPort: 9464}
+    # A port of its own for the kubelet's probes: clients of /metrics cannot delay the answers.
+    - {name: health, containerPort: 9465}
   # The kernel verifies every probe at load: this takes seconds on a slow machine.
   startupProbe:
-    httpGet: {path: /healthz, port: metrics}
+    httpGet: {path: /healthz, port: health}
     periodSeconds: 2
     timeoutSeconds: 5
     failureThreshold: 60
   # A restart loses terminations in progress, so the probe is patient.
   livenessProbe:
-    httpGet: {path: /healthz, port: metrics}
+    httpGet: {path: /healthz, port: health}
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 6
   readinessProbe:
-    httpGet: {path: /readyz, port: metrics}
+    httpGet: {path: /readyz, port: health}
     periodSeconds: 5
     timeoutSeconds: 5
   resources:

@@ -15,19 +15,21 @@
   {{- end }}
   ports:
     - {name: metrics, containerPort: 9464}
+    # A port of its own for the kubelet's probes: clients of /metrics cannot delay the answers.
+    - {name: health, containerPort: 9465}
   # A restart loses removals in progress, and the new process lists the whole cluster, so the probes are patient.
   startupProbe:
-    httpGet: {path: /healthz, port: metrics}
+    httpGet: {path: /healthz, port: health}
     periodSeconds: 5
     timeoutSeconds: 5
     failureThreshold: 36
   livenessProbe:
-    httpGet: {path: /healthz, port: metrics}
+    httpGet: {path: /healthz, port: health}
     periodSeconds: 10
     timeoutSeconds: 10
     failureThreshold: 6
   readinessProbe:
-    httpGet: {path: /readyz, port: metrics}
+    httpGet: {path: /readyz, port: health}
     periodSeconds: 5
     timeoutSeconds: 5
   resources:

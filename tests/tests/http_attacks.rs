@@ -1,0 +1,230 @@
+//! The agent's HTTP port under attack: in a cluster every pod can connect to the port.
+//!
+//! Each attack runs against the real agent, with bounded numbers and on the loopback only. During the attack the health endpoints
+//! answer, and the memory of the agent grows by less than [`HTTP_MEMORY`].
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::free_port;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// docs/threat-model.md promises this bound, in KiB. The budget of the whole agent in its manifest is 256 MiB.
+const HTTP_MEMORY: u64 = 24 * 1024;
+
+/// The kubelet's probes in the manifests allow 5 s.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// The sinks get two seconds; the rest is for a loaded machine.
+const TO_END: Duration = Duration::from_secs(10);
+
+struct Stage {
+    agent: Service,
+    health: u16,
+    _directory: TempDir,
+}
+
+impl Stage {
+    /// None, and a skip, if the test of that name cannot run.
+    fn set(test: &str) -> anyhow::Result<Option<Stage>> {
+        if !is_root() {
+            skip(test, "observing needs root");
+            return Ok(None);
+        }
+        let directory = tempfile::tempdir()?;
+        let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
+        let epitaph = Epitaph::copied(&program(binaries), directory.path())?;
+        let health = free_port()?;
+        let address = format!("health_listen=127.0.0.1:{health}");
+        let agent = Service::start(&epitaph, directory.path(), &["--set", &address])?;
+        Ok(Some(Stage {
+            agent,
+            health,
+            _directory: directory,
+        }))
+    }
+
+    /// Runs `attack`, which returns the connections that stay open while the agent is checked.
+    fn under(&mut self, attack: impl FnOnce(u16) -> Vec<TcpStream>) -> anyhow::Result<()> {
+        let pid = self.agent.pid();
+        // The start of the agent needs more memory than its work: the peak counts from here.
+        std::fs::write(format!("/proc/{pid}/clear_refs"), "5").context("resetting the peak of the agent's memory")?;
+        let before = memory(pid, "VmRSS")?;
+        let held = attack(self.agent.port);
+        for (what, port, path) in [
+            ("health port", self.health, "/healthz"),
+            ("health port", self.health, "/readyz"),
+            ("metrics port", self.agent.port, "/healthz"),
+            ("metrics port", self.agent.port, "/metrics"),
+        ] {
+            let (status, _) =
+                ask(port, path).with_context(|| format!("{path} at the {what} under {} connections", held.len()))?;
+            ensure!(status == 200, "{path} at the {what} answered {status}");
+        }
+        let grown = memory(pid, "VmHWM")?.saturating_sub(before);
+        println!("{} connections: the agent's memory grew by {grown} KiB", held.len());
+        ensure!(
+            grown < HTTP_MEMORY,
+            "the agent's memory grew by {grown} KiB from {before} KiB, more than {HTTP_MEMORY} KiB"
+        );
+        Ok(())
+    }
+
+    fn closed(&self, reason: &str) -> anyhow::Result<f64> {
+        let label = format!("reason=\"{reason}\"");
+        self.agent
+            .metric("epitaph_http_connections_closed_total", &["listener=\"metrics\"", &label])
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        let status = self.agent.end(TO_END)?;
+        ensure!(status.success(), "{status}: {}", self.agent.log());
+        ensure!(!self.agent.log().contains("panicked"), "{}", self.agent.log());
+        Ok(())
+    }
+}
+
+/// A value of /proc/PID/status, KiB.
+fn memory(pid: u32, name: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the agent is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    value
+        .with_context(|| format!("no {name}"))?
+        .parse()
+        .context("a number of KiB")
+}
+
+fn connect(port: u16) -> std::io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PROBE)
+}
+
+/// Status and body, within the time of a kubelet's probe.
+fn ask(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
+    let begin = Instant::now();
+    let mut stream = connect(port)?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    let mut part = [0; 65536];
+    loop {
+        let left = PROBE.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.context("no complete answer in time")?))?;
+        match stream.read(&mut part)? {
+            0 => break,
+            read => answer.extend_from_slice(&part[..read]),
+        }
+    }
+    let answer = String::from_utf8(answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the header")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((status, body.to_owned()))
+}
+
+/// Opens `count` connections and writes as much of `bytes` to each as the agent reads within a few rounds.
+fn flood(port: u16, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    let mut open: Vec<(TcpStream, usize)> = Vec::new();
+    for _ in 0..count {
+        // The agent may close any of them: an attacker would open another.
+        let Ok(stream) = connect(port) else { continue };
+        if stream.set_nonblocking(true).is_ok() {
+            open.push((stream, 0));
+        }
+    }
+    for _ in 0..20 {
+        for (stream, sent) in &mut open {
+            while *sent < bytes.len() {
+                match stream.write(&bytes[*sent..]) {
+                    Ok(written) => *sent += written,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => *sent = bytes.len(),
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    open.into_iter().map(|(stream, _)| stream).collect()
+}
+
+/// 800 heads of 400 KB without an end: 320 MB if the agent kept them.
+#[test]
+fn unfinished_heads_are_no_memory_of_the_agent() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("unfinished_heads_are_no_memory_of_the_agent")? else {
+        return Ok(());
+    };
+    let mut head = String::from("GET /metrics HTTP/1.1\r\nHost: node\r\n");
+    while head.len() < 400_000 {
+        let _ = write!(head, "X-{}: {}\r\n", head.len(), "a".repeat(4_000));
+    }
+    stage.under(|port| flood(port, 800, head.as_bytes()))?;
+    let refused = stage.closed("head_too_large")? + stage.closed("displaced")?;
+    ensure!(refused >= 700.0, "{refused} of 800 connections are counted as closed");
+    stage.end()
+}
+
+#[test]
+fn idle_connections_hold_no_place() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("idle_connections_hold_no_place")? else {
+        return Ok(());
+    };
+    stage.under(|port| flood(port, 1_100, b"GET /metrics HTT"))?;
+    let displaced = stage.closed("displaced")?;
+    ensure!(
+        displaced >= 1_000.0,
+        "{displaced} of 1,100 connections are counted as displaced"
+    );
+    stage.end()
+}
+
+/// The connections get a complete answer written, and read nothing of it.
+#[test]
+fn clients_that_read_no_answer_are_no_memory_of_the_agent() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("clients_that_read_no_answer_are_no_memory_of_the_agent")? else {
+        return Ok(());
+    };
+    stage.under(|port| flood(port, 600, b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"))?;
+    stage.end()
+}
+
+/// The health port has limits of its own, and is as reachable as the metrics port.
+#[test]
+fn a_full_health_port_answers_too() -> anyhow::Result<()> {
+    let Some(mut stage) = Stage::set("a_full_health_port_answers_too")? else {
+        return Ok(());
+    };
+    let health = stage.health;
+    stage.under(|_| flood(health, 1_100, b"GET /healthz HTT"))?;
+    if ask(health, "/metrics")?.0 != 404 {
+        bail!("the health port serves /metrics, which costs more than a probe");
+    }
+    stage.end()
+}
+
+/// A connection without a request ends by itself, without another one that needs its place.
+#[test]
+fn a_silent_connection_is_closed_in_time() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_silent_connection_is_closed_in_time")? else {
+        return Ok(());
+    };
+    let mut silent = connect(stage.agent.port)?;
+    silent.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut answer = Vec::new();
+    silent
+        .read_to_end(&mut answer)
+        .context("the agent keeps a silent connection")?;
+    stage.agent.until(
+        "epitaph_http_connections_closed_total",
+        &["listener=\"metrics\"", "reason=\"head_timeout\""],
+        1.0,
+    )?;
+    stage.end()
+}
