@@ -5,14 +5,18 @@
 #![warn(unused_crate_dependencies)]
 
 mod agent;
+mod arm64;
 mod bench;
 mod bpf;
 mod cluster;
 mod corpus;
+mod crate_tool;
 mod debian;
 mod demo;
+mod dist;
 mod fresh;
 mod go;
+mod image;
 mod jaeger;
 mod kernels;
 mod shell;
@@ -83,8 +87,17 @@ const TASKS: &[Task] = &[
     Task {
         name: "build",
         flags: "[--dev]",
-        about: "build the probes and the binary `epitaph` that embeds them, optimised unless --dev; prints the binary's path",
+        about: "build the probes and the binary `epitaph` that embeds them, optimised unless --dev; prints the binary's path. \
+                The debug information of the optimised binary is beside it, in epitaph.debug",
         run: agent::task,
+    },
+    Task {
+        name: "image",
+        flags: image::FLAGS,
+        about: "make the container image, without a Docker daemon: an OCI archive in target/image, which `ctr images import` and \
+                `docker load` read; prints its path. --dev: of the unoptimised binary; --arm64: for amd64 and arm64; --push: to a \
+                registry, with the credentials of `docker login`",
+        run: image::task,
     },
     Task {
         name: "bpf",
