@@ -1,3 +1,4 @@
+// The client of registries that `cargo xtask image --push` runs, and the registry of `cargo xtask test image`: built by name.
 module epitaph/registry
 
 go 1.26.8

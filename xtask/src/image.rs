@@ -1,5 +1,7 @@
 //! The container image, without a Docker daemon: the built files and what the image has beside them → an OCI layout and archive.
 
+mod check;
+
 use std::{
     ffi::OsString,
     fs,
@@ -17,6 +19,8 @@ use crate::{
     dist::{self, Arch},
     done, go, shell,
 };
+
+pub use self::check::task as test;
 
 pub const FLAGS: &str = "[--dev] [--arm64] [--name NAME:TAG] [--push HOST/REPOSITORY:TAG]";
 
@@ -38,6 +42,8 @@ pub struct Image {
     pub digest: String,
     /// `amd64 9000000`: compressed bytes.
     pub sizes: Vec<String>,
+    /// For each architecture.
+    pub programs: Vec<PathBuf>,
 }
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -75,7 +81,7 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
     let out = shell::root().join("target/image");
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let epoch = dist::epoch()?;
-    let mut words: Vec<OsString> = Vec::new();
+    let (mut words, mut programs): (Vec<OsString>, _) = (Vec::new(), Vec::new());
     for arch in arches {
         let program = if dev {
             stripped(&agent::build(false)?, &out)?
@@ -83,6 +89,7 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
             dist::build(*arch)?.program
         };
         words.extend(["--program".into(), by_arch(*arch, &program)]);
+        programs.push(program);
         if !dev {
             words.extend(["--crates".into(), by_arch(*arch, &crates(*arch, &out, epoch)?)]);
         }
@@ -113,6 +120,7 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
         archive: out.join(format!("epitaph-{}.oci.tar", dist::version())),
         digest: lines.next().context("the program `image` printed no digest")?,
         sizes: lines.collect(),
+        programs,
     })
 }
 

@@ -11,6 +11,7 @@ mod bpf;
 mod cluster;
 mod corpus;
 mod crate_tool;
+mod deb;
 mod debian;
 mod demo;
 mod dist;
@@ -45,11 +46,13 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND]",
+        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 cluster: the stories on a real cluster; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
-                as rustup would have installed it) and network settings; fails if a command starts a program that is not installed",
+                as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
+                image: the container image's digest through two builds, a registry and containerd, and its size (root); \
+                deb: the package installed, run and purged in an emulated Debian (root)",
         run: test::task,
     },
     Task {
@@ -98,6 +101,12 @@ const TASKS: &[Task] = &[
                 `docker load` read; prints its path. --dev: of the unoptimised binary; --arm64: for amd64 and arm64; --push: to a \
                 registry, with the credentials of `docker login`",
         run: image::task,
+    },
+    Task {
+        name: "deb",
+        flags: "[--dev]",
+        about: "make the Debian package, with the systemd unit and the manual pages, in target/deb; prints its path",
+        run: deb::task,
     },
     Task {
         name: "bpf",

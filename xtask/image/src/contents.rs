@@ -9,8 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{Arch, Layer, Root, debian, sbom};
 
-/// The certificates of public authorities, on Debian from the package ca-certificates.
-pub const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The certificates of public authorities, a file each, of Debian's package ca-certificates. Not the machine's own bundle, which has
+/// the authorities that its administrator added.
+pub const CERTIFICATES: &str = "/usr/share/ca-certificates/mozilla";
+/// Where the agent's TLS library looks.
+const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// root for the agent, which the DaemonSet names; nobody for the observer; nonroot is the image's default user.
 const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin
@@ -27,6 +30,7 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 pub struct Parts {
     pub arch: Arch,
     pub program: PathBuf,
+    /// A directory of certificates, or a bundle.
     pub certificates: PathBuf,
     /// The text of Epitaph's own licence, where there is one.
     pub licence: Option<PathBuf>,
@@ -48,19 +52,13 @@ pub struct Contents {
 /// # Errors
 /// The program or a library is missing, or no certificates are there.
 pub fn contents(parts: &Parts) -> Result<Contents> {
-    ensure!(
-        parts.certificates.is_file(),
-        "no certificates in {}: install the package ca-certificates",
-        parts.certificates.display()
-    );
     let mut system = Layer::default();
     let mut files = system.libraries(&parts.program, &Root::of(parts.arch)?)?;
-    system.file(CERTIFICATES, &parts.certificates, 0o644);
+    system.text(BUNDLE, bundle(&parts.certificates)?, 0o644);
     system.text("/etc/passwd", PASSWD, 0o644);
     system.text("/etc/group", GROUP, 0o644);
     system.text("/etc/nsswitch.conf", NSSWITCH, 0o644);
-    // dpkg does not know the bundle, which a script of the package writes.
-    files.push("/usr/sbin/update-ca-certificates".into());
+    files.push(parts.certificates.clone());
     let packages = debian::owners(&files);
     for package in &packages {
         let name = &package.name;
@@ -87,4 +85,48 @@ pub fn contents(parts: &Parts) -> Result<Contents> {
         layers: vec![system, own],
         sbom,
     })
+}
+
+/// The file, or all `.crt` files of the directory in the order of their names.
+fn bundle(certificates: &Path) -> Result<Vec<u8>> {
+    if certificates.is_file() {
+        return fs::read(certificates).with_context(|| format!("reading {}", certificates.display()));
+    }
+    let entries = fs::read_dir(certificates).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let entries = entries.with_context(|| {
+        format!(
+            "no certificates in {}: install the package ca-certificates, or name a bundle with --certificates",
+            certificates.display()
+        )
+    })?;
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "crt"));
+    files.sort();
+    ensure!(!files.is_empty(), "no certificate in {}", certificates.display());
+    let mut bundle = Vec::new();
+    for file in files {
+        bundle.extend(fs::read(&file).with_context(|| format!("reading {}", file.display()))?);
+        if !bundle.ends_with(b"\n") {
+            bundle.push(b'\n');
+        }
+    }
+    Ok(bundle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bundle;
+
+    #[test]
+    fn a_directory_of_certificates_is_one_bundle_in_the_order_of_the_names() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(bundle(dir.path()).is_err());
+        for (name, text) in [("b.crt", "B"), ("a.crt", "A\n"), ("README", "C")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        assert_eq!(bundle(dir.path()).unwrap(), b"A\nB\n");
+        assert_eq!(bundle(&dir.path().join("b.crt")).unwrap(), b"B");
+        let error = bundle(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("install the package ca-certificates"), "{error}");
+    }
 }

@@ -123,7 +123,7 @@ impl Needs {
             }
         }
         let table = elf.elf_dynamic_table()?;
-        let names = table.iter().filter(|entry| entry.tag == i64::from(elf::DT_NEEDED));
+        let names = table.iter().filter(|entry| entry.tag == elf::DT_NEEDED);
         let libraries = names
             .map(|entry| Ok(String::from_utf8(table.string(entry)?.to_vec())?))
             .collect::<Result<_>>()?;

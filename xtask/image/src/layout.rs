@@ -234,3 +234,90 @@ fn sorted(value: &impl serde::Serialize) -> Result<Vec<u8>> {
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn labels(created: i64) -> Labels {
+        Labels {
+            title: "a".into(),
+            description: "b".into(),
+            version: "1.2.3".into(),
+            licences: "Apache-2.0".into(),
+            created,
+            revision: Some("c0ffee".into()),
+            source: None,
+        }
+    }
+
+    fn layout(created: i64) -> Layout {
+        let images = Arch::ALL.map(|arch| {
+            let mut layer = Layer::default();
+            layer.text("/etc/arch", arch.name(), 0o644);
+            Image {
+                arch,
+                layers: vec![layer],
+                entrypoint: vec!["/a".into()],
+                user: "1:2".into(),
+            }
+        });
+        Layout::new(&images, &labels(created), "registry.example/a:1").unwrap()
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_digest_and_another_time_another() {
+        assert_eq!(layout(1_700_000_000).digest, layout(1_700_000_000).digest);
+        assert_ne!(layout(1_700_000_000).digest, layout(1_700_000_001).digest);
+    }
+
+    #[test]
+    fn the_index_leads_to_each_architecture_by_digests() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = layout(1_700_000_000);
+        made.write(dir.path()).unwrap();
+        let json = |path: String| -> Value { serde_json::from_slice(&fs::read(dir.path().join(path)).unwrap()).unwrap() };
+        let blob = |descriptor: &Value| {
+            let hex = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+            let bytes = fs::read(dir.path().join(BLOBS).join(hex)).unwrap();
+            assert_eq!(sha256(&bytes), hex);
+            assert_eq!(descriptor["size"], bytes.len());
+            bytes
+        };
+        assert_eq!(json("oci-layout".into())["imageLayoutVersion"], "1.0.0");
+        let top = json("index.json".into());
+        let only = &top["manifests"][0];
+        assert_eq!(only["annotations"]["io.containerd.image.name"], "registry.example/a:1");
+        assert_eq!(only["annotations"]["org.opencontainers.image.ref.name"], "1");
+        assert_eq!(only["digest"], made.digest);
+        let index: Value = serde_json::from_slice(&blob(only)).unwrap();
+        let mut arches = Vec::new();
+        for described in index["manifests"].as_array().unwrap() {
+            let manifest: Value = serde_json::from_slice(&blob(described)).unwrap();
+            let config: Value = serde_json::from_slice(&blob(&manifest["config"])).unwrap();
+            assert_eq!(config["architecture"], described["platform"]["architecture"]);
+            assert_eq!(config["created"], "2023-11-14T22:13:20Z");
+            assert_eq!(config["config"]["User"], "1:2");
+            let labels = &config["config"]["Labels"];
+            assert_eq!(labels["org.opencontainers.image.revision"], "c0ffee");
+            assert_eq!(labels["org.opencontainers.image.source"], Value::Null);
+            let mut layer = Vec::new();
+            let bytes = blob(&manifest["layers"][0]);
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut layer).unwrap();
+            assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", sha256(&layer)));
+            arches.push(config["architecture"].as_str().unwrap().to_owned());
+        }
+        assert_eq!(arches, ["amd64", "arm64"]);
+    }
+
+    #[test]
+    fn an_image_without_a_tag_is_refused() {
+        let error = Layout::new(&[], &labels(0), "registry.example:5000/a")
+            .err()
+            .unwrap()
+            .to_string();
+        assert_eq!(error, "the image's name `registry.example:5000/a` has no tag");
+    }
+}
