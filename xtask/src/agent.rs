@@ -5,16 +5,23 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 use pico_args::Arguments;
 
-use crate::{bpf, done, shell};
+use crate::{bpf, dist, done, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let dev = args.contains("--dev");
     done(args)?;
-    println!("{}", build(!dev)?.display());
+    let program = if dev {
+        build(false)?
+    } else {
+        let dist = dist::build(dist::Arch::host()?)?;
+        shell::log(format_args!("the debug information is in {}", dist.debug.display()));
+        dist.program
+    };
+    println!("{}", program.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the probes and the agent; the agent's path.
+/// Builds the probes and the agent; the agent's path. Its debug information is in it.
 pub fn build(release: bool) -> Result<PathBuf> {
     bpf::build()?;
     let selection: &[&str] = if release {

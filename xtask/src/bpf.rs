@@ -12,6 +12,8 @@ use std::{fs, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
+pub use self::toolchain::{DEBIAN_RUSTC, debian_compiler};
+
 use self::toolchain::Toolchain;
 use crate::{
     done,

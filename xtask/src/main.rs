@@ -5,14 +5,19 @@
 #![warn(unused_crate_dependencies)]
 
 mod agent;
+mod arm64;
 mod bench;
 mod bpf;
 mod cluster;
 mod corpus;
+mod crate_tool;
+mod deb;
 mod debian;
 mod demo;
+mod dist;
 mod fresh;
 mod go;
+mod image;
 mod jaeger;
 mod kernels;
 mod shell;
@@ -41,11 +46,13 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND]",
+        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 cluster: the stories on a real cluster; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
-                as rustup would have installed it) and network settings; fails if a command starts a program that is not installed",
+                as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
+                image: the container image's digest through two builds, a registry and containerd, and its size (root); \
+                deb: the package installed, run and purged in an emulated Debian (root)",
         run: test::task,
     },
     Task {
@@ -83,8 +90,23 @@ const TASKS: &[Task] = &[
     Task {
         name: "build",
         flags: "[--dev]",
-        about: "build the probes and the binary `epitaph` that embeds them, optimised unless --dev; prints the binary's path",
+        about: "build the probes and the binary `epitaph` that embeds them, optimised unless --dev; prints the binary's path. \
+                The debug information of the optimised binary is beside it, in epitaph.debug",
         run: agent::task,
+    },
+    Task {
+        name: "image",
+        flags: image::FLAGS,
+        about: "make the container image, without a Docker daemon: an OCI archive in target/image, which `ctr images import` and \
+                `docker load` read; prints its path. --dev: of the unoptimised binary; --arm64: for amd64 and arm64; --push: to a \
+                registry, with the credentials of `docker login`",
+        run: image::task,
+    },
+    Task {
+        name: "deb",
+        flags: "[--dev]",
+        about: "make the Debian package, with the systemd unit and the manual pages, in target/deb; prints its path",
+        run: deb::task,
     },
     Task {
         name: "bpf",

@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, debian, done, fresh, go::NoGo, jaeger, kernels, shell, skips, skips::Allowed, tally::Tally,
+    agent::Built, bpf, cluster, deb, debian, done, fresh, go::NoGo, image, jaeger, kernels, shell, skips, skips::Allowed,
+    tally::Tally,
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -22,6 +23,8 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("cluster") => return cluster::test(args),
         Some("kernels") => return kernels::task(args),
         Some("fresh") => return fresh::task(args),
+        Some("image") => return image::test(args),
+        Some("deb") => return deb::test(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use epitaph_image::{Arch, CERTIFICATES, Layer, Parts, Root, contents};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +21,7 @@ pub const BUSYBOX: &str = "localhost/busybox:test";
 pub const VICTIM: &str = "localhost/victim:test";
 /// The same, with SIGQUIT for its STOPSIGNAL.
 pub const VICTIM_STOPPED_BY_QUIT: &str = "localhost/victim-quit:test";
-/// The agent, `/epitaph`, and the libraries it needs: no shell, as it is shipped.
+/// The agent as `cargo xtask image` packs it, of the unoptimised binary.
 pub const EPITAPH: &str = "localhost/epitaph:test";
 /// `/go-server`, an HTTP server that handles no signal.
 pub const GO_SERVER: &str = "localhost/go-server:test";
@@ -36,15 +37,9 @@ pub struct Image {
 #[derive(Clone, Debug)]
 pub struct Recipe {
     name: String,
-    layer: BTreeMap<PathBuf, Entry>,
+    /// The lowest first. Files are added to the last.
+    layers: Vec<Layer>,
     config: BTreeMap<&'static str, Value>,
-}
-
-#[derive(Clone, Debug)]
-enum Entry {
-    File { source: PathBuf, mode: u32 },
-    Text { text: String, mode: u32 },
-    Link(PathBuf),
 }
 
 /// Every image that a node needs before its first pod, and those of the stories, made in `dir`. `players` has this package's
@@ -69,8 +64,9 @@ pub fn all(tools: &Tools, players: &Path, dir: &Path) -> anyhow::Result<Vec<Imag
         victim.clone().named(VICTIM_STOPPED_BY_QUIT).stop_signal("SIGQUIT"),
         victim,
         Recipe::new(EPITAPH)
-            .program(&stripped("epitaph")?, "/epitaph")?
-            .entrypoint(&["/epitaph"]),
+            .layers(epitaph(stripped("epitaph")?)?)
+            .entrypoint(&["/epitaph"])
+            .user(epitaph_image::command::USER),
         Recipe::new(GO_SERVER)
             .program(&tools.program("go-server"), "/go-server")?
             .entrypoint(&["/go-server"]),
@@ -85,7 +81,7 @@ impl Recipe {
         let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         Recipe {
             name: name.to_owned(),
-            layer: BTreeMap::new(),
+            layers: vec![Layer::default()],
             config: BTreeMap::from([("Env", json!([path]))]),
         }
     }
@@ -102,23 +98,9 @@ impl Recipe {
     /// # Errors
     /// `source` is not a program, or a library is missing.
     pub fn program(mut self, source: &Path, path: &str) -> anyhow::Result<Recipe> {
-        ensure!(source.is_file(), "no program {} for image {}", source.display(), self.name);
-        for library in libraries(source)? {
-            self.add(
-                &library,
-                Entry::File {
-                    source: library.clone(),
-                    mode: 0o755,
-                },
-            );
-        }
-        self.add(
-            Path::new(path),
-            Entry::File {
-                source: source.to_owned(),
-                mode: 0o755,
-            },
-        );
+        let root = Root::of(Arch::host()?)?;
+        let what = format!("make image {}", self.name);
+        self.top().program(path, source, &root).context(what)?;
         Ok(self)
     }
 
@@ -135,7 +117,7 @@ impl Recipe {
             .lines()
             .filter(|applet| *applet != "busybox")
         {
-            self.add(&Path::new("/bin").join(applet), Entry::Link("busybox".into()));
+            self.top().link(Path::new("/bin").join(applet), "busybox");
         }
         self = self.program(busybox, "/bin/busybox")?;
         Ok(self.text(
@@ -147,8 +129,7 @@ impl Recipe {
 
     #[must_use]
     pub fn text(mut self, path: &str, text: &str, mode: u32) -> Recipe {
-        let text = text.to_owned();
-        self.add(Path::new(path), Entry::Text { text, mode });
+        self.top().text(path, text, mode);
         self
     }
 
@@ -181,30 +162,45 @@ impl Recipe {
         self
     }
 
+    /// These instead of the files so far.
+    #[must_use]
+    fn layers(mut self, layers: Vec<Layer>) -> Recipe {
+        self.layers = layers;
+        self
+    }
+
+    fn top(&mut self) -> &mut Layer {
+        let last = self.layers.len().saturating_sub(1);
+        &mut self.layers[last]
+    }
+
     /// Writes the archive into `dir`.
     ///
     /// # Errors
     /// A file of it cannot be read, or the archive not written.
     pub fn write(&self, dir: &Path) -> anyhow::Result<Image> {
-        let layer = self.layer()?;
+        let layers = self.layers.iter().map(Layer::tar).collect::<anyhow::Result<Vec<_>>>()?;
+        let diff_ids: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", sha256(layer))).collect();
+        let names: Vec<String> = (1..=layers.len()).map(|number| format!("layer-{number}.tar")).collect();
         let config = serde_json::to_vec(&json!({
-            "architecture": "amd64",
+            "architecture": Arch::host()?.name(),
             "os": "linux",
             "config": self.config,
-            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", sha256(&layer))] },
+            "rootfs": { "type": "layers", "diff_ids": diff_ids },
         }))?;
         let config_name = format!("{}.json", sha256(&config));
         let manifest = serde_json::to_vec(&json!([{
             "Config": config_name,
             "RepoTags": [self.name],
-            "Layers": ["layer.tar"],
+            "Layers": names,
         }]))?;
         let file_name = self.name.replace(['/', ':'], "-");
         let archive = dir.join(format!("{file_name}.tar"));
         let what = || format!("write {}", archive.display());
         let mut tar = tar::Builder::new(File::create(&archive).with_context(what)?);
-        for (name, bytes) in [("layer.tar", &layer), (&config_name, &config), ("manifest.json", &manifest)] {
-            append(&mut tar, Path::new(name), bytes, 0o644).with_context(what)?;
+        let described = [(&config_name, &config), (&"manifest.json".to_owned(), &manifest)];
+        for (name, bytes) in names.iter().zip(&layers).chain(described) {
+            epitaph_image::append(&mut tar, Path::new(name), bytes, 0o644).with_context(what)?;
         }
         tar.finish().with_context(what)?;
         Ok(Image {
@@ -212,58 +208,19 @@ impl Recipe {
             archive,
         })
     }
-
-    /// The one layer, a tar: the same bytes for the same files.
-    fn layer(&self) -> anyhow::Result<Vec<u8>> {
-        let mut tar = tar::Builder::new(Vec::new());
-        let mut made: Vec<&Path> = Vec::new();
-        for (path, entry) in &self.layer {
-            let mut parents: Vec<&Path> = path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
-            parents.reverse();
-            for parent in parents
-                .into_iter()
-                .filter(|parent| !made.contains(parent))
-                .collect::<Vec<_>>()
-            {
-                let mut header = header(tar::EntryType::Directory, 0, 0o755);
-                tar.append_data(&mut header, parent, std::io::empty())?;
-                made.push(parent);
-            }
-            match entry {
-                Entry::File { source, mode } => {
-                    let bytes = fs::read(source).with_context(|| format!("read {}", source.display()))?;
-                    append(&mut tar, path, &bytes, *mode)?;
-                }
-                Entry::Text { text, mode } => append(&mut tar, path, text.as_bytes(), *mode)?,
-                Entry::Link(target) => {
-                    let mut header = header(tar::EntryType::Symlink, 0, 0o777);
-                    tar.append_link(&mut header, path, target)?;
-                }
-            }
-        }
-        tar.into_inner().context("finish the layer")
-    }
-
-    fn add(&mut self, path: &Path, entry: Entry) {
-        self.layer.insert(path.strip_prefix("/").unwrap_or(path).to_owned(), entry);
-    }
 }
 
-fn append<W: std::io::Write>(tar: &mut tar::Builder<W>, path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
-    let size = u64::try_from(bytes.len()).context("a file's size")?;
-    Ok(tar.append_data(&mut header(tar::EntryType::Regular, size, mode), path, bytes)?)
-}
-
-/// Owned by root, with time 0.
-fn header(kind: tar::EntryType, size: u64, mode: u32) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_size(size);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
+/// The layers of the agent's own image.
+fn epitaph(program: PathBuf) -> anyhow::Result<Vec<Layer>> {
+    let parts = Parts {
+        arch: Arch::host()?,
+        program,
+        certificates: CERTIFICATES.into(),
+        licence: None,
+        crates: None,
+        checkout: String::new(),
+    };
+    Ok(contents(&parts)?.layers)
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -278,29 +235,6 @@ fn strip(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
         Ok(done) if done.status.success() => to.to_owned(),
         _ => program.to_owned(),
     })
-}
-
-/// What `ldd` names, the loader included; none for a static program.
-fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let done = Command::new("ldd").arg(program).output().context("run ldd")?;
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    if !done.status.success() {
-        let why = String::from_utf8_lossy(&done.stderr).into_owned() + &text;
-        ensure!(
-            why.contains("not a dynamic executable") || why.contains("statically linked"),
-            "ldd {}: {}",
-            program.display(),
-            why.trim()
-        );
-        return Ok(Vec::new());
-    }
-    ensure!(!text.contains("not found"), "ldd {}: {}", program.display(), text.trim());
-    let paths = text.lines().filter_map(|line| {
-        let path = line.split_once("=>").map_or(line, |(_, path)| path).trim();
-        path.starts_with('/')
-            .then(|| PathBuf::from(path.split(' ').next().unwrap_or(path)))
-    });
-    Ok(paths.collect())
 }
 
 #[cfg(test)]
@@ -338,12 +272,12 @@ mod tests {
         let config: Value = serde_json::from_slice(&parts[config_name]).unwrap();
         assert_eq!(
             config["rootfs"]["diff_ids"][0],
-            format!("sha256:{}", sha256(&parts["layer.tar"]))
+            format!("sha256:{}", sha256(&parts["layer-1.tar"]))
         );
         assert_eq!(config["config"]["StopSignal"], "SIGQUIT");
         assert_eq!(config["config"]["User"], "65534");
         assert_eq!(config["config"]["Env"][1], "E=f");
-        let layer = read(&parts["layer.tar"]);
+        let layer = read(&parts["layer-1.tar"]);
         assert_eq!(layer["etc/b/c"], b"d");
         assert_eq!(layer["bin/sh"], fs::read("/bin/sh").unwrap());
         // Its libraries came along, the loader too.

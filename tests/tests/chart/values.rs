@@ -11,7 +11,8 @@ use super::{Rendering, of_chart, read};
 
 /// Settings that the chart sets itself, and why.
 const SET_BY_THE_CHART: &[(&str, &str)] = &[
-    ("listen", "Service and probes need the port"),
+    ("listen", "the Service needs the port"),
+    ("health_listen", "the probes need the port"),
     ("host.proc", "the mount is the chart's"),
     ("host.sys", "the mount is the chart's"),
     ("kubernetes.mode", "a pod has a ServiceAccount"),

@@ -19,7 +19,7 @@ pub const TARGET: &str = if cfg!(target_endian = "big") {
 };
 
 const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "rust-web-src"];
-const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+pub const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_LIBRARY: &str = "/usr/lib/rustlib/src/rust/library";
 
 pub struct Toolchain {
@@ -184,13 +184,13 @@ fn rustup_run(toolchain: &str, program: &str) -> Command {
 }
 
 /// Makes sure of Debian's compiler and its library source; its version.
-fn debian_compiler() -> Result<String> {
+pub fn debian_compiler() -> Result<String> {
     let here = || DEBIAN_PACKAGES.iter().all(|package| debian::installed(package));
     if !here() {
         if let Some(package) = DEBIAN_PACKAGES.iter().find(|package| !debian::offered(package)) {
             bail!("apt-get offers no {package} here");
         }
-        debian::ensure(&DEBIAN_PACKAGES, "the probes' compiler")?;
+        debian::ensure(&DEBIAN_PACKAGES, "Debian's Rust compiler")?;
     }
     if !Path::new(DEBIAN_LIBRARY).is_dir() {
         bail!("{DEBIAN_LIBRARY} is missing although rust-web-src is installed");

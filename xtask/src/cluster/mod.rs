@@ -18,7 +18,7 @@ use pico_args::Arguments;
 
 use crate::{agent::Built, bpf, done, shell};
 
-pub use {stories::task as test, tools::api as api_tools};
+pub use {programs::build as programs, stories::task as test, tools::api as api_tools};
 
 pub const FLAGS: &str = "up [--nodes N] | status | down | shell [NODE] | kubectl ... | test [STORY...]";
 
@@ -42,6 +42,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some(other) => bail!("no command `{other}`; the commands are {FLAGS}"),
         None => bail!("a command is missing: {FLAGS}"),
     }
+}
+
+/// The tools of a cluster with nodes, built if need be.
+pub fn node_tools() -> Result<PathBuf> {
+    tools::all(true)
 }
 
 /// Builds what is missing, and starts what does not run.

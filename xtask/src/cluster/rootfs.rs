@@ -21,7 +21,9 @@ use crate::{
 
 const SUITE: &str = "trixie";
 /// Packages that make the disk and the initrd, run the machines and connect to them.
-const TOOLS: [&str; 6] = [
+const TOOLS: [&str; 7] = [
+    // For the agent's image.
+    "ca-certificates",
     "mmdebstrap",
     "e2fsprogs",
     "cpio",

@@ -1,0 +1,112 @@
+//! The Debian package, by cargo-deb: `agent/Cargo.toml` says what is in it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use pico_args::Arguments;
+
+use crate::{
+    agent::Built,
+    bpf, cluster,
+    crate_tool::CrateTool,
+    debian,
+    dist::{self, Arch},
+    done, shell, skips,
+    skips::Allowed,
+    tally::Tally,
+    test::{counted, verdict, without_telemetry_settings},
+};
+
+const CARGO_DEB: CrateTool = CrateTool {
+    name: "cargo-deb",
+    version: "3.8.0",
+    subcommand: "deb",
+};
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    done(args)?;
+    println!("{}", build(dev)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `cargo xtask test deb`: the package's files, then installed, run, removed and purged in an emulated Debian.
+pub fn test(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    done(args)?;
+    let package = build(dev)?;
+    contents(&package)?;
+    let tools = cluster::node_tools()?;
+    let allowed = Allowed::read(skips::of_this_machine())?;
+    let mut cargo = shell::cargo();
+    cargo.args(["test", "--package", "epitaph-tests", "--test", "deb"]);
+    without_telemetry_settings(&mut cargo);
+    cargo.env("EPITAPH_DEB", &package).env("EPITAPH_CLUSTER_TOOLS", &tools);
+    let mut tally = Tally::default();
+    let clean = counted(&mut cargo, "installing the package in an emulated Debian", &mut tally)?;
+    let broken = u64::from(!clean && tally.failed == 0);
+    Ok(verdict(tally, broken, "", &allowed))
+}
+
+/// Builds the package in `target/deb`; its path. With `dev` of the unoptimised binary.
+fn build(dev: bool) -> Result<PathBuf> {
+    // dpkg-shlibdeps finds the packages of the libraries that the binary needs.
+    debian::ensure(&["binutils", "dpkg-dev"], "building the Debian package")?;
+    let dir = shell::root().join("target/deb");
+    fs::create_dir_all(dir.join("man")).with_context(|| format!("creating {}", dir.display()))?;
+    bpf::build()?;
+    let built = Built::of(
+        &["--package", "epitaph", "--bins", "--example", "man"],
+        "building epitaph and its manual",
+    )?;
+    shell::run(
+        Command::new(built.bin("man")?).arg(dir.join("man")),
+        "writing the manual pages",
+    )?;
+    let program = dir.join("epitaph");
+    if dev {
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(&program).arg(built.bin("epitaph")?);
+        shell::run_quietly(&mut strip, "stripping the binary")?;
+    } else {
+        let dist = dist::build(Arch::host()?)?;
+        fs::copy(&dist.program, &program).with_context(|| format!("copying {}", dist.program.display()))?;
+    }
+    let package = dir.join(format!("epitaph_{}_{}.deb", dist::version(), Arch::host()?.name()));
+    let mut command = CARGO_DEB.command("two minutes")?;
+    command
+        // The times of the files: the same input gives the same package.
+        .env("SOURCE_DATE_EPOCH", dist::epoch()?.to_string())
+        .args(["--package", "epitaph", "--no-build", "--no-strip", "--output"])
+        .arg(&package);
+    shell::run_quietly(&mut command, "building the Debian package")?;
+    Ok(package)
+}
+
+/// The files that people look for are in the package.
+fn contents(package: &Path) -> Result<()> {
+    let list = shell::read(Command::new("dpkg-deb").arg("--contents").arg(package))?;
+    for file in [
+        "./usr/bin/epitaph",
+        "./etc/epitaph/epitaph.toml",
+        "./lib/systemd/system/epitaph.service",
+        "./usr/share/man/man1/epitaph.1.gz",
+        "./usr/share/man/man1/epitaph-agent.1.gz",
+        "./usr/share/doc/epitaph/copyright",
+    ] {
+        let found = list
+            .lines()
+            .any(|line| line.ends_with(file) || line.ends_with(&file.replace("./lib/", "./usr/lib/")));
+        ensure!(found, "the package has no {file}:\n{list}");
+    }
+    let fields = shell::read(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
+    ensure!(
+        fields.contains("libc6 (>="),
+        "the package depends on `{fields}`, without a version of libc6"
+    );
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What people install: the optimised binary, its debug information in a file of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{agent, arm64, bpf, debian, shell};
+
+/// By the name of Debian and of OCI images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    Amd64,
+    Arm64,
+}
+
+impl Arch {
+    /// This machine's.
+    pub fn host() -> Result<Arch> {
+        match std::env::consts::ARCH {
+            "x86_64" => Ok(Arch::Amd64),
+            "aarch64" => Ok(Arch::Arm64),
+            other => anyhow::bail!("Epitaph is built on amd64 and arm64, not on {other}"),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "amd64",
+            Arch::Arm64 => "arm64",
+        }
+    }
+
+    pub fn target(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "x86_64-unknown-linux-gnu",
+            Arch::Arm64 => arm64::TARGET,
+        }
+    }
+}
+
+pub struct Dist {
+    /// Without debug information; names the file that has it.
+    pub program: PathBuf,
+    /// `epitaph.debug`, which belongs beside the program; debuggers and profilers find it there.
+    pub debug: PathBuf,
+}
+
+/// Builds the optimised binary for `arch`, and takes it apart.
+pub fn build(arch: Arch) -> Result<Dist> {
+    let built = if arch == Arch::host()? {
+        agent::build(true)?
+    } else {
+        bpf::build()?;
+        arm64::build()?
+    };
+    apart(&built, arch)
+}
+
+fn apart(built: &Path, arch: Arch) -> Result<Dist> {
+    let objcopy = if arch == Arch::host()? {
+        debian::ensure(&["binutils"], "taking the debug information out of the binary")?;
+        "objcopy"
+    } else {
+        arm64::OBJCOPY
+    };
+    let dir = shell::root().join("target/dist").join(arch.name());
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let (program, debug) = (dir.join("epitaph"), dir.join("epitaph.debug"));
+    let mut extract = Command::new(objcopy);
+    extract
+        .args(["--only-keep-debug", "--compress-debug-sections"])
+        .arg(built)
+        .arg(&debug);
+    shell::run_quietly(
+        &mut extract,
+        &format!("taking the debug information out of {}", built.display()),
+    )?;
+    // The name of the file and its checksum, not its path.
+    let mut strip = Command::new(objcopy);
+    strip
+        .current_dir(&dir)
+        .args(["--strip-all", "--add-gnu-debuglink=epitaph.debug"]);
+    shell::run_quietly(strip.arg(built).arg(&program), "stripping the binary")?;
+    Ok(Dist { program, debug })
+}
+
+/// `1.2.3`: of the workspace.
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// What the outputs bear for a time, in seconds since 1970: SOURCE_DATE_EPOCH, else the time of the commit.
+pub fn epoch() -> Result<i64> {
+    let text = match shell::env("SOURCE_DATE_EPOCH") {
+        Some(value) => value.to_string_lossy().into_owned(),
+        None => git(&["log", "-1", "--format=%ct"]).context(
+            "the outputs bear the time of the commit, and git gives none here: name a time in SOURCE_DATE_EPOCH, in seconds \
+             since 1970",
+        )?,
+    };
+    text.trim()
+        .parse()
+        .with_context(|| format!("the time `{}` is not a number of seconds since 1970", text.trim()))
+}
+
+/// The commit, with `-dirty` if files differ from it. None outside a git checkout.
+pub fn revision() -> Option<String> {
+    let commit = git(&["rev-parse", "HEAD"]).ok()?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_ok_and(|files| !files.is_empty());
+    Some(if changed { format!("{commit}-dirty") } else { commit })
+}
+
+/// The remote that the checkout came from, if its address is public: https, and without a user's name or password.
+pub fn source() -> Option<String> {
+    let url = git(&["remote", "get-url", "origin"]).ok()?;
+    (url.starts_with("https://") && !url.contains('@')).then_some(url)
+}
+
+fn git(args: &[&str]) -> Result<String> {
+    shell::read(Command::new("git").current_dir(shell::root()).args(args))
+}

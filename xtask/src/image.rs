@@ -1,0 +1,203 @@
+//! The container image, without a Docker daemon: the built files and what the image has beside them → an OCI layout and archive.
+
+mod check;
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pico_args::Arguments;
+
+use crate::{
+    agent,
+    crate_tool::CrateTool,
+    debian,
+    dist::{self, Arch},
+    done, go, shell,
+};
+
+pub use self::check::task as test;
+
+pub const FLAGS: &str = "[--dev] [--arm64] [--name NAME:TAG] [--push HOST/REPOSITORY:TAG]";
+
+/// Writes the list of the crates in a binary.
+const CYCLONEDX: CrateTool = CrateTool {
+    name: "cargo-cyclonedx",
+    version: "0.5.9",
+    subcommand: "cyclonedx",
+};
+/// It writes a file for each package of the workspace, beside its Cargo.toml.
+const SBOM: &str = "epitaph-sbom";
+const CRANE: &str = "github.com/google/go-containerregistry/cmd/crane";
+const REGISTRY: &str = "github.com/distribution/distribution/v3/cmd/registry";
+const DESCRIPTION: &str = "Why containers and systemd units terminated, with proof from the kernel";
+
+pub struct Image {
+    pub layout: PathBuf,
+    pub archive: PathBuf,
+    pub digest: String,
+    /// `amd64 9000000`: compressed bytes.
+    pub sizes: Vec<String>,
+    /// For each architecture.
+    pub programs: Vec<PathBuf>,
+}
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    let arm64 = args.contains("--arm64");
+    let name: Option<String> = args.opt_value_from_str("--name")?;
+    let push: Option<String> = args.opt_value_from_str("--push")?;
+    done(args)?;
+    if let Some(to) = &push
+        && !to.split('/').next_back().is_some_and(|last| last.contains(':'))
+    {
+        bail!("--push {to}: a tag is missing, as in HOST/REPOSITORY:TAG");
+    }
+    let name = name.or_else(|| push.clone()).unwrap_or_else(|| "epitaph:dev".to_owned());
+    let mut arches = vec![Arch::host()?];
+    if arm64 && arches != [Arch::Arm64] {
+        arches.push(Arch::Arm64);
+    }
+    ensure!(!dev || arches.len() == 1, "--dev builds for this machine only");
+    let image = build(&arches, dev, &name)?;
+    if let Some(to) = &push {
+        self::push(&image, to)?;
+    }
+    for line in &image.sizes {
+        shell::log(format_args!("{line} bytes, compressed"));
+    }
+    shell::log(format_args!("{name} is {}", image.digest));
+    println!("{}", image.archive.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The image for `arches`, to be imported as `name`. With `dev` of the unoptimised binary, and without a list of its crates.
+pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
+    debian::ensure(&["ca-certificates"], "the image's certificates")?;
+    let out = shell::root().join("target/image");
+    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    let epoch = dist::epoch()?;
+    let (mut words, mut programs): (Vec<OsString>, _) = (Vec::new(), Vec::new());
+    for arch in arches {
+        let program = if dev {
+            stripped(&agent::build(false)?, &out)?
+        } else {
+            dist::build(*arch)?.program
+        };
+        words.extend(["--program".into(), by_arch(*arch, &program)]);
+        programs.push(program);
+        if !dev {
+            words.extend(["--crates".into(), by_arch(*arch, &crates(*arch, &out, epoch)?)]);
+        }
+    }
+    let licence = shell::root().join("LICENSE");
+    words.extend(["--licence".into(), licence.into(), "--out".into(), out.clone().into()]);
+    let texts = [
+        ("--name", name.to_owned()),
+        ("--version", dist::version().to_owned()),
+        ("--description", DESCRIPTION.to_owned()),
+        (
+            "--licences",
+            format!("{} AND (MIT OR GPL-2.0-only)", env!("CARGO_PKG_LICENSE")),
+        ),
+        ("--created", epoch.to_string()),
+        ("--checkout", shell::root().display().to_string()),
+    ];
+    let optional = [("--revision", dist::revision()), ("--source", dist::source())];
+    let optional = optional.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+    for (flag, value) in texts.into_iter().chain(optional) {
+        words.extend([flag.into(), value.into()]);
+    }
+    let built = agent::Built::of(&["--package", "epitaph-image", "--bins"], "building the program `image`")?;
+    let output = shell::read(Command::new(built.bin("image")?).args(&words).env("PATH", shell::path()))?;
+    let mut lines = output.lines().map(str::to_owned);
+    Ok(Image {
+        layout: out.join("layout"),
+        archive: out.join(format!("epitaph-{}.oci.tar", dist::version())),
+        digest: lines.next().context("the program `image` printed no digest")?,
+        sizes: lines.collect(),
+        programs,
+    })
+}
+
+/// Pushes the index, and with it the images of all architectures. Credentials are those of `docker login` or `crane auth login`.
+pub fn push(image: &Image, to: &str) -> Result<()> {
+    let mut crane = Command::new(crane()?);
+    // A registry on the loopback has no certificate.
+    if to.starts_with("127.0.0.1:") || to.starts_with("localhost:") {
+        crane.arg("--insecure");
+    }
+    crane.arg("push").arg(&image.layout).arg(to);
+    shell::run_quietly(&mut crane, &format!("pushing the image to {to}"))
+}
+
+/// The client of registries.
+pub fn crane() -> Result<PathBuf> {
+    go::build(&module(), CRANE, "half a minute")
+}
+
+/// A registry, for the tests.
+pub fn registry() -> Result<PathBuf> {
+    go::build(&module(), REGISTRY, "two minutes")
+}
+
+fn module() -> PathBuf {
+    shell::root().join("xtask/registry")
+}
+
+fn by_arch(arch: Arch, file: &Path) -> OsString {
+    let mut word = OsString::from(format!("{}=", arch.name()));
+    word.push(file);
+    word
+}
+
+/// The unoptimised binary: its debug information would be most of the image.
+fn stripped(program: &Path, out: &Path) -> Result<PathBuf> {
+    debian::ensure(&["binutils"], "stripping the binary")?;
+    let to = out.join("epitaph");
+    shell::run_quietly(Command::new("strip").arg("-o").arg(&to).arg(program), "stripping the binary")?;
+    Ok(to)
+}
+
+/// A CycloneDX document of the crates in the binary for `arch`.
+fn crates(arch: Arch, out: &Path, epoch: i64) -> Result<PathBuf> {
+    let mut command = CYCLONEDX.command("two minutes")?;
+    command
+        // Without it, the document has the time of the run and a random serial number.
+        .env("SOURCE_DATE_EPOCH", epoch.to_string())
+        .args([
+            "--manifest-path",
+            "agent/Cargo.toml",
+            "--format",
+            "json",
+            "--spec-version",
+            "1.5",
+        ])
+        .args([
+            "--all",
+            "--no-build-deps",
+            "--target",
+            arch.target(),
+            "--override-filename",
+            SBOM,
+        ]);
+    shell::run_quietly(&mut command, "listing the crates of the binary")?;
+    let mut found = None;
+    for package in ["agent", "agent/core", "agent-ebpf", "tests", "xtask", "xtask/image"] {
+        let file = shell::root().join(package).join(format!("{SBOM}.json"));
+        if let Ok(bytes) = fs::read(&file) {
+            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+            if package == "agent" {
+                found = Some(bytes);
+            }
+        }
+    }
+    let to = out.join(format!("{SBOM}-{}.json", arch.name()));
+    fs::write(&to, found.context("cargo cyclonedx wrote no file for crate epitaph")?)
+        .with_context(|| format!("writing {}", to.display()))?;
+    Ok(to)
+}

@@ -1,0 +1,218 @@
+//! `cargo xtask test image`: builder, registry and containerd agree on the image's digest, and the sizes are within their goals.
+
+use std::{
+    fs::{self, File},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pico_args::Arguments;
+
+use super::{Image, build, crane, push, registry};
+use crate::{
+    cluster,
+    dist::Arch,
+    done,
+    shell::{self, log},
+};
+
+const NAME: &str = "localhost/epitaph:checked";
+const MIB: u64 = 1 << 20;
+/// Of the stripped program, and of the compressed image.
+const GOALS: [u64; 2] = [10 * MIB, 20 * MIB];
+
+pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    let dev = args.contains("--dev");
+    done(args)?;
+    if !shell::is_root() {
+        bail!("containerd needs root: run this task as root");
+    }
+    let arches = [Arch::host()?];
+    let image = build(&arches, dev, NAME)?;
+    let again = build(&arches, dev, NAME)?;
+    ensure!(
+        image.digest == again.digest,
+        "the same files gave the digest {}, then {}",
+        image.digest,
+        again.digest
+    );
+    log("two builds of the image have one digest");
+    // A socket's path is short.
+    let dir = std::env::temp_dir().join(format!("epitaph-image-{}", std::process::id()));
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let checked = through_registry(&image, &dir).and_then(|()| through_containerd(&image, &dir));
+    fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    checked?;
+    if dev {
+        println!("the goals for sizes hold for the optimised binary: without --dev");
+        return Ok(ExitCode::SUCCESS);
+    }
+    sizes(&image)
+}
+
+/// Pushed to a real registry on the loopback and pulled again: the same digest and the same bytes.
+fn through_registry(image: &Image, dir: &Path) -> Result<()> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let config = dir.join("registry.yml");
+    let storage = dir.join("registry");
+    let text = format!(
+        "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
+        storage.display()
+    );
+    fs::write(&config, text).with_context(|| format!("writing {}", config.display()))?;
+    let mut command = Command::new(registry()?);
+    command.arg("serve").arg(&config).env_remove("OTEL_TRACES_EXPORTER");
+    let mut registry = Daemon::start("registry", &mut command, dir)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    registry.until(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())?;
+
+    let reference = format!("127.0.0.1:{port}/team/epitaph:0.1");
+    push(image, &reference)?;
+    let digest = shell::read(Command::new(crane()?).args(["--insecure", "digest", &reference]))?;
+    ensure!(
+        digest == image.digest,
+        "the registry's digest is {digest}, not {}",
+        image.digest
+    );
+    let back = dir.join("pulled");
+    let mut pull = Command::new(crane()?);
+    pull.args(["--insecure", "pull", "--format=oci", &reference]).arg(&back);
+    shell::run_quietly(&mut pull, "pulling the image")?;
+    let blobs = Path::new("blobs/sha256");
+    let mut count = 0;
+    for entry in fs::read_dir(image.layout.join(blobs)).context("listing the layout's blobs")? {
+        let blob = blobs.join(entry?.file_name());
+        let there = fs::read(back.join(&blob)).with_context(|| format!("{} was not pulled", blob.display()))?;
+        ensure!(
+            there == fs::read(image.layout.join(&blob))?,
+            "{} came back another",
+            blob.display()
+        );
+        count += 1;
+    }
+    log(format_args!(
+        "pushed to a registry and pulled: {digest}, {count} blobs, byte for byte"
+    ));
+    Ok(())
+}
+
+/// Imported and unpacked by a containerd of its own.
+fn through_containerd(image: &Image, dir: &Path) -> Result<()> {
+    let mut programs = cluster::programs(&["containerd", "ctr"])?;
+    let mut program = |name: &str| programs.remove(name).with_context(|| format!("{name} was not built"));
+    let (containerd, ctr) = (program("containerd")?, program("ctr")?);
+    let config = dir.join("containerd.toml");
+    // The Kubernetes plugins would look for a network's configuration.
+    let disabled = "\"io.containerd.grpc.v1.cri\", \"io.containerd.cri.v1.images\", \"io.containerd.cri.v1.runtime\"";
+    fs::write(&config, format!("version = 3\ndisabled_plugins = [{disabled}]\n"))
+        .with_context(|| format!("writing {}", config.display()))?;
+    let socket = dir.join("c.sock");
+    let mut command = Command::new(containerd);
+    command.arg("--config").arg(&config).arg("--address").arg(&socket);
+    command
+        .arg("--root")
+        .arg(dir.join("root"))
+        .arg("--state")
+        .arg(dir.join("state"));
+    let mut daemon = Daemon::start("containerd", &mut command, dir)?;
+    let ctr = |args: &[&str]| {
+        let mut command = Command::new(&ctr);
+        command.arg("--address").arg(&socket).args(args);
+        command
+    };
+    daemon.until(|| shell::succeeds(&mut ctr(&["version"])))?;
+    let mut import = ctr(&["images", "import", "--snapshotter", "native"]);
+    shell::run_quietly(import.arg(&image.archive), "importing the image into containerd")?;
+    let list = shell::read(&mut ctr(&["images", "list"]))?;
+    let line = list.lines().find(|line| line.starts_with(NAME));
+    let line = line.with_context(|| format!("containerd does not list {NAME}: {list}"))?;
+    ensure!(line.contains(&image.digest), "containerd lists another digest: {line}");
+    log(format_args!("imported and unpacked by containerd: {}", image.digest));
+    Ok(())
+}
+
+fn sizes(image: &Image) -> Result<ExitCode> {
+    let program = image.programs.first().context("the image has no program")?;
+    let compressed = image.sizes.first().and_then(|line| line.split_once(' ')?.1.parse().ok());
+    let measured = [
+        fs::metadata(program)
+            .with_context(|| format!("measuring {}", program.display()))?
+            .len(),
+        compressed.context("the image's size is not known")?,
+    ];
+    let mut missed = 0;
+    for ((what, size), goal) in ["the stripped program", "the image, compressed"]
+        .into_iter()
+        .zip(measured)
+        .zip(GOALS)
+    {
+        let reached = if size <= goal { "reached" } else { "MISSED" };
+        missed += usize::from(size > goal);
+        println!("{what}: {} of at most {}: {reached}", mib(size), mib(goal));
+    }
+    println!("{} passed, {missed} failed", measured.len() - missed);
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn mib(bytes: u64) -> String {
+    let tenths = bytes * 10 / MIB;
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+/// Ended when dropped.
+struct Daemon {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Daemon> {
+        let log = dir.join(format!("{name}.log"));
+        let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        let command = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        Ok(Daemon { name, child, log })
+    }
+
+    fn until(&mut self, ready: impl Fn() -> bool) -> Result<()> {
+        for _ in 0..600 {
+            if ready() {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended with {status}: {}", self.name, self.logged());
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        bail!("{} was not ready within a minute: {}", self.name, self.logged())
+    }
+
+    fn logged(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Both fail only where the process has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_tenths() {
+        assert_eq!(mib(10 * MIB), "10.0 MiB");
+        assert_eq!(mib(MIB + MIB / 2), "1.5 MiB");
+        assert_eq!(mib(0), "0.0 MiB");
+    }
+}
