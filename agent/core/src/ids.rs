@@ -17,7 +17,7 @@ impl fmt::Display for Pid {
 }
 
 /// A cgroup: its hierarchy (0 is cgroup v2) and the inode number of its directory there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CgroupId {
     pub hierarchy: u32,
     pub id: u64,

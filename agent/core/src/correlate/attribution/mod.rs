@@ -49,8 +49,8 @@ pub(super) enum Attributed {
         cgroup: CgroupId,
         subject: Option<Subject>,
     },
-    /// The end of a connect, as the client's own socket showed it.
-    Client { at: Boot, tcp: Tcp, by: Client },
+    /// The end of a connect, as the client's own socket showed it. `of`: see [`Attributor::client`].
+    Client { at: Boot, tcp: Tcp, by: Client, of: CgroupId },
 }
 
 #[derive(Debug)]
@@ -253,7 +253,8 @@ impl Attributor {
             Event::OomVictim(oom) => self.oom_place(oom),
             Event::Tcp(tcp) => match (tcp.client, tcp.cgroup) {
                 (Some(by), _) => {
-                    out.push(Attributed::Client { at, tcp: *tcp, by });
+                    let of = self.client(tcp);
+                    out.push(Attributed::Client { at, tcp: *tcp, by, of });
                     return Placed::Done;
                 }
                 (None, Some(cgroup)) => self.index.attribute_within(cgroup),
@@ -364,6 +365,21 @@ impl Attributor {
             Some(task) => self.index.attribute_descendant(&task),
             None => self.index.attribute_process(oom.victim),
         }
+    }
+
+    /// The party that a client's connects count for: a pod's container, another container with all that is nested in it, or a unit.
+    fn client(&self, tcp: &Tcp) -> CgroupId {
+        let cgroup = tcp.cgroup.unwrap_or_default();
+        let place = self.index.attribute_within(cgroup);
+        if let Attribution::Subject(Subject::Container { pod: Some(_), .. }, own) = place {
+            return own;
+        }
+        let unit = || match place {
+            Attribution::Subject(_, own) => own,
+            _ => cgroup,
+        };
+        let container = self.index.outermost_container(cgroup).or(tcp.container);
+        container.unwrap_or_else(unit)
     }
 
     /// For a container that only v1 knows: the subject of the process's v2 cgroup.

@@ -2,22 +2,42 @@
 //!
 //! A client's socket is recorded while any cgroup is watched, and only the server's address is known. Both ends of the connection
 //! identify the subject when a termination's facts are assembled.
+//!
+//! Failed connects are bounded together and shared fairly between clients: if there are too many, the client with the most loses
+//! its oldest. A dropped connect is doubt about every subject that may have been its server, and about no other: see
+//! [`Clients::forgot_one_of`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::attribute::{slim, table};
 use crate::event::{Client, Tcp, TcpOp, TcpState};
+use crate::ids::CgroupId;
 use crate::time::Boot;
 
 use super::connection::Pair;
+use super::doubt::Span;
 
 /// The kernel gives a client the same port for the same server again, but not before this.
 const PORTS_LAST: Duration = Duration::from_secs(60);
+/// Most addresses of servers that are kept: a pod has one or two.
+const SERVERS: usize = 1_024;
+/// Dropped connects to other addresses are remembered by a hash of the address.
+const BUCKETS: usize = 4_096;
+/// No answer: the client gave up.
+const ETIMEDOUT: u32 = 110;
 
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    connected: Recent,
+    kubelets: Recent,
     failed: Recent,
+    /// Addresses at which watched subjects accepted connections.
+    servers: HashMap<IpAddr, Server>,
+    /// Dropped failed connects to addresses that were not a server's, by a hash of the address. Empty until the first.
+    elsewhere: Vec<Option<Span>>,
+    /// Dropped connects of the kubelet.
+    kubelets_forgotten: Option<Span>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +49,17 @@ pub(super) struct Connect {
     pub errno: u32,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Server {
+    known_since: Boot,
+    last: Boot,
+    /// Dropped failed connects to the address since it is known.
+    forgotten: Option<Span>,
+}
+
 impl Clients {
-    /// False: an older connect was dropped for it.
-    pub fn add(&mut self, at: Boot, tcp: &Tcp, by: Client, cap: usize) -> bool {
+    /// A connect of the client `of`: a container or unit, or a cgroup outside both. False: an older connect was dropped for it.
+    pub fn add(&mut self, at: Boot, tcp: &Tcp, by: Client, of: CgroupId, cap: usize) -> bool {
         let pair = Pair {
             remote: tcp.local,
             local: tcp.remote,
@@ -42,47 +70,162 @@ impl Clients {
             reset: tcp.op == TcpOp::ResetReceived,
             errno: tcp.sk_err,
         };
-        match tcp.op {
+        let forgotten = match tcp.op {
             TcpOp::State {
                 new: TcpState::Established,
                 ..
-            } => self.connected.add(pair, connect, cap),
-            TcpOp::State { .. } | TcpOp::ResetReceived => self.failed.add(pair, connect, cap),
-            TcpOp::ResetSent { .. } | TcpOp::Error { .. } => true,
+            } => self.kubelets.add(pair, connect, of, cap),
+            TcpOp::State { .. } | TcpOp::ResetReceived if counts(&pair, &connect) => self.failed.add(pair, connect, of, cap),
+            TcpOp::State { .. } | TcpOp::ResetReceived | TcpOp::ResetSent { .. } | TcpOp::Error { .. } => None,
+        };
+        if let Some((pair, connect)) = forgotten {
+            self.forget(&pair, &connect);
         }
+        forgotten.is_none()
+    }
+
+    /// A watched subject accepted a connection at this address.
+    pub fn serves(&mut self, now: Boot, address: IpAddr) {
+        if let Some(server) = self.servers.get_mut(&address) {
+            server.last = now;
+            return;
+        }
+        if self.servers.len() >= SERVERS {
+            let oldest = self.servers.iter().min_by_key(|(address, server)| (server.last, **address));
+            let Some((oldest, server)) = oldest.map(|(address, server)| (*address, *server)) else {
+                return;
+            };
+            self.servers.remove(&oldest);
+            // Not a server's any more: the doubt stays with the address.
+            if let Some(span) = server.forgotten {
+                self.forget_elsewhere(oldest, span);
+            }
+        }
+        let new = Server {
+            known_since: now,
+            last: now,
+            forgotten: None,
+        };
+        self.servers.insert(address, new);
     }
 
     /// `since`: the ports of a connect long before that belong to another connection by now.
     pub fn is_kubelets(&self, pair: &Pair, since: Boot) -> bool {
         let by_kubelet = |recent: &Recent| {
-            let connect = recent.by_pair.get(pair);
+            let connect = recent.by_pair.get(pair).map(|kept| kept.connect);
             connect.is_some_and(|connect| connect.by == Client::Kubelet && connect.at.plus(PORTS_LAST) >= since)
         };
-        by_kubelet(&self.connected) || by_kubelet(&self.failed)
+        by_kubelet(&self.kubelets) || by_kubelet(&self.failed)
     }
 
     /// Failed connects from `since` on.
     pub fn failed(&self, since: Boot) -> impl Iterator<Item = (&Pair, &Connect)> {
-        self.failed.by_pair.iter().filter(move |(_, connect)| connect.at >= since)
+        let kept = self.failed.by_pair.iter().map(|(pair, kept)| (pair, &kept.connect));
+        kept.filter(move |(_, connect)| connect.at >= since)
+    }
+
+    /// Whether a failed connect to the address in that time may have been dropped.
+    pub fn forgot_one_of(&self, address: IpAddr, since: Boot, until: Boot) -> bool {
+        let server = self.servers.get(&address);
+        let here = server.and_then(|server| server.forgotten);
+        // Connects that were dropped before the address was known as a server's.
+        let known = server.map_or(until, |server| server.known_since.min(until));
+        let before = self.elsewhere.get(bucket(address)).copied().flatten();
+        here.is_some_and(|span| span.overlaps(since, until)) || before.is_some_and(|span| span.overlaps(since, known))
+    }
+
+    /// Whether a connect of the kubelet that may belong to a connection of that time was dropped: it counts as a client's.
+    pub fn forgot_kubelets(&self, since: Boot, until: Boot) -> bool {
+        let span = self.kubelets_forgotten;
+        span.is_some_and(|span| span.overlaps(since.minus(PORTS_LAST), until))
+    }
+
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        let servers = self.servers.len() * size_of::<(IpAddr, Server)>();
+        self.kubelets.bytes() + self.failed.bytes() + servers + self.elsewhere.capacity() * size_of::<Option<Span>>()
+    }
+
+    /// Drops connects before that time. `concerns`: a subject may terminate for which they could count.
+    pub fn expire(&mut self, before: Boot, concerns: bool) {
+        let mut old = self.failed.expire(before);
+        old.extend(self.kubelets.expire(before));
+        if concerns {
+            for (pair, connect) in &old {
+                self.forget(pair, connect);
+            }
+            return;
+        }
+        self.servers.retain(|_, server| server.last >= before);
+        slim(&mut self.servers);
+        let is_old = |span: &Span| span.last < before;
+        self.kubelets_forgotten = self.kubelets_forgotten.filter(|span| !is_old(span));
+        if self.elsewhere.iter().flatten().all(is_old) {
+            self.elsewhere = Vec::new();
+        }
+    }
+
+    fn forget(&mut self, pair: &Pair, connect: &Connect) {
+        if connect.by == Client::Kubelet {
+            self.kubelets_forgotten = Some(Span::around(self.kubelets_forgotten, connect.at));
+        }
+        let address = pair.local.ip();
+        match self.servers.get_mut(&address) {
+            Some(server) => server.forgotten = Some(Span::around(server.forgotten, connect.at)),
+            None => self.forget_elsewhere(address, Span::at(connect.at)),
+        }
+    }
+
+    fn forget_elsewhere(&mut self, address: IpAddr, span: Span) {
+        if self.elsewhere.is_empty() {
+            self.elsewhere = vec![None; BUCKETS];
+        }
+        let known = &mut self.elsewhere[bucket(address)];
+        *known = Some(known.map_or(span, |known| known.and(span)));
     }
 
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        self.connected.order.len() + self.failed.order.len()
+        self.kubelets.by_pair.len() + self.failed.by_pair.len() + self.servers.len()
     }
 }
 
-/// The newest connects, by both ends.
+/// Whether a failed connect can count for any subject. Nothing counts at a loopback address, which every network namespace has: see
+/// [`super::traffic`]; nor a client without any answer. The kubelet's show which connections are its own.
+fn counts(pair: &Pair, connect: &Connect) -> bool {
+    let is_elsewhere = pair.local.ip().is_loopback() || !connect.reset && connect.errno == ETIMEDOUT;
+    connect.by == Client::Kubelet || !is_elsewhere
+}
+
+fn bucket(address: IpAddr) -> usize {
+    let bits = match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    let folded = (bits ^ bits >> 64) as u64;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BUCKETS
+}
+
+/// Connects by both ends, shared between clients.
 #[derive(Debug, Default)]
 struct Recent {
-    by_pair: HashMap<Pair, Connect>,
-    /// One entry per connect, the oldest first.
-    order: VecDeque<Pair>,
+    by_pair: HashMap<Pair, Kept>,
+    /// Each client's, the oldest first.
+    by_client: HashMap<CgroupId, VecDeque<Pair>>,
+    /// The numbers of them, the most last.
+    most: BTreeSet<(usize, CgroupId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    connect: Connect,
+    of: CgroupId,
 }
 
 impl Recent {
-    fn add(&mut self, pair: Pair, connect: Connect, cap: usize) -> bool {
-        if let Some(known) = self.by_pair.get_mut(&pair) {
+    /// Returns the connect that was dropped for this one.
+    fn add(&mut self, pair: Pair, connect: Connect, of: CgroupId, cap: usize) -> Option<(Pair, Connect)> {
+        if let Some(Kept { connect: known, .. }) = self.by_pair.get_mut(&pair) {
             // The same ports again are the same connect, except for a long-lived client.
             *known = Connect {
                 at: known.at.max(connect.at),
@@ -90,16 +233,62 @@ impl Recent {
                 reset: known.reset || connect.reset,
                 errno: known.errno.max(connect.errno),
             };
-            return true;
+            return None;
         }
-        let room = self.order.len() < cap;
-        if !room && let Some(oldest) = self.order.pop_front() {
-            self.by_pair.remove(&oldest);
+        self.by_pair.insert(pair, Kept { connect, of });
+        let own = self.by_client.entry(of).or_default();
+        self.most.remove(&(own.len(), of));
+        own.push_back(pair);
+        self.most.insert((own.len(), of));
+        if self.by_pair.len() <= cap {
+            return None;
         }
-        if cap > 0 {
-            self.by_pair.insert(pair, connect);
-            self.order.push_back(pair);
+        let &(_, most) = self.most.last()?;
+        self.oldest_of(most)
+    }
+
+    /// Takes a client's oldest connect out.
+    fn oldest_of(&mut self, of: CgroupId) -> Option<(Pair, Connect)> {
+        let own = self.by_client.get_mut(&of)?;
+        self.most.remove(&(own.len(), of));
+        let pair = own.pop_front();
+        if own.is_empty() {
+            self.by_client.remove(&of);
+        } else {
+            self.most.insert((own.len(), of));
         }
-        room
+        let kept = self.by_pair.remove(&pair?)?;
+        Some((pair?, kept.connect))
+    }
+
+    /// Takes the connects before that time out.
+    fn expire(&mut self, before: Boot) -> Vec<(Pair, Connect)> {
+        let mut old = Vec::new();
+        self.by_pair.retain(|pair, kept| {
+            let keeps = kept.connect.at >= before;
+            if !keeps {
+                old.push((*pair, kept.connect));
+            }
+            keeps
+        });
+        if old.is_empty() {
+            return old;
+        }
+        let by_pair = &self.by_pair;
+        self.by_client.retain(|_, own| {
+            own.retain(|pair| by_pair.contains_key(pair));
+            own.shrink_to_fit();
+            !own.is_empty()
+        });
+        self.most = self.by_client.iter().map(|(of, own)| (own.len(), *of)).collect();
+        slim(&mut self.by_pair);
+        slim(&mut self.by_client);
+        old
+    }
+
+    fn bytes(&self) -> usize {
+        let queues = self.by_client.values().map(VecDeque::capacity).sum::<usize>() * size_of::<Pair>();
+        let client = size_of::<(CgroupId, VecDeque<Pair>)>() + 2 * size_of::<(usize, CgroupId)>();
+        table::<Pair, Kept>(self.by_pair.capacity()) + queues + self.by_client.len() * 2 * client
     }
 }

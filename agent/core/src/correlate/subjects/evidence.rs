@@ -21,8 +21,8 @@ impl Subjects {
         match found {
             Attributed::Evidence(evidence) => self.evidence(evidence, out),
             Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject, out),
-            Attributed::Client { at, tcp, by } => {
-                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, self.limits.connections));
+            Attributed::Client { at, tcp, by, of } => {
+                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, of, self.limits.connections));
             }
         }
     }
@@ -284,13 +284,14 @@ impl Subjects {
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {
         let cap = self.limits.connections;
-        let clients = std::mem::take(&mut self.clients);
+        let now = self.now;
+        let mut clients = std::mem::take(&mut self.clients);
         self.keep_socket(own, out, |state| {
             if let Some(cgroup) = tcp.cgroup {
                 state.arm(cgroup);
             }
             let over = state.finished.is_some() && state.candidates.is_empty();
-            over || state.timeline().sockets.add(at, tcp, &clients, cap)
+            over || state.timeline().sockets.add(now, at, tcp, &mut clients, cap)
         });
         self.clients = clients;
     }

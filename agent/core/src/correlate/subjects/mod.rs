@@ -6,6 +6,7 @@
 mod clients;
 mod connection;
 mod coverage;
+mod doubt;
 mod evidence;
 mod finish;
 mod listeners;

@@ -55,6 +55,8 @@ pub(super) struct Sockets {
     kubelet_accepted: Count,
     /// The addresses and ports of accepted connections.
     served: Vec<SocketAddr>,
+    /// There were more.
+    served_over: bool,
     /// First and last close of a connection on a socket of another cgroup.
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap that had other facts.
@@ -65,7 +67,7 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// False: over the cap.
-    pub fn add(&mut self, at: Boot, tcp: &Tcp, clients: &Clients, cap: usize) -> bool {
+    pub fn add(&mut self, now: Boot, at: Boot, tcp: &Tcp, clients: &mut Clients, cap: usize) -> bool {
         if tcp.foreign {
             let (first, last) = self.foreign.unwrap_or((at, at));
             self.foreign = Some((first.min(at), last.max(at)));
@@ -145,8 +147,13 @@ impl Sockets {
         match set {
             Fact::Accepted => {
                 first(&mut connection.accepted, at);
-                if self.served.len() < SERVED && !self.served.contains(&tcp.local) {
-                    self.served.push(tcp.local);
+                clients.serves(now, tcp.local.ip());
+                if !self.served.contains(&tcp.local) {
+                    if self.served.len() < SERVED {
+                        self.served.push(tcp.local);
+                    } else {
+                        self.served_over = true;
+                    }
                 }
             }
             Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
@@ -213,13 +220,19 @@ impl Sockets {
         for (pair, connect) in window.clients.failed(window.since) {
             self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic);
         }
+        let forgot = |served: &SocketAddr| window.clients.forgot_one_of(served.ip(), window.since, window.until);
+        traffic.observed &= !self.served.iter().any(forgot);
+        // A connection of the kubelet's may count as a client's.
+        traffic.kubelet.known &= !window.clients.forgot_kubelets(window.since, window.until);
         traffic
     }
 
     /// The result of a connection within the time that counts.
     fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
-        let is_clients = connection.accepted.is_some() || self.listeners.had_port(pair.local.port());
+        // The accepted connection itself may have been merged with others. An outgoing one has a port of its own.
+        let is_accepted = connection.accepted.is_some() || self.served.contains(&pair.local);
+        let is_clients = is_accepted || self.listeners.had_port(pair.local.port());
         if !is_clients && connection.is_end_of_one() {
             return None;
         }
@@ -251,7 +264,12 @@ impl Sockets {
         let to = pair.local.ip();
         let is_port = self.listeners.took(pair.local) || self.served.contains(&pair.local);
         // The server's side already recorded it.
-        if at.is_none() || self.connections.contains_key(pair) || !is_port || to.is_loopback() || !self.serves_at(to) {
+        if at.is_none() || self.connections.contains_key(pair) || to.is_loopback() {
+            return;
+        }
+        if !is_port || !self.serves_at(to) {
+            // Of too many addresses and ports, this one may not have been kept.
+            traffic.observed &= !self.served_over;
             return;
         }
         match (connect.by, connect.reset) {

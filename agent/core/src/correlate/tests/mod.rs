@@ -1,6 +1,7 @@
 //! Text timelines, one per rule and one per pair of rules that could be confused; and what holds for any timeline.
 
 mod doubt;
+mod evictions;
 mod hosts;
 mod kills;
 mod nested;

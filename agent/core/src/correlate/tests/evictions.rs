@@ -1,0 +1,138 @@
+//! What the core drops for lack of room makes a verdict unknown, for the subject that it could concern; never cleaner.
+
+use std::fmt::Write;
+
+use super::{container, script};
+use crate::correlate::{Correlator, Limits};
+use crate::report::Report;
+use crate::time::Boot;
+use crate::verdict::TrafficAxis;
+
+fn limited(limits: Limits, script: &str) -> Vec<Report> {
+    let mut correlator = Correlator::new(limits);
+    let mut out = Vec::new();
+    let mut last = script::ZERO;
+    for (at, input) in script::parse(script).inputs {
+        last = last.max(at);
+        out.extend(correlator.handle(at, input).reports);
+    }
+    let last = Boot(last.0 + 3_000_000_000);
+    out.extend(correlator.handle(last, crate::input::Input::Tick).reports);
+    out
+}
+
+/// The traffic of each termination, in order.
+fn traffic(limits: Limits, script: &str) -> Vec<TrafficAxis> {
+    let of = |report| match report {
+        Report::Terminated(termination) => Some(termination.verdict.traffic),
+        _ => None,
+    };
+    limited(limits, script).into_iter().filter_map(of).collect()
+}
+
+/// A termination with one rejected client, and `noise` by others between its begin and its end.
+fn rejected(noise: &str) -> String {
+    container(&format!(
+        "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.3 tcp client connect-failed 80 5002 errno=113
+        {noise}
+        +2 exit main 0
+        "
+    ))
+}
+
+/// Failed connects of `client`, each from a port of its own.
+fn fails(client: &str, count: u32, rest: &str) -> String {
+    let mut text = String::new();
+    for port in 0..count {
+        let micros = 400_000 + port;
+        let host = format!("10.1.{}.{}", port / 60_000, port / 60_000 % 200 + 1);
+        let rest = if rest.contains("client=") {
+            rest.to_owned()
+        } else {
+            format!("client={host} {rest}")
+        };
+        writeln!(
+            text,
+            "+1.{micros} tcp {client} connect-failed 9 {} {rest}",
+            1_024 + port % 60_000
+        )
+        .expect("a string");
+    }
+    text
+}
+
+#[test]
+fn a_neighbour_that_fails_on_its_own_addresses_hides_no_rejection() {
+    for server in ["127.0.0.1", "::1", "10.7.7.7"] {
+        let noise = fails("neighbour", 8_000, &format!("server={server} errno=111"));
+        assert_eq!(
+            traffic(Limits::default(), &rejected(&noise)),
+            [TrafficAxis::ProxyRejected],
+            "{server}"
+        );
+    }
+}
+
+#[test]
+fn the_client_with_the_most_failed_connects_loses_its_oldest() {
+    let limits = Limits {
+        connections: 8,
+        ..Limits::default()
+    };
+    let noise = fails("neighbour", 100, "server=10.7.7.7 errno=111");
+    assert_eq!(traffic(limits, &rejected(&noise)), [TrafficAxis::ProxyRejected]);
+    // Of its own: the rejected connect is among those that were dropped.
+    let own = fails("client", 100, "server=10.7.7.7 errno=111");
+    assert_eq!(traffic(limits, &rejected(&own)), [TrafficAxis::Unknown]);
+}
+
+/// The connect is dropped before the first accepted connection shows the address.
+#[test]
+fn a_dropped_connect_is_doubt_about_its_server_alone() {
+    let limits = Limits {
+        connections: 8,
+        ..Limits::default()
+    };
+    let noise = fails("client", 100, "server=10.7.7.7 errno=111");
+    let of = |server: &str| {
+        container(&format!(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +1.3 tcp client connect-failed 80 5002 errno=113
+            {noise}
+            +1.5 tcp app accepted 80 5001 server={server}
+            +1.6 tcp app closed 80 server={server}
+            +2 exit main 0
+            "
+        ))
+    };
+    assert_eq!(traffic(limits, &of("10.0.0.1")), [TrafficAxis::Unknown]);
+    assert_eq!(traffic(limits, &of("10.0.0.9")), [TrafficAxis::Quiet]);
+}
+
+#[test]
+fn a_later_termination_is_not_doubted() {
+    let limits = Limits {
+        connections: 8,
+        ..Limits::default()
+    };
+    let own = fails("client", 100, "server=10.7.7.7 errno=111");
+    let script = rejected(&own)
+        + "
+        +3 mkdir next
+        proc other in=next pid=300 ns=1 start=+3 parent=shim comm=app
+        +3.001 exec other
+        +4 TERM runc -> other handler
+        +4.001 enter other TERM
+        +4.1 tcp next accepted 80 5001
+        +4.2 tcp next closed 80
+        +5 exit other 0
+        ";
+    assert_eq!(traffic(limits, &script), [TrafficAxis::Unknown, TrafficAxis::Quiet]);
+}
