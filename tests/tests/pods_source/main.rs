@@ -483,7 +483,7 @@ async fn nothing_is_lost_while_the_api_is_away() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_agent_has_the_reason_and_joins_once_it_is_allowed() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
-    let Some(plane) = plane(
+    let Some(mut plane) = plane(
         "a_refused_agent_has_the_reason_and_joins_once_it_is_allowed",
         directory.path(),
     )?
@@ -536,6 +536,7 @@ async fn a_refused_agent_has_the_reason_and_joins_once_it_is_allowed() -> anyhow
         forbidden("pods") && forbidden("replicaset") && forbidden("namespace"),
         "counted"
     );
+    rights_taken_away_at_run_time(&mut plane, &mut listener, binding).await?;
     drop(listener);
 
     let write = |name: &str, text: String| {
@@ -555,6 +556,22 @@ async fn a_refused_agent_has_the_reason_and_joins_once_it_is_allowed() -> anyhow
     let why = listen(&misled).await?.away().await?;
     ensure!(why.contains("CA that we were not given"), "{why}");
     Ok(())
+}
+
+async fn rights_taken_away_at_run_time(plane: &mut ControlPlane, listener: &mut Listener, binding: &str) -> anyhow::Result<()> {
+    let kubectl = plane.kubectl();
+    kubectl.run(&["delete", "clusterrolebinding", "epitaph-agent"])?;
+    // An open watch goes on without the right: the next one is refused.
+    plane.stop_api_server()?;
+    plane.start_api_server()?;
+    // First the API server is not there.
+    let mut why = listener.away().await?;
+    while !why.contains("RBAC forbids it") {
+        why = listener.away().await?;
+    }
+    ensure!(why.contains("resources: [pods], verbs: [list, watch]"), "{why}");
+    kubectl.apply(binding)?;
+    listener.synced().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
