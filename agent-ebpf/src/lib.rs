@@ -7,8 +7,10 @@
 // For the BPF target the probes have dependencies that the library does not use.
 #![cfg_attr(not(target_arch = "bpf"), warn(unused_crate_dependencies))]
 
+mod budget;
 mod fields;
 
+pub use budget::{Account, Class, SHARED, limits};
 pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
@@ -27,7 +29,7 @@ pub const PATH_LEN: usize = 512;
 /// The kernel's `TASK_COMM_LEN`.
 pub const COMM_LEN: usize = 16;
 
-/// Kind of a record. Also the index into the per-CPU `LOST` counters.
+/// Kind of a record.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -52,9 +54,6 @@ impl Kind {
         Kind::CgroupRmdir,
         Kind::Tcp,
     ];
-    /// Entries of an array indexed by kind (kind 0 is unused).
-    pub const SLOTS: u32 = 9;
-
     pub const fn from_u16(value: u16) -> Option<Kind> {
         match value {
             1 => Some(Kind::SignalGenerate),
@@ -187,7 +186,9 @@ pub mod signal_flags {
     pub const PENDING: u32 = 1 << 6;
     /// The TCP events of the sockets of the target's cgroup are recorded from now on.
     pub const ARMED: u32 = 1 << 7;
-    /// This signal is a reason to record them, even if they were recorded already.
+    /// This signal is a reason to record them, even if they were recorded already: from another container or the host, or a
+    /// SIGKILL of the kernel's own, to a first process. Probes of earlier releases also set it for a signal to another process,
+    /// from another cgroup of the same container, or from a terminal.
     pub const ARMS: u32 = 1 << 8;
     /// The kernel made the signal, without a siginfo (`SEND_SIG_PRIV`): the OOM killer, the end of a pid namespace, a resource
     /// limit, a terminal. A `code` of `SI_KERNEL` alone is not a proof: rt_sigqueueinfo(2) lets a process give its own signals
@@ -390,17 +391,21 @@ pub const fn split_v1_cgroup(v1_cgroup: u64) -> Option<(u16, u64)> {
 const V1_ID: u64 = (1 << 48) - 1;
 
 /// A cgroup's entry in the `WATCHED` map (key: cgroup id in the hierarchy of tasks, [`v1_cgroup`] of that of v1 alongside it):
-/// bits of [`watch`], and its container as a key of the same map, 0 unknown.
+/// bits of [`watch`], its container as a key of the same map, 0 unknown, and its owner, also a key, 0 unknown.
 ///
 /// User space knows by the path which cgroups are a container's, and writes the container into the entry of its cgroup and of
 /// those below; what is made below later inherits it in the kernel, at `cgroup_mkdir`. Until user space has read a new
 /// container's `cgroup_mkdir`, the container is 0 there and in what is made below.
-pub type Watched = [u64; 2];
+///
+/// The owner pays for what its processes make the probes record: see [`Class`]. It is the container, or the cgroup of the unit
+/// outside any container, and is inherited alike: cgroups that a container nests share its budget.
+pub type Watched = [u64; 3];
 
 pub mod watch {
     /// Places in a [`Watched`](super::Watched).
     pub const BITS: usize = 0;
     pub const CONTAINER: usize = 1;
+    pub const OWNER: usize = 2;
 
     /// Exits and execs of this cgroup's own processes are recorded.
     pub const SELF: u64 = 1 << 0;
@@ -469,13 +474,18 @@ pub mod capacity {
     pub const ENDED: u32 = 16_384;
     pub const ARMED: u32 = 16_384;
     pub const CLOSED_PORTS: u32 = 16_384;
+    /// A node has some hundred containers and units.
+    pub const ACCOUNTS: u32 = 4_096;
+    pub const PORTS_HELD: u32 = 4_096;
     /// By the map's name: user space makes them smaller where the kernel grants less memory.
-    pub const ALL: [(&str, u32); 5] = [
+    pub const ALL: [(&str, u32); 7] = [
         ("WATCHED", WATCHED),
         ("SIGNALLED", SIGNALLED),
         ("ENDED", ENDED),
         ("ARMED", ARMED),
         ("CLOSED_PORTS", CLOSED_PORTS),
+        ("ACCOUNTS", ACCOUNTS),
+        ("PORTS_HELD", PORTS_HELD),
     ];
 }
 
@@ -488,8 +498,16 @@ pub mod armed_count {
     pub const SLOTS: u32 = 2;
 }
 
-/// Key of `CLOSED_PORTS`: network namespace (inode number) and port (host byte order). Its value is the cgroup v2 id of the
-/// listener that was closed there.
+/// An entry of `CLOSED_PORTS`: the cgroup v2 id of the listener that was closed there, and its owner.
+pub type ClosedPort = [u64; 2];
+
+pub mod closed_by {
+    /// Places in a [`ClosedPort`](super::ClosedPort).
+    pub const CGROUP: usize = 0;
+    pub const OWNER: usize = 1;
+}
+
+/// Key of `CLOSED_PORTS`: network namespace (inode number) and port (host byte order).
 pub const fn closed_port(netns: u32, port: u16) -> u64 {
     netns as u64 | (port as u64) << 32
 }

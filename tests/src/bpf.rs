@@ -56,8 +56,12 @@ const PROGRAMS: [&str; 12] = [
     "tcp_send_reset",
     "tcp_receive_res",
 ];
-const MAPS: [&str; 12] = [
+const MAPS: [&str; 16] = [
+    "RARE",
     "EVENTS",
+    "ACCOUNTS",
+    "EMPTY",
+    "PORTS_HELD",
     "LOST",
     "WATCHED",
     "SIGNALLED",

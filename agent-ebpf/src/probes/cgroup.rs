@@ -6,10 +6,10 @@ use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
-use epitaph_ebpf::{CgroupMkdir, CgroupRmdir, Field, Kind, PATH_LEN, watch};
+use epitaph_ebpf::{CgroupMkdir, CgroupRmdir, Class, Field, Kind, PATH_LEN, watch};
 
 use super::kernel::{self, Direct, Ptr, Read, cgroup_id};
-use super::maps;
+use super::maps::{self, Charge, Owner};
 
 #[btf_tracepoint(function = "cgroup_mkdir")]
 pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
@@ -28,15 +28,17 @@ pub fn cgroup_mkdir(ctx: BtfTracePointContext) -> i32 {
 
         // Before a process can start in the cgroup. The record follows, so its reader finds the watch in place.
         let mut container = 0;
+        let mut owner = Owner::MACHINE;
         if let Some(keys) = key(hierarchy) {
             let of_parent = maps::watched(parent | keys);
             container = of_parent[watch::CONTAINER];
-            if of_parent[watch::BITS] & watch::CHILDREN != 0 && !maps::watch_child(id | keys, container) {
-                maps::lost(Kind::CgroupMkdir);
+            owner = maps::named_owner(of_parent);
+            if of_parent[watch::BITS] & watch::CHILDREN != 0 && !maps::watch_child(id | keys, of_parent) {
+                maps::lost(Class::Mkdir);
                 warn!(&ctx, "no room to watch cgroup {}: exits of its processes may be missed", id);
             }
         }
-        let Some(mut entry) = maps::reserve::<CgroupMkdir>(Kind::CgroupMkdir) else {
+        let Some(mut entry) = maps::reserve::<CgroupMkdir>(Kind::CgroupMkdir, rare(Class::Mkdir, owner)) else {
             return 0;
         };
         let record = entry.as_mut_ptr();
@@ -65,10 +67,12 @@ pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
     unsafe {
         let id = cgroup_id::<Direct>(cgroup);
         let hierarchy = hierarchy(cgroup);
+        let mut owner = Owner::MACHINE;
         if let Some(keys) = key(hierarchy) {
+            owner = maps::named_owner(maps::watched(id | keys));
             maps::unwatch(id | keys);
         }
-        let Some(mut entry) = maps::reserve::<CgroupRmdir>(Kind::CgroupRmdir) else {
+        let Some(mut entry) = maps::reserve::<CgroupRmdir>(Kind::CgroupRmdir, rare(Class::Rmdir, owner)) else {
             return 0;
         };
         let record = entry.as_mut_ptr();
@@ -78,6 +82,15 @@ pub fn cgroup_rmdir(ctx: BtfTracePointContext) -> i32 {
         entry.submit(0);
     }
     0
+}
+
+#[inline(always)]
+fn rare(class: Class, owner: Owner) -> Charge {
+    Charge {
+        class,
+        owner,
+        is_rare: true,
+    }
 }
 
 #[inline(always)]

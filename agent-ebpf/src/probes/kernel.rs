@@ -161,6 +161,41 @@ pub unsafe fn ns_level<R: Read>(task: Ptr) -> u32 {
     }
 }
 
+/// A task's place, by which a first process is told from others: see [`epitaph_ebpf::Class`].
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub cgroups: Cgroups,
+    pub parents: Cgroups,
+    /// The parent is in an outer pid namespace: the task is the init of its own, or entered that.
+    pub parent_is_outer: bool,
+}
+
+#[inline(always)]
+pub unsafe fn place<R: Read>(task: Ptr, cgroups: Cgroups) -> Place {
+    unsafe {
+        let parent: Ptr = R::get(task, Field::TaskRealParent);
+        Place {
+            cgroups,
+            parents: task_cgroups::<R>(parent),
+            parent_is_outer: ns_level::<R>(task) > ns_level::<R>(parent),
+        }
+    }
+}
+
+impl Place {
+    #[inline(always)]
+    pub fn is_first(&self) -> bool {
+        self.parent_is_outer || !self.cgroups.are(self.parents)
+    }
+}
+
+impl Cgroups {
+    #[inline(always)]
+    pub fn are(self, others: Cgroups) -> bool {
+        self.id == others.id && self.v1_cgroup == others.v1_cgroup
+    }
+}
+
 /// (pid in its own namespace, inode number of that namespace) of a thread group leader at `level` above 0.
 #[inline(always)]
 pub unsafe fn ns_pid<R: Read>(leader: Ptr, level: u32) -> (u32, u32) {

@@ -1,22 +1,42 @@
 //! The maps: what the probes keep and share with user space.
 
 use core::arch::asm;
+use core::ptr::addr_of_mut;
 
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
-use epitaph_ebpf::{Header, Kind, VERSION, Watched, armed_count, capacity, nested, watch};
+use epitaph_ebpf::{
+    Account, Class, ClosedPort, Header, Kind, SHARED, VERSION, Watched, armed_count, capacity, closed_by, limits, nested, watch,
+};
 
 use super::kernel::{Cgroups, hierarchy, v1_hierarchy};
 
-/// Records; user space sets the size.
+/// Records that no container makes many of: what a first process got from outside, its exit, OOM victims, cgroups. User space
+/// sets the sizes of both.
+#[map]
+static RARE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// All other records.
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(8 << 20, 0);
 
-/// Records that found no room in the ring buffer, by [`Kind`].
+/// Losses of no known owner, by [`Class`]; at [`Class::BY_OWNER`] the number of those in `ACCOUNTS`.
 #[map]
-static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Kind::SLOTS, 0);
+static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(Class::SLOTS as u32, 0);
+
+/// By owner: see [`Account`].
+#[map]
+static ACCOUNTS: HashMap<u64, Account> = HashMap::with_max_entries(capacity::ACCOUNTS, 0);
+
+/// A new entry of `ACCOUNTS`: too large to be built on the stack of every program.
+#[map]
+static EMPTY: Array<Account> = Array::with_max_entries(1, 0);
+
+/// Entries of `CLOSED_PORTS` by owner, no more than [`limits::PORTS`] each.
+#[map]
+static PORTS_HELD: HashMap<u64, u64> = HashMap::with_max_entries(capacity::PORTS_HELD, 0);
 
 /// See [`Watched`]. Not preallocated: a node has some hundreds of cgroups, and both writers (cgroup_mkdir,
 /// user space) may allocate.
@@ -44,19 +64,61 @@ static ARMED_COUNT: Array<u64> = Array::with_max_entries(armed_count::SLOTS, 0);
 #[map]
 static NESTED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::SLOTS, 0);
 
-/// [`epitaph_ebpf::closed_port`] to cgroup v2 id.
+/// By [`epitaph_ebpf::closed_port`].
 #[map]
-static CLOSED_PORTS: HashMap<u64, u64> = HashMap::with_max_entries(capacity::CLOSED_PORTS, 0);
+static CLOSED_PORTS: HashMap<u64, ClosedPort> = HashMap::with_max_entries(capacity::CLOSED_PORTS, 0);
 
 /// cgroup v2 ids of the kubelet.
 #[map]
 static KUBELETS: HashMap<u64, u32> = HashMap::with_max_entries(64, 0);
 
-/// Reserves a record of `kind` and writes its header; None (and counted) if there is no room.
+/// What a record is budgeted as.
+#[derive(Clone, Copy)]
+pub struct Charge {
+    pub class: Class,
+    pub owner: Owner,
+    /// Written to the ring of rare records.
+    pub is_rare: bool,
+}
+
+/// Whose processes make a record.
+#[derive(Clone, Copy)]
+pub struct Owner {
+    /// See [`Watched`]; a cgroup's own id while user space has not named its owner.
+    pub id: u64,
+    /// User space has named it: a container or a unit.
+    pub is_named: bool,
+    /// Not even one that user space may name yet: its exits are not watched.
+    pub is_machine: bool,
+}
+
+impl Owner {
+    pub const MACHINE: Owner = Owner {
+        id: SHARED,
+        is_named: false,
+        is_machine: true,
+    };
+}
+
+/// Reserves a record of `kind` and writes its header; None (and counted) if there is no room, or over the owner's budget.
+///
+/// Neither ring has flags for its wake-ups: the kernel wakes the reader only for a record that it has caught up with, and the
+/// reader itself does not look at `EVENTS` for some time after it has emptied it.
 #[inline(always)]
-pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
-    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
-        lost(kind);
+pub fn reserve<T: 'static>(kind: Kind, charge: Charge) -> Option<RingBufEntry<T>> {
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    let account = account(charge.owner.id);
+    if !spend(account, charge, now) {
+        lost_by(account, charge.class);
+        return None;
+    }
+    let reserved = if charge.is_rare {
+        RARE.reserve::<T>(0)
+    } else {
+        EVENTS.reserve::<T>(0)
+    };
+    let Some(mut entry) = reserved else {
+        lost_by(account, charge.class);
         return None;
     };
     let header = entry.as_mut_ptr().cast::<Header>();
@@ -66,22 +128,84 @@ pub fn reserve<T: 'static>(kind: Kind) -> Option<RingBufEntry<T>> {
         (*header).version = VERSION;
         (*header).cpu = bpf_get_smp_processor_id() as u16;
         (*header).hierarchy = hierarchy();
-        (*header).boot_ns = bpf_ktime_get_boot_ns();
+        (*header).boot_ns = now;
     }
     Some(entry)
 }
 
+/// NULL if there is no account at all: user space makes the shared one before it attaches the programs.
 #[inline(always)]
-pub fn lost(kind: Kind) {
-    if let Some(count) = LOST.get_ptr_mut(kind as u32) {
+fn account(owner: u64) -> *mut Account {
+    if let Some(known) = ACCOUNTS.get_ptr_mut(owner) {
+        return known;
+    }
+    if let Some(empty) = EMPTY.get(0) {
+        let _ = ACCOUNTS.insert(owner, empty, BPF_NOEXIST as u64);
+    }
+    if let Some(made) = ACCOUNTS.get_ptr_mut(owner) {
+        return made;
+    }
+    ACCOUNTS.get_ptr_mut(SHARED).unwrap_or(core::ptr::null_mut())
+}
+
+/// False if the owner's budget is used up.
+#[inline(always)]
+fn spend(account: *mut Account, charge: Charge, now: u64) -> bool {
+    if account.is_null() {
+        return true;
+    }
+    // SAFETY: an entry of the map. Volatile: other CPUs write it, too.
+    unsafe {
+        let since = addr_of_mut!((*account).since_ns);
+        if now.wrapping_sub(since.read_volatile()) >= limits::WINDOW_NS {
+            since.write_volatile(now);
+            let used = addr_of_mut!((*account).used).cast::<u64>();
+            (0..Class::SLOTS / 2).for_each(|i| used.add(i).write_volatile(0));
+        }
+        let used = addr_of_mut!((*account).used[charge.class as usize]);
+        let more = if charge.owner.is_machine { limits::OF_MACHINE } else { 0 };
+        if used.read_volatile() >= charge.class.budget() << more {
+            return false;
+        }
+        asm!("lock *(u32 *)({0} + 0) += {1}", in(reg) used, in(reg) 1u64, options(nostack));
+    }
+    true
+}
+
+/// Counts a lost record by its owner.
+#[inline(always)]
+pub fn lost_of(owner: Owner, class: Class) {
+    lost_by(account(owner.id), class);
+}
+
+#[inline(always)]
+fn lost_by(account: *mut Account, class: Class) {
+    if account.is_null() {
+        lost(class);
+        return;
+    }
+    // SAFETY: an entry of the map; atomic, because other CPUs add to it.
+    unsafe { add(addr_of_mut!((*account).lost[class as usize]), 1) };
+    count_lost(Class::BY_OWNER);
+}
+
+/// Counts a lost record of no known owner.
+#[inline(always)]
+pub fn lost(class: Class) {
+    count_lost(class as u32);
+}
+
+#[inline(always)]
+fn count_lost(place: u32) {
+    if let Some(count) = LOST.get_ptr_mut(place) {
         // SAFETY: this CPU's own slot; atomic, because a probe in an interrupt can run in between.
-        unsafe { add_one(count) };
+        unsafe { add(count, 1) };
     }
 }
 
 #[inline(always)]
 pub fn watched(cgroup: u64) -> Watched {
-    WATCHED.get_ptr(cgroup).map_or([0; 2], |entry| unsafe { *entry })
+    WATCHED.get_ptr(cgroup).map_or([0; 3], |entry| unsafe { *entry })
 }
 
 /// What is known of the cgroups that a task is in.
@@ -92,6 +216,7 @@ pub struct Known {
     pub has_sockets: bool,
     /// [`epitaph_ebpf::Task::container`].
     pub container: u64,
+    pub owner: Owner,
 }
 
 #[inline(always)]
@@ -102,6 +227,7 @@ pub fn known(cgroups: Cgroups) -> Known {
         is_watched: has_sockets,
         has_sockets,
         container: entry[watch::CONTAINER],
+        owner: owner(cgroups.id, entry),
     };
     if v1_hierarchy() != 0 {
         let entry = watched(cgroups.v1_cgroup);
@@ -109,14 +235,58 @@ pub fn known(cgroups: Cgroups) -> Known {
         if known.container == 0 {
             known.container = entry[watch::CONTAINER];
         }
+        if !known.owner.is_named {
+            known.owner = owner(cgroups.v1_cgroup, entry);
+        }
     }
     known
 }
 
-/// False if the map is full.
+/// Whether a task of `others` has the owner of a task of `cgroups`.
 #[inline(always)]
-pub fn watch_child(cgroup: u64, container: u64) -> bool {
-    WATCHED.insert(cgroup, [watch::SELF | watch::CHILDREN, container], 0).is_ok()
+pub fn is_within(others: Cgroups, cgroups: Cgroups, owner: Owner) -> bool {
+    others.are(cgroups) || known(others).owner.id == owner.id
+}
+
+/// The owner of a cgroup with that entry.
+#[inline(always)]
+pub fn owner(cgroup: u64, entry: Watched) -> Owner {
+    match entry[watch::OWNER] {
+        0 => Owner {
+            id: cgroup,
+            is_named: false,
+            is_machine: entry[watch::BITS] & watch::SELF == 0,
+        },
+        id => Owner {
+            id,
+            is_named: true,
+            is_machine: false,
+        },
+    }
+}
+
+/// The owner in an entry, or the machine.
+#[inline(always)]
+pub fn named_owner(entry: Watched) -> Owner {
+    match entry[watch::OWNER] {
+        0 => Owner::MACHINE,
+        id => Owner {
+            id,
+            is_named: true,
+            is_machine: false,
+        },
+    }
+}
+
+/// Inherits the parent's container and owner. False if the map is full.
+#[inline(always)]
+pub fn watch_child(cgroup: u64, of_parent: Watched) -> bool {
+    let entry = [
+        watch::SELF | watch::CHILDREN,
+        of_parent[watch::CONTAINER],
+        of_parent[watch::OWNER],
+    ];
+    WATCHED.insert(cgroup, entry, 0).is_ok()
 }
 
 #[inline(always)]
@@ -158,6 +328,12 @@ pub fn any_armed() -> bool {
     by_kernel.wrapping_add(by_user) != 0
 }
 
+/// As [`is_armed`], at the price of a comparison while no cgroup is armed.
+#[inline(always)]
+pub fn is_any_armed(cgroup: u64) -> bool {
+    any_armed() && is_armed(cgroup)
+}
+
 #[inline(always)]
 pub fn is_armed(cgroup: u64) -> bool {
     ARMED.get_ptr(cgroup).is_some()
@@ -165,13 +341,13 @@ pub fn is_armed(cgroup: u64) -> bool {
 
 /// Arms the cgroup of a task if there is a reason to. As flags: `armed` if the cgroup is armed now, and `arms` for the reason.
 #[inline(always)]
-pub fn arm_where(reason: bool, cgroup: u64, armed: u32, arms: u32) -> u32 {
+pub fn arm_where(reason: bool, cgroup: u64, owner: Owner, armed: u32, arms: u32) -> u32 {
     // A socket's cgroup is always of v2; a task's may be of v1.
     if hierarchy() != 0 {
         0
     } else if reason {
-        arms | if arm(cgroup) { armed } else { 0 }
-    } else if any_armed() && is_armed(cgroup) {
+        arms | if arm(cgroup, owner) { armed } else { 0 }
+    } else if is_any_armed(cgroup) {
         armed
     } else {
         0
@@ -180,7 +356,7 @@ pub fn arm_where(reason: bool, cgroup: u64, armed: u32, arms: u32) -> u32 {
 
 /// Whether the cgroup is armed now.
 #[inline(always)]
-fn arm(cgroup: u64) -> bool {
+fn arm(cgroup: u64, owner: Owner) -> bool {
     if is_armed(cgroup) {
         return true;
     }
@@ -188,14 +364,14 @@ fn arm(cgroup: u64) -> bool {
         Ok(()) => {
             if let Some(count) = ARMED_COUNT.get_ptr_mut(armed_count::KERNEL) {
                 // SAFETY: the probes' own slot; other CPUs add to it too.
-                unsafe { add_one(count) };
+                unsafe { add(count, 1) };
             }
             true
         }
         // Another CPU was first.
-        Err(-17) => true,
+        Err(EEXIST) => true,
         Err(_) => {
-            lost(Kind::Tcp);
+            lost_of(owner, Class::Tcp);
             false
         }
     }
@@ -225,8 +401,8 @@ pub fn is_nested() -> bool {
         return false;
     }
     if let Some(count) = NESTED.get_ptr_mut(nested::REPORTED) {
-        // SAFETY: as in `lost`.
-        unsafe { add_one(count) };
+        // SAFETY: as in `count_lost`.
+        unsafe { add(count, 1) };
     }
     true
 }
@@ -236,26 +412,59 @@ pub fn is_kubelet(cgroup: u64) -> bool {
     KUBELETS.get_ptr(cgroup).is_some()
 }
 
+/// Keeps the port of a closed listener. A port that found no room is a loss: its refusals are not seen.
 #[inline(always)]
-pub fn close_port(key: u64, cgroup: u64) {
-    if CLOSED_PORTS.insert(key, cgroup, 0).is_err() {
-        lost(Kind::Tcp);
+pub fn close_port(key: u64, cgroup: u64, owner: Owner) {
+    // An earlier listener's entry would keep its owner.
+    reopen_port(key);
+    let Some(held) = ports_held(owner.id) else {
+        return lost_of(owner, Class::Tcp);
+    };
+    // SAFETY: an entry of the map; other CPUs write it, too.
+    if unsafe { held.read_volatile() } >= limits::PORTS {
+        return lost_of(owner, Class::Tcp);
+    }
+    match CLOSED_PORTS.insert(key, [cgroup, owner.id], BPF_NOEXIST as u64) {
+        // SAFETY: as above.
+        Ok(()) => unsafe { add(held, 1) },
+        // Another CPU was first: its listener is as closed as this one.
+        Err(EEXIST) => {}
+        Err(_) => lost_of(owner, Class::Tcp),
     }
 }
 
 #[inline(always)]
-pub fn reopen_port(key: u64) {
-    let _ = CLOSED_PORTS.remove(key);
+fn ports_held(owner: u64) -> Option<*mut u64> {
+    if let Some(held) = PORTS_HELD.get_ptr_mut(owner) {
+        return Some(held);
+    }
+    let _ = PORTS_HELD.insert(owner, 0, BPF_NOEXIST as u64);
+    PORTS_HELD.get_ptr_mut(owner)
 }
 
-/// cgroup of the listener that was closed on this port.
+#[inline(always)]
+pub fn reopen_port(key: u64) {
+    let Some(owner) = CLOSED_PORTS.get_ptr(key).map(|port| unsafe { (*port)[closed_by::OWNER] }) else {
+        return;
+    };
+    if CLOSED_PORTS.remove(key).is_ok()
+        && let Some(held) = PORTS_HELD.get_ptr_mut(owner)
+    {
+        // SAFETY: as in `close_port`. Less one.
+        unsafe { add(held, u64::MAX) };
+    }
+}
+
+/// The listener that was closed on this port.
 #[inline(always)]
 pub fn closed_by(key: u64) -> Option<u64> {
-    CLOSED_PORTS.get_ptr(key).map(|cgroup| unsafe { *cgroup })
+    CLOSED_PORTS.get_ptr(key).map(|port| unsafe { (*port)[closed_by::CGROUP] })
 }
+
+const EEXIST: i32 = -17;
 
 /// The BPF target has no `fetch_add`, and the form that returns the old value needs 5.12: this form is as old as maps.
 #[inline(always)]
-unsafe fn add_one(to: *mut u64) {
-    unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) to, in(reg) 1u64, options(nostack)) };
+unsafe fn add(to: *mut u64, number: u64) {
+    unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) to, in(reg) number, options(nostack)) };
 }

@@ -5,10 +5,10 @@ use core::ptr::addr_of_mut;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags};
+use epitaph_ebpf::{Class, Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags};
 
-use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, task_cgroup, task_cgroups};
-use super::maps;
+use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, ns_level, ns_pid, place, task_cgroups};
+use super::maps::{self, Charge, Owner};
 
 /// For kernels that report which thread is the last one (6.16 and later).
 #[btf_tracepoint(function = "sched_process_exit")]
@@ -51,9 +51,16 @@ unsafe fn process_exit(task: Ptr) {
             return;
         }
         let status = exit_status(task, leader);
-        let arms = known.has_sockets && is_main(task, cgroups.id, level, ns_init, status);
-        let flags = maps::arm_where(arms, cgroups.id, armed_flags::ARMED, armed_flags::ARMS);
-        let Some(mut entry) = maps::reserve::<ProcessExit>(Kind::ProcessExit) else {
+        let place = place::<Direct>(task, cgroups);
+        let from_outside = place.is_first() && !maps::is_within(place.parents, cgroups, known.owner);
+        let arms = known.has_sockets && from_outside && may_be_main(level, ns_init, status);
+        let flags = maps::arm_where(arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS);
+        let charge = Charge {
+            class: if place.is_first() { Class::Exit } else { Class::ExitOfOther },
+            owner: known.owner,
+            is_rare: from_outside && known.is_watched,
+        };
+        let Some(mut entry) = maps::reserve::<ProcessExit>(Kind::ProcessExit, charge) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -84,15 +91,12 @@ unsafe fn exit_status(task: Ptr, leader: Ptr) -> u32 {
     }
 }
 
-/// Whether this exit may terminate a subject, so that the sockets it closes are worth watching: init of a pid namespace, or a
-/// process that came in from another cgroup. Outside a pid namespace of its own (in a shared one or the host's), such a process is
-/// more often a probe or a hook: the exit then counts only if the process failed.
+/// Whether the exit of a process that came in from outside may terminate a subject, so that the sockets it closes are worth
+/// watching. Outside a pid namespace of its own (in a shared one or the host's), such a process is more often a probe or a hook:
+/// the exit then counts only if the process failed.
 #[inline(always)]
-unsafe fn is_main(task: Ptr, cgroup: u64, level: u32, ns_init: bool, status: u32) -> bool {
-    unsafe {
-        let parent: Ptr = Direct::get(task, Field::TaskRealParent);
-        ns_init || (task_cgroup::<Direct>(parent) != cgroup && (level == 0 || status != 0))
-    }
+fn may_be_main(level: u32, ns_init: bool, status: u32) -> bool {
+    ns_init || level == 0 || status != 0
 }
 
 #[inline(always)]
@@ -114,16 +118,22 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
         if !known.is_watched && !is_ns_init(task) {
             return 0;
         }
-        let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec) else {
+        let parent: Ptr = Direct::get(task, Field::TaskRealParent);
+        let parents = task_cgroups::<Direct>(parent);
+        let of_parent = if parents.are(cgroups) { known } else { maps::known(parents) };
+        let charge = Charge {
+            class: Class::Exec,
+            owner: known.owner,
+            is_rare: known.is_watched && of_parent.owner.id != known.owner.id,
+        };
+        let Some(mut entry) = maps::reserve::<ProcessExec>(Kind::ProcessExec, charge) else {
             return 0;
         };
         let record = entry.as_mut_ptr();
-        let parent: Ptr = Direct::get(task, Field::TaskRealParent);
         fill_task::<Direct>(addr_of_mut!((*record).task), task, cgroups, known.container);
-        let parents = task_cgroups::<Direct>(parent);
         (*record).parent_cgroup = parents.id;
         (*record).parent_v1_cgroup = parents.v1_cgroup;
-        (*record).parent_container = maps::known(parents).container;
+        (*record).parent_container = of_parent.container;
         copy_comm::<Direct>(
             addr_of_mut!((*record).parent_comm),
             Direct::get(parent, Field::TaskGroupLeader),
@@ -137,15 +147,22 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
 pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
     let task: Ptr = ctx.arg(0);
     unsafe {
-        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim) else {
+        let cgroups = task_cgroups::<Direct>(task);
+        let known = maps::known(cgroups);
+        let flags = maps::arm_where(
+            known.has_sockets,
+            cgroups.id,
+            known.owner,
+            armed_flags::ARMED,
+            armed_flags::ARMS,
+        );
+        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim, oom(known.owner)) else {
             return 0;
         };
         let record = entry.as_mut_ptr();
-        let cgroups = task_cgroups::<Direct>(task);
-        let container = maps::known(cgroups).container;
-        fill_task::<Direct>(addr_of_mut!((*record).victim), task, cgroups, container);
+        fill_task::<Direct>(addr_of_mut!((*record).victim), task, cgroups, known.container);
         (*record).trigger_tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-        (*record).flags = maps::arm_where(false, cgroups.id, armed_flags::ARMED, armed_flags::ARMS);
+        (*record).flags = flags;
         entry.submit(0);
     }
     0
@@ -155,7 +172,7 @@ pub fn mark_victim_task(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "mark_victim")]
 pub fn mark_victim_pid(ctx: BtfTracePointContext) -> i32 {
     unsafe {
-        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim) else {
+        let Some(mut entry) = maps::reserve::<OomVictim>(Kind::OomVictim, oom(Owner::MACHINE)) else {
             return 0;
         };
         let record = entry.as_mut_ptr();
@@ -167,4 +184,13 @@ pub fn mark_victim_pid(ctx: BtfTracePointContext) -> i32 {
         entry.submit(0);
     }
     0
+}
+
+#[inline(always)]
+fn oom(owner: Owner) -> Charge {
+    Charge {
+        class: Class::Oom,
+        owner,
+        is_rare: true,
+    }
 }

@@ -6,12 +6,12 @@ use aya_ebpf::Global;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, Task, deliver_flags, disposition, signal_flags};
+use epitaph_ebpf::{Class, Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, deliver_flags, disposition, signal_flags};
 
 use super::kernel::{
-    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, task_cgroups, with_current,
+    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, ns_level, ns_pid, offset, place, task_cgroups, with_current,
 };
-use super::maps;
+use super::maps::{self, Charge};
 
 /// Bit `sig - 1`: kept.
 #[unsafe(no_mangle)]
@@ -25,7 +25,10 @@ const SIGWINCH: u32 = 28;
 /// The first real-time signal that is not glibc's own.
 const SIGRTMIN: u32 = 34;
 const SI_USER: i32 = 0;
+const SI_TIMER: i32 = -2;
+const SI_SIGIO: i32 = -5;
 const SI_TKILL: i32 = -6;
+const SI_ASYNCNL: i32 = -60;
 const SI_KERNEL: i32 = 128;
 
 #[btf_tracepoint(function = "signal_generate")]
@@ -100,17 +103,31 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
             remember(target, tgid);
         }
         let senders = with_current(|t| task_cgroups::<Direct>(t), |t| task_cgroups::<Probed>(t));
-        let sender_container = maps::known(senders).container;
-        let arms = known.has_sockets && may_end(sig, result, from_kernel || senders.id != cgroups.id);
-        let armed = maps::arm_where(arms, cgroups.id, signal_flags::ARMED, signal_flags::ARMS);
-
-        let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate) else {
+        let of_sender = if senders.are(cgroups) { known } else { maps::known(senders) };
+        let is_own = is_own_doing(sig, code, from_kernel) || !from_kernel && of_sender.owner.id == known.owner.id;
+        let is_first = place::<Direct>(target, cgroups).is_first();
+        if known.owner.is_named && is_own && !is_first && sig != SIGKILL && !maps::is_any_armed(cgroups.id) {
+            return;
+        }
+        let from_outside = is_first && !is_own;
+        let arms = known.has_sockets && from_outside && may_end(sig, result);
+        let armed = maps::arm_where(arms, cgroups.id, known.owner, signal_flags::ARMED, signal_flags::ARMS);
+        let charge = Charge {
+            class: match (is_first, is_own) {
+                (true, false) => Class::Signal,
+                (true, true) => Class::SignalWithin,
+                (false, _) => Class::SignalToOther,
+            },
+            owner: known.owner,
+            is_rare: from_outside && known.is_watched,
+        };
+        let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate, charge) else {
             return;
         };
         let record = entry.as_mut_ptr();
         with_current(
-            |t| fill_sender::<Direct>(record, t, senders, sender_container),
-            |t| fill_sender::<Probed>(record, t, senders, sender_container),
+            |t| fill_sender::<Direct>(record, t, senders, of_sender.container),
+            |t| fill_sender::<Probed>(record, t, senders, of_sender.container),
         );
         fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups, known.container);
         (*record).sig = sig;
@@ -142,15 +159,29 @@ unsafe fn remember(target: Ptr, tgid: u32) {
     }
 }
 
-/// Whether this signal may begin a termination, so that the sockets of the target's cgroup are worth watching: the signal came
-/// from another cgroup or from the kernel itself (a runtime's stop signal of any number, a kill, the OOM killer), and is not
-/// SIGCONT. Result 1 (ignored) counts: the kill follows. A signal that found no room in the queue is not delivered and does not
-/// count. Signals between processes of one cgroup (a supervisor and its workers) do not count: the exit of the main process arms
-/// the sockets before they are closed.
+/// Whether the target's own container can have had the signal made, whichever task is current: by its timers and files (their
+/// codes), or by its terminal, its limits and its faults, for which the kernel makes all signals but SIGKILL.
+///
+/// Current is any task then, so its cgroup says nothing. The codes can be forged with rt_sigqueueinfo(2), to the effect that
+/// such a signal from outside arms nothing.
 #[inline(always)]
-fn may_end(sig: u32, result: u8, from_outside: bool) -> bool {
+fn is_own_doing(sig: u32, code: i32, from_kernel: bool) -> bool {
+    if from_kernel {
+        return sig != SIGKILL;
+    }
+    code > 0 || code == SI_ASYNCNL || (SI_SIGIO..=SI_TIMER).contains(&code)
+}
+
+/// Whether this signal from outside to a first process may begin a termination, so that the sockets of the target's cgroup are
+/// worth watching: any but SIGCONT (a runtime's stop signal may be of any number). Result 1 (ignored) counts: the kill follows. A
+/// signal that found no room in the queue is not delivered and does not count.
+///
+/// Signals between processes of one container do not count (a supervisor and its workers): the exit of the first process arms
+/// the sockets before they are closed. Nor do a terminal's: whoever opens a terminal in a container could arm it.
+#[inline(always)]
+fn may_end(sig: u32, result: u8) -> bool {
     const OVERFLOW_FAIL: u8 = 3;
-    sig != SIGCONT && result != OVERFLOW_FAIL && from_outside
+    sig != SIGCONT && result != OVERFLOW_FAIL
 }
 
 #[inline(always)]
@@ -274,17 +305,35 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
         if sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
             return 0;
         }
-        let Some(mut entry) = maps::reserve::<SignalDeliver>(Kind::SignalDeliver) else {
-            return 0;
+        with_current(|t| deliver::<Direct>(t, sig, flags), |t| deliver::<Probed>(t, sig, flags));
+    }
+    0
+}
+
+#[inline(always)]
+unsafe fn deliver<R: Read>(current: Ptr, sig: u32, flags: u32) {
+    unsafe {
+        let cgroups = task_cgroups::<R>(current);
+        let known = maps::known(cgroups);
+        let is_first = place::<R>(current, cgroups).is_first();
+        let is_armed = maps::is_any_armed(cgroups.id);
+        if known.owner.is_named && !is_first && !is_armed {
+            return;
+        }
+        let charge = Charge {
+            class: if is_first { Class::Deliver } else { Class::SignalToOther },
+            owner: known.owner,
+            is_rare: is_first && is_armed,
+        };
+        let Some(mut entry) = maps::reserve::<SignalDeliver>(Kind::SignalDeliver, charge) else {
+            return;
         };
         let record = entry.as_mut_ptr();
-        let task = addr_of_mut!((*record).task);
-        with_current(|t| fill_current::<Direct>(task, t), |t| fill_current::<Probed>(task, t));
+        fill_task::<R>(addr_of_mut!((*record).task), current, cgroups, known.container);
         (*record).sig = sig;
         (*record).flags = flags;
         entry.submit(0);
     }
-    0
 }
 
 const SIG_DFL: u64 = 0;
@@ -309,13 +358,5 @@ unsafe fn is_unkillable<R: Read>(task: Ptr) -> bool {
     unsafe {
         let signal: Ptr = R::get(task, Field::TaskSignal);
         R::get::<u32>(signal, Field::SignalFlags) & SIGNAL_UNKILLABLE != 0
-    }
-}
-
-#[inline(always)]
-unsafe fn fill_current<R: Read>(to: *mut Task, task: Ptr) {
-    unsafe {
-        let cgroups = task_cgroups::<R>(task);
-        fill_task::<R>(to, task, cgroups, maps::known(cgroups).container);
     }
 }

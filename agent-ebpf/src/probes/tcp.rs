@@ -11,10 +11,10 @@ use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_skc_to_tcp_sock};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
-use super::maps;
+use super::maps::{self, Charge, Owner};
 
 /// 1 on kernels whose tcp_send_reset does not report a SYN to a closed port (before 6.12): the client's error is used instead.
 #[unsafe(no_mangle)]
@@ -61,7 +61,7 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
         let cgroup = socket_cgroup(sk);
         if maps::is_armed(cgroup) {
             if old == LISTEN && new == CLOSE {
-                maps::close_port(closed_port(netns, local_port(tcp)), cgroup);
+                maps::close_port(closed_port(netns, local_port(tcp)), cgroup, owner_of(cgroup));
             }
             record(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
@@ -96,7 +96,7 @@ unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
 #[inline(always)]
 unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), by_kubelet: bool) {
     unsafe {
-        let Some(mut entry) = blank(op, cgroup, netns(sk)) else {
+        let Some(mut entry) = blank(Class::Client, op, cgroup, netns(sk)) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -121,7 +121,7 @@ unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
         let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
             return;
         };
-        let Some(mut entry) = blank(tcp_op::ERROR, cgroup, netns) else {
+        let Some(mut entry) = blank(Class::Tcp, tcp_op::ERROR, cgroup, netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -206,7 +206,7 @@ unsafe fn refused_syn(skb: Ptr, reason: u32) {
             return;
         };
 
-        let Some(mut entry) = blank(tcp_op::RESET_SENT, cgroup, netns) else {
+        let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -235,7 +235,7 @@ unsafe fn reset_by_mini(sk: Ptr, state: u8, reason: u32) {
         let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
             return;
         };
-        let Some(mut entry) = blank(tcp_op::RESET_SENT, cgroup, netns) else {
+        let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -298,7 +298,7 @@ const PROGRESS: [Field; 6] = [
 #[inline(always)]
 unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), reason: u32) {
     unsafe {
-        let Some(mut entry) = blank(op, cgroup, netns(sk)) else {
+        let Some(mut entry) = blank(Class::Tcp, op, cgroup, netns(sk)) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -346,7 +346,7 @@ unsafe fn foreign(sk: Ptr, tcp: Ptr, own: u64, op: u8, (old, new): (u8, u8), rea
         if cgroup == 0 || cgroup == own || !maps::is_armed(cgroup) {
             return;
         }
-        let Some(mut entry) = blank(op, cgroup, netns(sk)) else {
+        let Some(mut entry) = blank(Class::Tcp, op, cgroup, netns(sk)) else {
             return;
         };
         let record = entry.as_mut_ptr();
@@ -384,19 +384,31 @@ unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
 
 /// A record in which only these, their container, the header and `tgid` are not 0.
 #[inline(always)]
-unsafe fn blank(op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
-    let mut entry = maps::reserve::<Tcp>(Kind::Tcp)?;
+unsafe fn blank(class: Class, op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
+    let known = maps::watched(cgroup);
+    let container = known[watch::CONTAINER];
+    let charge = Charge {
+        class,
+        owner: maps::owner(cgroup, known),
+        is_rare: false,
+    };
+    let mut entry = maps::reserve::<Tcp>(Kind::Tcp, charge)?;
     let record = entry.as_mut_ptr();
     unsafe {
         let words = record.cast::<u64>();
         (size_of::<Header>() / 8..size_of::<Tcp>() / 8).for_each(|i| words.add(i).write_volatile(0));
         (*record).cgroup = cgroup;
-        (*record).container = maps::watched(cgroup)[watch::CONTAINER];
+        (*record).container = container;
         (*record).netns = netns;
         (*record).op = op;
         (*record).tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     }
     Some(entry)
+}
+
+#[inline(always)]
+fn owner_of(cgroup: u64) -> Owner {
+    maps::owner(cgroup, maps::watched(cgroup))
 }
 
 /// The socket as a `tcp_sock`; None for a mini socket and for other protocols. The verifier accepts no other cast.
@@ -432,7 +444,7 @@ unsafe fn tagged_cgroup(sk: Ptr) -> u64 {
     unsafe {
         let tagged: u64 = Probed::get(sk, Field::SockCgroupTagged);
         if tagged & TAGS != 0 {
-            maps::lost(Kind::Tcp);
+            maps::lost(Class::Tcp);
             return 0;
         }
         if tagged == 0 { 0 } else { cgroup_id::<Probed>(tagged as Ptr) }

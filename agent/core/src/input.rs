@@ -155,6 +155,19 @@ fn cgroups<'de, D: serde::Deserializer<'de>>(from: D) -> Result<CgroupMode, D::E
     })
 }
 
+/// The evidence that lost records could have been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossScope {
+    /// Of any container or unit.
+    #[default]
+    Machine,
+    /// Of the subjects in this cgroup, of those around it, and of no other.
+    Within(CgroupId),
+    /// Of other processes than the first one of these subjects: the end of a first process is judged without them.
+    Others(CgroupId),
+}
+
 /// Everything that a source can report. Closed: the core handles every kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -183,6 +196,7 @@ pub enum Input {
     /// second, and after every exit before it is judged).
     Lost {
         kind: Kind,
+        scope: LossScope,
         since: Boot,
         count: u64,
     },
@@ -192,4 +206,16 @@ pub enum Input {
     Tick,
     /// No more input will come (end of a recording, shutdown): finish what can be finished now.
     End,
+}
+
+impl Input {
+    /// Lost records that could have been evidence of any container or unit.
+    pub const fn lost_by_machine(kind: Kind, since: Boot, count: u64) -> Input {
+        Input::Lost {
+            kind,
+            scope: LossScope::Machine,
+            since,
+            count,
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::event::Kind;
-use crate::input::{CgroupFact, Input, Observation, ProbeState, ProcessFact};
+use crate::input::{CgroupFact, Input, LossScope, Observation, ProbeState, ProcessFact};
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
 use crate::time::{Boot, WallOffset};
 
@@ -37,6 +37,9 @@ pub enum StoredInput {
     Lost {
         /// [`Kind::name`].
         kind: String,
+        /// Without it, as written before there were scopes: any evidence.
+        #[serde(default, skip_serializing_if = "is_machine")]
+        scope: LossScope,
         since: Boot,
         count: u64,
     },
@@ -64,8 +67,14 @@ impl StoredInput {
             Input::PodEvent(event) => StoredInput::PodEvent(event),
             Input::PodEvents(events) => StoredInput::PodEvents(events),
             Input::ApiClock(clock) => StoredInput::ApiClock(clock),
-            Input::Lost { kind, since, count } => StoredInput::Lost {
+            Input::Lost {
+                kind,
+                scope,
+                since,
+                count,
+            } => StoredInput::Lost {
                 kind: kind.name().to_owned(),
+                scope,
                 since,
                 count,
             },
@@ -88,8 +97,14 @@ impl StoredInput {
             StoredInput::PodEvent(event) => Input::PodEvent(event),
             StoredInput::PodEvents(events) => Input::PodEvents(events),
             StoredInput::ApiClock(clock) => Input::ApiClock(clock),
-            StoredInput::Lost { kind, since, count } => Input::Lost {
+            StoredInput::Lost {
+                kind,
+                scope,
+                since,
+                count,
+            } => Input::Lost {
                 kind: Kind::ALL.into_iter().find(|k| k.name() == kind)?,
+                scope,
                 since,
                 count,
             },
@@ -98,4 +113,8 @@ impl StoredInput {
             StoredInput::End => Input::End,
         })
     }
+}
+
+fn is_machine(scope: &LossScope) -> bool {
+    *scope == LossScope::Machine
 }

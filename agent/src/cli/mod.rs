@@ -223,7 +223,7 @@ pub struct KernelArgs {
     /// BTF (type information) of the running kernel, where /sys/kernel/btf/vmlinux does not exist
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
-    /// Size of the ring buffer between the probes and epitaph, rounded up to a power of two [default: 8388608]
+    /// Size of the ring buffer between the probes and epitaph, rounded up to a power of two [default: 8388608, more from 64 CPUs on]
     #[arg(long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
     /// Where the host's /proc is mounted [default: /proc]

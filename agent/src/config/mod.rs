@@ -209,7 +209,8 @@ impl Config {
         let invalid = |key, problem| Err(ConfigError::Invalid { key, problem });
         let wrong = |key, what: &'static str| invalid(key, Problem::new(what));
         // The kernel accepts at most a signed 32-bit size.
-        if !(64 << 10..=1 << 30).contains(&self.kernel.ring_bytes) {
+        let may_be = |bytes: u32| (64 << 10..=1 << 30).contains(&bytes);
+        if !self.kernel.ring_bytes.is_none_or(may_be) {
             return wrong("kernel.ring_bytes", "must be between 65536 and 1073741824");
         }
         for (key, value) in [

@@ -102,29 +102,25 @@ fn texts<'de, D: serde::Deserializer<'de>>(d: D) -> Result<BTreeMap<String, Stri
         .collect()
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KernelSettings {
     /// BTF of the kernel, where `/sys/kernel/btf/vmlinux` does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub btf: Option<PathBuf>,
-    /// Ring buffer between the probes and the agent, bytes; rounded up to a power of two.
-    pub ring_bytes: u32,
-}
-
-impl Default for KernelSettings {
-    fn default() -> Self {
-        let kernel::Options { btf, ring_bytes, .. } = kernel::Options::default();
-        KernelSettings { btf, ring_bytes }
-    }
+    /// Ring buffer for ordinary records between the probes and the agent, bytes; rounded up to a power of two. None: by the
+    /// machine's CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ring_bytes: Option<u32>,
 }
 
 impl KernelSettings {
     pub fn options(&self) -> kernel::Options {
+        let defaults = kernel::Options::default();
         kernel::Options {
             btf: self.btf.clone(),
-            ring_bytes: self.ring_bytes,
-            ..kernel::Options::default()
+            ring_bytes: self.ring_bytes.unwrap_or(defaults.ring_bytes),
+            ..defaults
         }
     }
 }

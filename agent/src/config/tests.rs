@@ -57,7 +57,7 @@ fn environment_overrides_file_and_flags_override_both() {
     let env = vars([("EPITAPH_LISTEN", "127.0.0.1:2"), ("EPITAPH_RING_BYTES", "131072")]);
     let config = load(file, &env, &flags([("--listen", "listen", "127.0.0.1:3")])).unwrap();
     assert_eq!(config.listen, Listen::At("127.0.0.1:3".parse().unwrap()));
-    assert_eq!(config.kernel.ring_bytes, 131_072);
+    assert_eq!(config.kernel.ring_bytes, Some(131_072));
     assert!(config.export.unclean_only);
 }
 

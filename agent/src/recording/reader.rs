@@ -87,7 +87,7 @@ where
                     let since = self.last;
                     // The content is unknown: at least one input, of any kind.
                     self.ready
-                        .extend(Kind::ALL.map(|kind| (now, Input::Lost { kind, since, count: 1 })));
+                        .extend(Kind::ALL.map(|kind| (now, Input::lost_by_machine(kind, since, 1))));
                 }
                 match stamp[8] {
                     TAG_KERNEL => match (self.decode)(body) {
@@ -97,7 +97,7 @@ where
                             let kind = body.first_chunk().and_then(|kind| Kind::from_u16(u16::from_le_bytes(*kind)));
                             let since = self.last;
                             self.ready
-                                .extend(kind.map(|kind| (now, Input::Lost { kind, since, count: 1 })));
+                                .extend(kind.map(|kind| (now, Input::lost_by_machine(kind, since, 1))));
                         }
                     },
                     TAG_INPUT => match serde_json::from_slice(body).ok().and_then(StoredInput::input) {

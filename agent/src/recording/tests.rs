@@ -1,7 +1,7 @@
 use epitaph_core::event::{CgroupRmdir, Event, Kind};
 use epitaph_core::ids::PodUid;
 use epitaph_core::ids::{CgroupId, Pid};
-use epitaph_core::input::{CgroupFact, CgroupMode, Input, ProbeState, ProcessFact};
+use epitaph_core::input::{CgroupFact, CgroupMode, Input, LossScope, ProbeState, ProcessFact};
 use epitaph_core::pod::{PodEventsState, PodEventsUpdate};
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::{Boot, WallOffset};
@@ -83,6 +83,7 @@ fn inputs() -> Vec<(Boot, Input)> {
         rmdir(1_900, 7).1,
         Input::Lost {
             kind: Kind::Tcp,
+            scope: LossScope::Within(CgroupId::v2(7)),
             since: Boot(1_500),
             count: 3,
         },
@@ -172,16 +173,7 @@ fn damage_in_the_middle_is_lost_evidence() {
     let (mut file, starts) = record(&inputs());
     file[starts[3] + 20] ^= 0x40;
     let (read, report) = read(&file);
-    let lost = Kind::ALL.map(|kind| {
-        (
-            Boot(2_004),
-            Input::Lost {
-                kind,
-                since: Boot(2_002),
-                count: 1,
-            },
-        )
-    });
+    let lost = Kind::ALL.map(|kind| (Boot(2_004), Input::lost_by_machine(kind, Boot(2_002), 1)));
     let expected: Vec<_> = [&inputs()[..3], &lost[..], &inputs()[4..]].concat();
     assert_eq!(read, expected);
     let bytes = (starts[4] - starts[3]) as u64;
@@ -266,11 +258,7 @@ fn additions_of_a_later_version_are_counted_or_ignored() {
     writer.record(Boot(5), &[6, 0, 99, 0]).unwrap();
     writer.record(Boot(6), &[77, 0, 1, 0]).unwrap();
     let (read, report) = read(&writer.into_inner());
-    let lost = Input::Lost {
-        kind: Kind::CgroupMkdir,
-        since: Boot(4),
-        count: 1,
-    };
+    let lost = Input::lost_by_machine(Kind::CgroupMkdir, Boot(4), 1);
     assert_eq!(read, [(Boot(2), Input::Clock(WallOffset(9))), (Boot(5), lost)]);
     assert_eq!(
         report,

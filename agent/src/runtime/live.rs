@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
 use crate::sink::terminal::screen::Act;
-use crate::source::kernel::{Hierarchies, Kernel, MapError, announcement};
+use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
 
@@ -166,15 +166,21 @@ impl Live {
         self.obey(commands);
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
-            self.sweep();
+            self.sweep(now);
         }
         Ok(())
     }
 
     fn feed_losses(&mut self, now: Boot, since: Boot) -> Result<Vec<Command>, RuntimeError> {
         let mut commands = Vec::new();
-        for (kind, count) in self.kernel.lost() {
-            commands.extend(self.pipeline.feed(now, Input::Lost { kind, since, count })?);
+        for Loss { kind, scope, count } in self.kernel.lost() {
+            let lost = Input::Lost {
+                kind,
+                scope,
+                since,
+                count,
+            };
+            commands.extend(self.pipeline.feed(now, lost)?);
         }
         Ok(commands)
     }
@@ -260,12 +266,14 @@ impl Live {
     }
 
     /// The core disarms the cgroups that it attributes to containers and units. This sweep disarms all other cgroups: an armed cgroup adds a look-up
-    /// to every TCP event of the machine.
-    fn sweep(&mut self) {
+    /// to every TCP event of the machine. Then it gives back what the probes keep of cgroups that make nothing any more.
+    fn sweep(&mut self, now: Boot) {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_within(cgroup), Attribution::Subject(..)));
         self.obey(idle.into_iter().map(Command::Forget).collect());
+        let written = self.kernel.give_back(now);
+        count_map_error(&mut self.pipeline, written);
     }
 
     /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer.
@@ -396,13 +404,13 @@ fn take_record(
 ///
 /// The probes have already set both bits of a new cgroup, so that no process starts unseen; here the unneeded bits are removed.
 fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) {
-    let bits = match pipeline.core().index().attribute_cgroup(cgroup) {
-        Attribution::Subject(..) => bits::SELF | bits::CHILDREN,
-        Attribution::Host => bits::CHILDREN,
+    let (bits, subject) = match pipeline.core().index().attribute_cgroup(cgroup) {
+        Attribution::Subject(_, own) => (bits::SELF | bits::CHILDREN, Some(own)),
+        Attribution::Host => (bits::CHILDREN, None),
         Attribution::Unknown(_) => return,
     };
     let container = pipeline.core().index().outermost_container(cgroup);
-    let mut written = kernel.watch(cgroup, bits, container);
+    let mut written = kernel.watch_for(cgroup, bits, container, container.or(subject));
     // The probes see no sockets of other hierarchies.
     if cgroup.hierarchy == 0 && pipeline.core().is_kubelet(cgroup) {
         written = written.and(kernel.kubelet(cgroup, true));
@@ -423,7 +431,7 @@ fn lost_in(bytes: &[u8], now: Boot) -> Option<Input> {
     let kind = Kind::from_u16(u16::from_le_bytes(*bytes.first_chunk()?))?;
     let at = bytes.get(8..16).and_then(|at| at.first_chunk());
     let since = at.map_or(now, |at| Boot(u64::from_le_bytes(*at)).min(now));
-    Some(Input::Lost { kind, since, count: 1 })
+    Some(Input::lost_by_machine(kind, since, 1))
 }
 
 #[cfg(test)]
@@ -442,7 +450,7 @@ mod tests {
         let now = Boot(500);
         let lost = |since| {
             let (kind, since) = (Kind::ProcessExit, Boot(since));
-            Some(Input::Lost { kind, since, count: 1 })
+            Some(Input::lost_by_machine(kind, since, 1))
         };
         let record = |at: u64| [&[3, 0, 99, 0, 0, 0, 0, 0][..], &at.to_le_bytes(), &[0; 4]].concat();
         assert!(decode(&record(400)).is_err());

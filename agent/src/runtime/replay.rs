@@ -50,8 +50,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
         // The recorder was stopped in the middle, or the end of the file is lost: what followed is unknown, so every open
         // termination is judged as one that may have lost evidence.
         for kind in Kind::ALL {
-            let (since, count) = (last, 1);
-            pipeline.handle(last, Input::Lost { kind, since, count })?;
+            pipeline.handle(last, Input::lost_by_machine(kind, last, 1))?;
         }
         pipeline.handle(last, Input::End)?;
     }

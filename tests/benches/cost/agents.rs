@@ -1,7 +1,7 @@
 //! The agent as a process: how much memory it holds, and whether it loses anything in a storm.
 
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
@@ -15,7 +15,8 @@ use epitaph_core::event::{Event, Kind};
 use epitaph_core::ids::Pid;
 use epitaph_core::input::Input;
 use epitaph_tests::agent::Agent;
-use epitaph_tests::sys::kill;
+use epitaph_tests::cgroup::{Mounts, Scope};
+use epitaph_tests::sys::{kill, random_hex};
 use nix::libc::SIGTERM;
 
 use crate::stats::now;
@@ -43,7 +44,66 @@ impl Watch {
 
 pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     memory(epitaph, table)?;
-    storm(epitaph, table)
+    storm(epitaph, table)?;
+    database(epitaph, table)
+}
+
+/// What the agent itself pays for a container whose processes signal each other all day, as a database's do: its probes drop these
+/// signals, so its process sees none of them.
+fn database(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
+    const A_SECOND: u64 = 100_000;
+    const STEPS: u64 = 100;
+    const SECONDS: u64 = 10;
+    eprintln!("bench: {A_SECOND} signals a second within a container");
+    let mut watch = Watch::start(epitaph)?;
+    let scope = Scope::create(&Mounts::find()?, &format!("cri-containerd-{}.scope", random_hex(32)?), None)?;
+    let mut player = Command::new(env!("CARGO_BIN_EXE_probe-player"))
+        .arg("--cgroup")
+        .arg(scope.home())
+        .args(["storm", &(A_SECOND / STEPS).to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(player.stdout.take().context("piped")?).lines();
+    let mut orders = player.stdin.take().context("piped")?;
+    let mut line = || lines.next().context("the storm ended")?.context("read the storm");
+    ensure!(line()?.starts_with("ready"), "the storm is not ready");
+    // The agent takes in the new container.
+    sleep(Duration::from_secs(1));
+    let (before, begin) = (cpu_ticks(watch.0.pid())?, now());
+    for step in 0..SECONDS * STEPS {
+        orders.write_all(b"\n")?;
+        ensure!(line()? == "done", "the storm did not pass");
+        let due = begin + (step + 1) * (1_000_000_000 / STEPS);
+        sleep(Duration::from_nanos(due.saturating_sub(now())));
+    }
+    let seconds = (now() - begin) as f64 / 1e9;
+    let ticks = cpu_ticks(watch.0.pid())? - before;
+    drop(orders);
+    player.wait()?;
+    scope.remove()?;
+    watch.0.end(TIMEOUT)?;
+    // USER_HZ is 100 on every architecture of today.
+    let share = ticks as f64 / seconds;
+    let sent = (SECONDS * A_SECOND) as f64 / seconds;
+    table.goal(
+        "the agent, of a core, under 100 000 signals a second within a container",
+        "< 1 %",
+        format!("{share:.2} %"),
+        share < 1.0,
+    );
+    table.note(format!(
+        "That container sent itself {sent:.0} signals per second for {seconds:.1} s."
+    ));
+    Ok(())
+}
+
+/// User and system time of a process, in clock ticks.
+fn cpu_ticks(pid: u32) -> anyhow::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+    let times = rest.split(' ').skip(11).take(2);
+    times.map(|ticks| Ok(ticks.parse::<u64>()?)).sum()
 }
 
 fn memory(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {

@@ -2,14 +2,19 @@
 //! other values that the test needs) on its standard output, and exits when done or when its standard input closes.
 #![expect(unsafe_code, reason = "signal handlers and single threads that exit have no safe form")]
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, thread};
 
+use anyhow::Context as _;
 use nix::libc;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork, setsid};
 
 fn main() -> anyhow::Result<()> {
     let mut args = env::args().skip(1);
@@ -146,6 +151,19 @@ fn main() -> anyhow::Result<()> {
             let result = TcpStream::connect(to).map_or_else(|error| error.kind().to_string(), |_| "connected".to_owned());
             Ok(emit(&result)?)
         }),
+        "storm" => {
+            let count = args.next().unwrap_or_default().parse()?;
+            storm(count, &args.collect::<Vec<_>>())
+        }
+        "exits" => {
+            let count = args.next().unwrap_or_default().parse()?;
+            at_each_line(|| exits(count))
+        }
+        "churn" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            at_each_line(|| (0..count).try_for_each(|_| Ok(TcpListener::bind("127.0.0.1:0").map(drop)?)))
+        }
+        "hang-up" => hang_up(),
         other => anyhow::bail!("no role {other}"),
     }
 }
@@ -154,6 +172,91 @@ fn wait() -> anyhow::Result<()> {
     emit("ready")?;
     io::stdin().lock().lines().for_each(drop);
     Ok(())
+}
+
+/// Prints `ready`, and `done` after each line that it was sent.
+fn at_each_line(mut act: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    emit("ready")?;
+    for line in io::stdin().lock().lines() {
+        line?;
+        act()?;
+        emit("done")?;
+    }
+    Ok(())
+}
+
+/// At each line so many signals to children that ignore them, at full speed: one in each of the cgroups, or one in its own.
+fn storm(count: usize, cgroups: &[String]) -> anyhow::Result<()> {
+    let ignoring = |cgroup: Option<&String>| -> anyhow::Result<Child> {
+        let mut command = Command::new(env::current_exe()?);
+        if let Some(dir) = cgroup {
+            command.args(["--cgroup", dir]);
+        }
+        let mut child = command.arg("ignore").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("piped")?).read_line(&mut line)?;
+        anyhow::ensure!(line == "ready\n", "a child printed {line:?}");
+        Ok(child)
+    };
+    let mut children = match cgroups {
+        [] => vec![ignoring(None)?],
+        some => some.iter().map(|dir| ignoring(Some(dir))).collect::<Result<_, _>>()?,
+    };
+    let pids: Vec<i32> = children.iter().map(|child| child.id().cast_signed()).collect();
+    let ids: Vec<String> = pids.iter().map(i32::to_string).collect();
+    emit(&format!("ready {}", ids.join(" ")))?;
+    for line in io::stdin().lock().lines() {
+        line?;
+        pids.iter()
+            .cycle()
+            .take(count)
+            .try_for_each(|&pid| epitaph_tests::sys::kill(pid, libc::SIGTERM))?;
+        emit("done")?;
+    }
+    for child in &mut children {
+        child.kill()?;
+        child.wait()?;
+    }
+    Ok(())
+}
+
+fn exits(count: u32) -> anyhow::Result<()> {
+    for _ in 0..count {
+        // SAFETY: this process has one thread, and the child only exits.
+        let _ = match unsafe { fork() }? {
+            // SAFETY: as above.
+            ForkResult::Child => unsafe { libc::_exit(0) },
+            ForkResult::Parent { child } => waitpid(child, None)?,
+        };
+    }
+    Ok(())
+}
+
+/// At a line, the process loses its terminal: the kernel makes a SIGHUP, which it ignores.
+fn hang_up() -> anyhow::Result<()> {
+    // SAFETY: SIG_IGN runs no code.
+    unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }?;
+    setsid()?;
+    let master = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx")?;
+    let (mut number, mut unlock): (libc::c_int, libc::c_int) = (0, 0);
+    // SAFETY: both take a pointer to an int of ours.
+    let results = unsafe {
+        [
+            libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw mut unlock),
+            libc::ioctl(master.as_raw_fd(), libc::TIOCGPTN, &raw mut number),
+        ]
+    };
+    anyhow::ensure!(results == [0, 0], "a terminal: {}", io::Error::last_os_error());
+    // The first terminal that a session's leader opens is the session's own.
+    let _terminal = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(format!("/dev/pts/{number}"))?;
+    let mut master = Some(master);
+    at_each_line(|| {
+        drop(master.take());
+        Ok(())
+    })
 }
 
 fn emit(text: &str) -> io::Result<()> {

@@ -59,11 +59,9 @@ fn records_that_find_no_room_are_counted() {
     }
     probes.drain();
     let kept = probes.count(|e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid())));
-    let lost: Vec<(Kind, u64)> = probes.kernel.lost();
-    let signals = lost
-        .iter()
-        .find(|(kind, _)| *kind == Kind::SignalGenerate)
-        .map_or(0, |(_, count)| *count as usize);
+    let lost = probes.kernel.lost();
+    let of_signals = lost.iter().filter(|loss| loss.kind == Kind::SignalGenerate);
+    let signals: usize = of_signals.map(|loss| loss.count as usize).sum();
     assert!(kept < SENT && kept + signals >= SENT, "{kept} kept, {lost:?}");
     assert!(
         probes.seen.len() <= probes.kernel.ring_records(),
@@ -72,14 +70,14 @@ fn records_that_find_no_room_are_counted() {
         probes.kernel.ring_records()
     );
     // A report is of what is new since the last one.
-    assert!(probes.kernel.lost().iter().all(|(_, count)| (*count as usize) < SENT));
+    assert!(probes.kernel.lost().iter().all(|loss| (loss.count as usize) < SENT));
 }
 
 #[test]
 fn records_wake_the_reader() {
     let mut probes = need!(Probes::load(), "not root");
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build()
         .expect("runtime");
     let (player, _) = Player::ready(&["ignore"]);
@@ -168,22 +166,25 @@ fn load_only() {
 /// largest count of the kernels measured, from 5.10 on, and a quarter of it for what compilers and kernels to come will do. One
 /// that needs more has lost a bound on a loop or on an offset, or is due for a split; the kernel itself refuses what takes it
 /// more than a million.
+///
+/// A record goes to one of two rings, by whether it is rare, and the verifier follows what fills it once for each; before, it
+/// follows each way to the owner's account and through its budget.
 const VERIFIER_BOUNDS: [(&str, u32, u32); 15] = [
     ("cgroup_mkdir", 5190, 4270),
-    ("cgroup_rmdir", 80, 80),
-    ("inet_sk_error_report", 570, 600),
-    ("inet_sock_set_state", 3350, 2160),
-    ("inet_sock_set_state_nested", 3350, 1930),
+    ("cgroup_rmdir", 80, 290),
+    ("inet_sk_error_report", 570, 1200),
+    ("inet_sock_set_state", 3350, 5180),
+    ("inet_sock_set_state_nested", 3350, 4960),
     ("mark_victim_pid", 60, 60),
-    ("mark_victim_task", 540, 460),
-    ("process_exec", 1700, 780),
-    ("process_exit_group_dead", 1300, 1300),
-    ("process_exit_live", 2290, 1370),
-    ("signal_deliver", 7230, 870),
-    ("signal_generate", 28000, 2650),
-    ("tcp_receive_reset", 1040, 690),
-    ("tcp_send_reset", 2310, 1500),
-    ("tcp_send_reset_reason", 1340, 1340),
+    ("mark_victim_task", 540, 1260),
+    ("process_exec", 1700, 2250),
+    ("process_exit_group_dead", 1300, 6720),
+    ("process_exit_live", 2290, 6630),
+    ("signal_deliver", 7230, 3850),
+    ("signal_generate", 28000, 16570),
+    ("tcp_receive_reset", 1040, 1980),
+    ("tcp_send_reset", 2310, 4080),
+    ("tcp_send_reset_reason", 1340, 3840),
 ];
 
 /// The first measured kernel whose verifier prunes most states that the verifier of 6.1 processes again.

@@ -12,13 +12,13 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use epitaph::source::kernel::{Kernel, Options, announcement};
+use epitaph::source::kernel::{Kernel, Loss, Options, announcement};
 use epitaph_core::decode::decode;
 use epitaph_core::event::{
     Armed, Client, Disposition, Event, ExitStatus, ProcessExit, SignalGenerate, SignalResult, Tcp, TcpOp, TcpState, si_code,
 };
 use epitaph_core::ids::{CgroupId, Pid, Signal};
-use epitaph_core::input::ProbeState;
+use epitaph_core::input::{LossScope, ProbeState};
 use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::skip::skip;
@@ -40,6 +40,7 @@ macro_rules! need {
 }
 
 // Behind the macro, which they use.
+mod budgets;
 mod depth;
 mod ends;
 mod loading;

@@ -68,6 +68,10 @@ impl Cgroup {
         self.is_lost() && self.within != Within::Doubtful
     }
 
+    pub fn path(&self) -> &Arc<str> {
+        &self.path
+    }
+
     pub fn is_live(&self) -> bool {
         self.removed_at.is_none()
     }

@@ -9,6 +9,8 @@
 //! `/proc/PID/cgroup` decides: see [`Index::attribute`]. `/proc/PID/cgroup` also decides on a machine with v1 alone: the kernel
 //! gives the id in one hierarchy, and another hierarchy may separate what that one does not.
 
+use std::sync::Arc;
+
 use super::cgroups::{Cgroup, Cgroups};
 use super::path::{self, Place};
 use super::processes::Processes;
@@ -164,6 +166,12 @@ impl Index {
             .get(cgroup)
             .map(|entry| &*entry.shown)
             .filter(|path| !path.is_empty())
+    }
+
+    /// The path from the hierarchy's root as the kernel has it, for comparisons.
+    pub fn exact_path(&self, cgroup: CgroupId) -> Option<&Arc<str>> {
+        let path = self.cgroups.get(cgroup).map(Cgroup::path);
+        path.filter(|path| !path.is_empty())
     }
 
     /// The look-ups that are needed before `event` is handled. Empty for nearly all events: a look-up is repeated only if the

@@ -25,7 +25,7 @@ pub use attribution::KUBELET_UNITS;
 use attribution::{Attributed, Attributor};
 pub use limits::Limits;
 use pods::{FromPods, Pods};
-use subjects::{SubjectEvent, Subjects};
+use subjects::{LossPlace, SubjectEvent, Subjects};
 
 /// See the module.
 pub struct Correlator {
@@ -123,7 +123,16 @@ impl Correlator {
             }
             Input::Start(observation) => self.start(&observation, &mut answers),
             Input::Probe { name, state } => self.subjects.probe(name, state),
-            Input::Lost { kind, since, count } => self.subjects.lost(now, kind, since, count),
+            Input::Lost {
+                kind,
+                scope,
+                since,
+                count,
+            } => {
+                if let Some(place) = LossPlace::of(scope, self.attribution.index()) {
+                    self.subjects.lost(now, kind, place, since, count);
+                }
+            }
             Input::Clock(offset) => self.pods.clock(offset),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {

@@ -10,7 +10,7 @@ mod kubernetes;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::{Cause, Evidence, Exit, TrafficAxis, Verdict, advice, evidence, sentence, table};
+use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, evidence, sentence, table};
 use crate::event::Kind;
 use crate::ids::Signal;
 use crate::kubernetes::PodContext;
@@ -167,7 +167,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
         exit: finding.exit,
         traffic,
         unclean: row.unclean,
-        severity: row.severity,
+        severity: severity(row, traffic, facts),
         sentence: sentence::sentence(case, &finding, traffic),
         remedy: sentence::remedy(case, &finding, traffic),
         advice: advice::list(case, finding.exit),
@@ -189,6 +189,16 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Quiet
     } else {
         TrafficAxis::Unknown
+    }
+}
+
+/// Of a clean exit with unknown traffic, a loss of TCP records is worth a look: clients may have been harmed, and whoever made the
+/// loss may have wanted to hide that. Probes that this machine cannot have are not.
+fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) -> Severity {
+    let is_lost = facts.gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name());
+    match row.severity {
+        Severity::Info if traffic == TrafficAxis::Unknown && is_lost => Severity::Warning,
+        severity => severity,
     }
 }
 

@@ -340,7 +340,7 @@ pub const TABLE: [Row; 22] = [
         severity: Severity::Info,
         precedence: 20,
         meaning: "The process exited cleanly; what clients saw was not observed.",
-        proof: "The exit status; the TCP probes were not active, or records were lost.",
+        proof: "The exit status; the TCP probes were not active, or records were lost. With lost records the severity is warning.",
         remedy: "Nothing to change in the program; `/readyz` and the first line of `epitaph watch` name the TCP probes that are not active, and the reason.",
     },
     Row {

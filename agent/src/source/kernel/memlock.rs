@@ -82,6 +82,17 @@ impl Sizes {
         (smaller != self).then_some(smaller)
     }
 
+    /// Of the ring buffer for rare records: they are an eighth of all on a busy node at most, and a container's budget of them is
+    /// that much smaller.
+    pub fn rare_bytes(self) -> u32 {
+        const PAGE: u32 = 4096;
+        (self.ring_bytes / 8).max(PAGE)
+    }
+
+    pub fn all_ring_bytes(self) -> u64 {
+        u64::from(self.ring_bytes) + u64::from(self.rare_bytes())
+    }
+
     /// Every table: its map's name and number of entries.
     pub fn tables(self) -> impl Iterator<Item = (&'static str, u32)> {
         capacity::ALL.into_iter().map(move |(name, most)| (name, most >> self.shift))
@@ -92,9 +103,9 @@ impl Sizes {
         (self.shift > 0).then(|| {
             format!(
                 "the locked-memory limit (RLIMIT_MEMLOCK) that kernels before 5.11 count does not hold all that the probes can use: \
-                 their tables are 1/{} of it, and the ring buffer has {} KiB; what finds no room is counted, and makes verdicts unknown",
+                 their tables are 1/{} of it, and the ring buffers have {} KiB; what finds no room is counted, and makes verdicts unknown",
                 1 << self.shift,
-                self.ring_bytes >> 10
+                self.all_ring_bytes() >> 10
             )
         })
     }
@@ -124,9 +135,9 @@ mod tests {
         }
         assert_eq!(rings, [8192, 4096, 2048, 1024, 512, 256, 128, 64].map(|kib| kib << 10));
         let words = sizes.shrunk().unwrap();
-        assert!(words.contains(" 1/16 ") && words.contains(" 64 KiB"), "{words}");
+        assert!(words.contains(" 1/16 ") && words.contains(" 72 KiB"), "{words}");
         assert_eq!(Sizes::all(8 << 20).shrunk(), None);
-        assert!(sizes.tables().all(|(name, entries)| entries >= 1024 && !name.is_empty()));
+        assert!(sizes.tables().all(|(name, entries)| entries >= 256 && !name.is_empty()));
         assert_eq!(Sizes::all(4096).smaller().map(|s| s.ring_bytes), Some(4096));
     }
 }

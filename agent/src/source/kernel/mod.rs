@@ -5,30 +5,32 @@
 pub mod announcement;
 pub mod btf;
 mod error;
+mod losses;
 mod memlock;
 pub mod probes;
 mod rights;
 mod ring;
 mod verifier;
 
-use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{CgroupRmdir, Kind, Watched, armed_count, nested, watch};
+use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, Watched, armed_count, closed_by, watch};
 
 use btf::Layout;
 use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{ProbeState, V1};
+use epitaph_core::time::Boot;
 pub use error::{LoadError, MapError};
+pub use losses::Loss;
+use losses::Losses;
 use memlock::Sizes;
 use probes::{Choice, PROBES, Probe, StandIn};
 pub use rights::Rights;
-use ring::Ring;
+use ring::Rings;
 pub use verifier::{Verified, verify};
 
 /// Every kernel gives the root of any hierarchy this id (5.10 to 7.3, mounted or not).
@@ -43,7 +45,8 @@ pub struct Options {
     /// The running kernel's type information; None: `/sys/kernel/btf/vmlinux`. A file helps where sysfs is not visible: a
     /// kernel that was built without BTF cannot run the probes at all.
     pub btf: Option<PathBuf>,
-    /// Bytes of the ring buffer; rounded up to a power of two of at least one page.
+    /// Bytes of the ring buffer for ordinary records; rounded up to a power of two of at least one page. The one for rare records
+    /// has an eighth of it.
     pub ring_bytes: u32,
     /// Takes the oldest programs that fit, as an old kernel would get them, so that these programs are tested on new kernels, too.
     pub oldest: bool,
@@ -58,12 +61,32 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             btf: None,
-            ring_bytes: 8 << 20,
+            ring_bytes: ring_bytes_for(cpus()),
             oldest: false,
             v1: None,
             empty: false,
         }
     }
+}
+
+/// Possible CPUs of this machine.
+fn cpus() -> u32 {
+    aya::util::nr_cpus()
+        .ok()
+        .and_then(|cpus| u32::try_from(cpus).ok())
+        .unwrap_or(1)
+}
+
+/// The ring buffer for ordinary records holds what containers make between two looks of its one reader: 10 ms, or the time that it
+/// takes for a batch. How fast it reads does not depend on the number of CPUs, so no size is enough for all that 128 CPUs can make;
+/// it need not be, because each container's records are bounded by its budget: a container that spends a whole second's at once
+/// takes 3 MiB at most, and its TCP records alone 1.2 MiB. What grows with the CPUs is the number of containers that do so at the
+/// same time. 8 MiB, the size that all releases had, is room for the TCP records of 7; from 64 CPUs on each CPU adds 128 KiB, so that
+/// 128 CPUs have room for 14. No more than 32 MiB: a DaemonSet's memory limit includes it.
+fn ring_bytes_for(cpus: u32) -> u32 {
+    const LEAST: u32 = 8 << 20;
+    const MOST: u32 = 32 << 20;
+    cpus.saturating_mul(128 << 10).clamp(LEAST, MOST).next_power_of_two()
 }
 
 /// Numbers of the hierarchies by which the probes identify tasks.
@@ -104,23 +127,32 @@ impl Hierarchies {
             _ => Err(MapError::Hierarchy(cgroup)),
         }
     }
+
+    /// The cgroup of a key in that map.
+    fn cgroup(self, key: u64) -> CgroupId {
+        let of_tasks = CgroupId {
+            hierarchy: self.of_tasks,
+            id: key,
+        };
+        epitaph_ebpf::split_v1_cgroup(key).map_or(of_tasks, |(hierarchy, id)| CgroupId {
+            hierarchy: hierarchy.into(),
+            id,
+        })
+    }
 }
 
 /// The loaded probes. Dropping it detaches them.
 pub struct Kernel {
-    ring: Ring,
+    rings: Rings,
     sizes: Sizes,
     hierarchies: Hierarchies,
     watched: HashMap<MapData, u64, Watched>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
-    closed_ports: HashMap<MapData, u64, u64>,
+    closed_ports: HashMap<MapData, u64, ClosedPort>,
+    ports_held: HashMap<MapData, u64, u64>,
     kubelets: HashMap<MapData, u64, u32>,
-    lost: PerCpuArray<MapData, u64>,
-    nested: PerCpuArray<MapData, u64>,
-    reported: [u64; Kind::SLOTS as usize],
-    /// The attached programs, to count the runs that the kernel skipped: see [`Kernel::lost`].
-    attached: Vec<(Kind, ProgramFd)>,
+    losses: Losses,
     probes: Vec<(String, ProbeState)>,
     /// Reads the probes' log messages; None if their log cannot be read.
     flush_log: Option<Box<dyn FnMut() + Send>>,
@@ -164,16 +196,14 @@ impl Kernel {
         let mut kernel = Kernel {
             sizes,
             hierarchies: Hierarchies::of(options),
-            ring: Ring::new(RingBuf::try_from(take(&mut ebpf, "EVENTS")?).map_err(LoadError::Map)?),
+            rings: Rings::new(ring(&mut ebpf, "RARE")?, ring(&mut ebpf, "EVENTS")?),
             watched: HashMap::try_from(take(&mut ebpf, "WATCHED")?).map_err(LoadError::Map)?,
             armed: HashMap::try_from(take(&mut ebpf, "ARMED")?).map_err(LoadError::Map)?,
             armed_count: Array::try_from(take(&mut ebpf, "ARMED_COUNT")?).map_err(LoadError::Map)?,
             closed_ports: HashMap::try_from(take(&mut ebpf, "CLOSED_PORTS")?).map_err(LoadError::Map)?,
             kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
-            lost: PerCpuArray::try_from(take(&mut ebpf, "LOST")?).map_err(LoadError::Map)?,
-            nested: PerCpuArray::try_from(take(&mut ebpf, "NESTED")?).map_err(LoadError::Map)?,
-            reported: [0; Kind::SLOTS as usize],
-            attached: Vec::new(),
+            ports_held: HashMap::try_from(take(&mut ebpf, "PORTS_HELD")?).map_err(LoadError::Map)?,
+            losses: Losses::take(&mut ebpf)?,
             probes: Vec::new(),
             flush_log: log_reader(&mut ebpf),
             ebpf,
@@ -216,7 +246,7 @@ impl Kernel {
         };
         match attach(&mut self.ebpf, name, probe.tracepoint, types) {
             Ok(program) => {
-                self.attached.push((probe.kind, program));
+                self.losses.attached(probe.kind, program);
                 if let Some(Err(error)) = probe.nested.map(|name| attach(&mut self.ebpf, name, probe.tracepoint, types)) {
                     tracing::warn!(
                         "events that interrupt the probe at {} will be lost: {}",
@@ -227,7 +257,7 @@ impl Kernel {
                 Ok(ProbeState::Active)
             }
             Err(error) if error::is_refusal(&error) => {
-                let (is_first, reason) = (self.attached.is_empty(), error::chain(&error));
+                let (is_first, reason) = (!self.losses.has_attached(), error::chain(&error));
                 match memlock::limits() {
                     true if is_first || self.sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
                     false if is_first => Err(error::refused(reason)),
@@ -267,27 +297,47 @@ impl Kernel {
         self.hierarchies
     }
 
-    /// Sets a cgroup's [`watch`] bits and its container (None keeps the container: inherited, or not known). Without any bit the
-    /// cgroup is forgotten. Only ids of [`Kernel::hierarchies`]: the probes know no other hierarchy.
+    /// Sets a cgroup's [`watch`] bits, and its container, which is also its owner (None keeps both: inherited, or not known).
+    /// Without any bit the cgroup is forgotten. Only ids of [`Kernel::hierarchies`]: the probes know no other hierarchy.
     ///
     /// # Errors
     /// If the map is full, or the cgroup is of another hierarchy.
     pub fn watch(&mut self, cgroup: CgroupId, bits: u64, container: Option<CgroupId>) -> Result<(), MapError> {
+        self.watch_for(cgroup, bits, container, container)
+    }
+
+    /// As [`Kernel::watch`], with an owner (see [`Watched`]) of its own: a unit's cgroup outside any container.
+    ///
+    /// # Errors
+    /// As [`Kernel::watch`].
+    pub fn watch_for(
+        &mut self,
+        cgroup: CgroupId,
+        bits: u64,
+        container: Option<CgroupId>,
+        owner: Option<CgroupId>,
+    ) -> Result<(), MapError> {
         let id = self.hierarchies.key(cgroup)?;
         if bits == 0 {
             return forget(&mut self.watched, id).map(drop);
         }
-        let container = match container {
-            Some(container) => self.hierarchies.key(container)?,
-            None => self.watched.get(&id, 0).map_or(0, |entry| entry[watch::CONTAINER]),
+        let known = match (container, owner) {
+            (Some(_), Some(_)) => [0; 3],
+            _ => self.watched.get(&id, 0).unwrap_or_default(),
         };
+        let key = |named: Option<CgroupId>, place: usize| match named {
+            Some(named) => self.hierarchies.key(named),
+            None => Ok(known[place]),
+        };
+        let entry = [bits, key(container, watch::CONTAINER)?, key(owner, watch::OWNER)?];
         self.watched
-            .insert(id, [bits, container], 0)
+            .insert(id, entry, 0)
             .map_err(|source| MapError::Write { map: "WATCHED", source })
     }
 
     /// Records the TCP events of a cgroup's sockets until [`Kernel::disarm`]. The probes arm a cgroup themselves when a signal that
-    /// can end it comes from outside, and when its main process exits.
+    /// can end it comes to its first process from another container or the host, when that process exits, and when the OOM killer
+    /// chose one of its processes.
     ///
     /// # Errors
     /// As [`Kernel::watch`]. The hierarchy must be v2: the kernel knows a socket's cgroup of v2 only.
@@ -311,17 +361,47 @@ impl Kernel {
             return Ok(());
         }
         self.count_armed(-1)?;
-        let ports: Vec<u64> = self
-            .closed_ports
-            .iter()
-            .flatten()
-            .filter(|&(_, by)| by == id)
-            .map(|(port, _)| port)
-            .collect();
-        for port in ports {
-            forget(&mut self.closed_ports, port)?;
+        self.give_back_ports(|by| by == id)
+    }
+
+    /// Removes the closed ports of cgroups that `is_gone` takes, and counts the others anew: the probes count without locks, and a
+    /// count that has drifted would deny its owner room, or give it too much.
+    fn give_back_ports(&mut self, is_gone: impl Fn(u64) -> bool) -> Result<(), MapError> {
+        let entries: Vec<(u64, ClosedPort)> = self.closed_ports.iter().flatten().collect();
+        let mut held = std::collections::HashMap::<u64, u64>::new();
+        for (port, by) in entries {
+            if is_gone(by[closed_by::CGROUP]) {
+                forget(&mut self.closed_ports, port)?;
+            } else {
+                *held.entry(by[closed_by::OWNER]).or_default() += 1;
+            }
+        }
+        let counts: Vec<(u64, u64)> = self.ports_held.iter().flatten().collect();
+        for (owner, count) in counts {
+            match held.get(&owner) {
+                None => {
+                    forget(&mut self.ports_held, owner)?;
+                }
+                Some(&is) if is == count => {}
+                Some(&is) => {
+                    let written = self.ports_held.insert(owner, is, 0);
+                    let map = "PORTS_HELD";
+                    written.map_err(|source| MapError::Write { map, source })?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Gives back what nothing uses any more: the accounts of idle owners, and closed ports of cgroups that are not armed. Call
+    /// after [`Kernel::lost`].
+    ///
+    /// # Errors
+    /// If a map cannot be written.
+    pub fn give_back(&mut self, now: Boot) -> Result<(), MapError> {
+        self.losses.forget_idle(now);
+        let armed: std::collections::HashSet<u64> = self.armed.keys().flatten().collect();
+        self.give_back_ports(|by| !armed.contains(&by))
     }
 
     /// Marks a cgroup as the kubelet's: while any cgroup is armed, the targets of its sockets' connections are recorded. `is_one`
@@ -356,38 +436,12 @@ impl Kernel {
             .map_err(write)
     }
 
-    /// Records lost since the last call, by kind: no room in the ring buffer or in a map, or the probe's own program was already
-    /// running on that CPU (an interrupt; before 6.1 the kernel runs the program once more, and nothing is lost). The probes' log
-    /// messages since the last call are written to the log.
-    pub fn lost(&mut self) -> Vec<(Kind, u64)> {
+    /// Records lost since the last call, by owner. The probes' log messages since the last call are written to the log.
+    pub fn lost(&mut self) -> Vec<Loss> {
         if let Some(flush) = &mut self.flush_log {
             flush();
         }
-        let mut lost = Vec::new();
-        for kind in Kind::ALL {
-            let per_cpu = self.lost.get(&(kind as u32), 0);
-            let unwritten: u64 = per_cpu.map_or(0, |counts| counts.iter().sum());
-            let skipped: u64 = self
-                .attached
-                .iter()
-                .filter(|(of, _)| *of == kind)
-                .map(|(_, program)| recursion_misses(program))
-                .sum();
-            let recovered = if kind == Kind::Tcp { self.recovered_nested() } else { 0 };
-            let reported = &mut self.reported[kind as usize];
-            let total = unwritten + skipped.saturating_sub(recovered);
-            if total > *reported {
-                lost.push((kind, total - *reported));
-                *reported = total;
-            }
-        }
-        lost
-    }
-
-    /// Events of skipped runs that the programs for nested events reported all the same.
-    fn recovered_nested(&self) -> u64 {
-        let per_cpu = self.nested.get(&nested::REPORTED, 0);
-        per_cpu.map_or(0, |counts| counts.iter().sum())
+        self.losses.read(self.hierarchies)
     }
 
     /// Waits until there may be records. Cancel-safe; call [`Kernel::drain`] after it.
@@ -395,21 +449,21 @@ impl Kernel {
     /// # Errors
     /// If the runtime cannot wait on the ring buffer (no I/O driver, descriptor limit).
     pub async fn readable(&mut self) -> std::io::Result<()> {
-        self.ring.readable().await
+        self.rings.readable().await
     }
 
     /// Passes the present records to `each`, at most a batch, each as the probes wrote it. Returns their number; with records left,
-    /// the next [`Kernel::readable`] returns at once. The order is the order of reservation, not strictly the order of time.
+    /// the next [`Kernel::readable`] returns at once. The order is nearly that of time.
     pub fn drain(&mut self, each: impl FnMut(&[u8])) -> usize {
-        self.ring.drain(each)
+        self.rings.drain(each)
     }
 
-    /// The most records that the ring buffer can hold: after draining so many, a reader has seen all records from before its first
+    /// The most records that the ring buffers can hold: after draining so many, a reader has seen all records from before its first
     /// drain.
     pub fn ring_records(&self) -> usize {
         // The kernel's header of each record (BPF_RINGBUF_HDR_SZ), and the smallest record.
         const LEAST: usize = 8 + size_of::<CgroupRmdir>();
-        self.sizes.ring_bytes as usize / LEAST
+        self.sizes.all_ring_bytes() as usize / LEAST
     }
 }
 
@@ -499,6 +553,7 @@ fn load_object(
         .override_global("HIERARCHY", &of_tasks, true)
         .override_global("V1_HIERARCHY", &of_v1, true)
         .override_global("CSS_SET_STATE", &state, true)
+        .map_max_entries("RARE", sizes.rare_bytes())
         .map_max_entries("EVENTS", sizes.ring_bytes)
         .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
         .map_err(|error| error::load(&error))
@@ -529,6 +584,10 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, LoadError
     ebpf.take_map(name).ok_or(LoadError::NoMap(name))
 }
 
+fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapData>, LoadError> {
+    RingBuf::try_from(take(ebpf, name)?).map_err(LoadError::Map)
+}
+
 /// True if there was an entry.
 fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<bool, MapError> {
     match map.remove(&key) {
@@ -548,17 +607,6 @@ fn v2(cgroup: CgroupId) -> Result<u64, MapError> {
     } else {
         Err(MapError::Hierarchy(cgroup))
     }
-}
-
-/// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
-fn recursion_misses(program: &ProgramFd) -> u64 {
-    let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())) else {
-        return 0;
-    };
-    info.lines()
-        .find_map(|line| line.strip_prefix("recursion_misses:"))
-        .and_then(|count| count.trim().parse().ok())
-        .unwrap_or(0)
 }
 
 // The loop that owns it may move between threads.

@@ -1,15 +1,20 @@
-//! The reader of the ring buffer.
+//! The reader of the ring buffers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
+use epitaph_ebpf::Header;
 use tokio::io::{Interest, unix::AsyncFd};
+use tokio::time::{Instant, sleep_until};
 
-pub struct Ring {
-    events: RingBuf<MapData>,
-    /// Made at the first wait, because it needs the waiting runtime. A second descriptor of the same ring buffer.
-    wake: Option<AsyncFd<OwnedFd>>,
+/// Both ring buffers, read as one: their records come in the order of their times.
+pub struct Rings {
+    rare: Ring,
+    events: Ring,
+    /// A wake-up by an ordinary record is not followed by another before that time.
+    quiet_until: Option<Instant>,
     /// The last drain stopped at its batch's end.
     more: bool,
 }
@@ -17,47 +22,122 @@ pub struct Ring {
 /// Most records of one drain: if records arrive faster than they are read, the caller's loop still proceeds.
 const BATCH: usize = 8192;
 
-impl Ring {
-    pub fn new(events: RingBuf<MapData>) -> Ring {
-        Ring {
-            events,
-            wake: None,
+/// In a storm of ordinary records the reader wakes up so often at most, and takes what has gathered; a rare record wakes it at
+/// once, and takes the ordinary ones with it. Far below the core's reorder window. The kernel wakes nobody for a record behind
+/// one that is not read yet, so the sender of the storm pays for no more wake-ups either.
+const QUIET: Duration = Duration::from_millis(10);
+
+impl Rings {
+    pub fn new(rare: RingBuf<MapData>, events: RingBuf<MapData>) -> Rings {
+        Rings {
+            rare: Ring::new(rare),
+            events: Ring::new(events),
+            quiet_until: None,
             more: false,
         }
     }
 
-    /// Waits until there may be records. Cancel-safe. Call [`Ring::drain`] afterwards: each wake-up is reported once.
+    /// Waits until there may be records. Cancel-safe. Call [`Rings::drain`] afterwards: each wake-up is reported once.
     ///
     /// # Errors
-    /// If the runtime cannot register the descriptor (no I/O driver, descriptor limit).
+    /// If the runtime cannot register a descriptor (no I/O driver, descriptor limit).
     pub async fn readable(&mut self) -> io::Result<()> {
-        if self.more {
+        let Rings {
+            rare,
+            events,
+            quiet_until,
+            more,
+        } = self;
+        if *more {
             return Ok(());
         }
-        let wake = match &mut self.wake {
+        let until = *quiet_until;
+        let ordinary = async {
+            if let Some(until) = until {
+                sleep_until(until).await;
+            }
+            events.readable().await
+        };
+        tokio::select! {
+            ready = rare.readable() => ready,
+            ready = ordinary => {
+                *quiet_until = Some(Instant::now() + QUIET);
+                ready
+            }
+        }
+    }
+
+    /// Passes the present records of both rings to `each`, at most a batch and two more. Returns their number. With records left,
+    /// the next `readable` returns at once.
+    ///
+    /// Of the two next records the earlier goes first, so a rare record does not overtake the ordinary ones of its own past, and
+    /// terminations are not judged before these are read. Each ring is in the order of reservation, not strictly of time.
+    pub fn drain(&mut self, mut each: impl FnMut(&[u8])) -> usize {
+        let Rings { rare, events, more, .. } = self;
+        let mut count = 0;
+        let mut rares = rare.0.next();
+        let mut ordinary = events.0.next();
+        loop {
+            let rare_is_next = match (&rares, &ordinary) {
+                (Some(rare), Some(ordinary)) => time(rare) <= time(ordinary),
+                (rare, None) => rare.is_some(),
+                (None, Some(_)) => false,
+            };
+            let record = if rare_is_next { &rares } else { &ordinary };
+            let Some(record) = record else {
+                *more = false;
+                return count;
+            };
+            each(record);
+            count += 1;
+            // A record that was taken is gone once it is dropped: at the end both have to be passed on.
+            let is_full = count >= BATCH;
+            if rare_is_next {
+                drop(rares);
+                rares = if is_full { None } else { rare.0.next() };
+            } else {
+                drop(ordinary);
+                ordinary = if is_full { None } else { events.0.next() };
+                // One may have come meanwhile.
+                if rares.is_none() && !is_full {
+                    drop(rares);
+                    rares = rare.0.next();
+                }
+            }
+            if is_full && rares.is_none() && ordinary.is_none() {
+                *more = true;
+                return count;
+            }
+        }
+    }
+}
+
+fn time(record: &[u8]) -> u64 {
+    let at = size_of::<Header>() - size_of::<u64>();
+    let bytes = record.get(at..).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+struct Ring(RingBuf<MapData>, Wake);
+
+/// Made at the first wait, because it needs the waiting runtime. A second descriptor of the same ring buffer.
+type Wake = Option<AsyncFd<OwnedFd>>;
+
+impl Ring {
+    fn new(ring: RingBuf<MapData>) -> Ring {
+        Ring(ring, None)
+    }
+
+    async fn readable(&mut self) -> io::Result<()> {
+        let Ring(ring, wake) = self;
+        let wake = match wake {
             Some(wake) => wake,
-            None => self.wake.insert(register(self.events.as_fd().try_clone_to_owned()?)?),
+            None => wake.insert(register(ring.as_fd().try_clone_to_owned()?)?),
         };
         // Cleared before the records are read: later records wake the reader again, so that none is missed, at the price of a
         // wake-up that may find no record.
         wake.readable().await?.clear_ready();
         Ok(())
-    }
-
-    /// Passes the present records to `each`, at most a batch, in the order of their reservation. Returns their number. With
-    /// records left, the next `readable` returns at once.
-    pub fn drain(&mut self, mut each: impl FnMut(&[u8])) -> usize {
-        let mut count = 0;
-        self.more = true;
-        while count < BATCH {
-            let Some(record) = self.events.next() else {
-                self.more = false;
-                break;
-            };
-            each(&record);
-            count += 1;
-        }
-        count
     }
 }
 

@@ -7,7 +7,7 @@ mod sender;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::attribute::{Attribution, Index, Question, Subject};
-use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
+use crate::event::{Armed, Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::termination::Actor;
@@ -78,7 +78,10 @@ pub(super) enum What {
         outside: bool,
     },
     /// None: only the pid is known.
-    Oom(Option<Task>),
+    Oom {
+        victim: Option<Task>,
+        armed: Option<Armed>,
+    },
     Tcp(Tcp),
     /// A process that `/proc` shows; `sockets_of` as above, for each of its cgroups of v2.
     Process {
@@ -290,7 +293,10 @@ impl Attributor {
                     outside: !matches!(parent, Attribution::Subject(_, theirs) if theirs == own),
                 }
             }
-            Event::OomVictim(oom) => What::Oom(oom.task.or_else(|| self.kernel_kill(oom.victim))),
+            Event::OomVictim(oom) => What::Oom {
+                victim: oom.task.or_else(|| self.kernel_kill(oom.victim)),
+                armed: oom.armed,
+            },
             Event::Tcp(tcp) => What::Tcp(*tcp),
             Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {
                 return Placed::Done;

@@ -1,17 +1,22 @@
 //! Coverage of the observation: times without observation, inactive probes, lost records.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::attribute::Index;
 use crate::event::Kind;
-use crate::input::ProbeState;
+use crate::ids::CgroupId;
+use crate::input::{LossScope, ProbeState};
 use crate::termination::MissingEvidence;
 use crate::time::Boot;
 
 /// A process that was running when the observation began and ends this soon may have been asked to stop before.
 pub(super) const LATE_REACH: Duration = Duration::from_secs(600);
-/// Most separate losses and gaps; older ones are merged.
+/// Most separate gaps; older ones are merged.
 const KEPT: usize = 256;
+/// The same of losses: all containers of a node can be noisy at once.
+const KEPT_LOSSES: usize = 1024;
 /// The probes without which sockets are not observed.
 const TCP_PROBES: [&str; 2] = ["inet_sock_set_state", "tcp_send_reset"];
 
@@ -23,12 +28,76 @@ pub(super) struct Coverage {
     gaps: VecDeque<(Boot, Boot)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Loss {
     kind: Kind,
+    place: LossPlace,
     from: Boot,
     to: Boot,
     count: u64,
+}
+
+/// The subjects that a loss concerns. By path, as it was when the loss was reported: the index forgets removed cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::correlate) enum LossPlace {
+    Anywhere,
+    /// Around this cgroup of that hierarchy, and below it.
+    Cgroup {
+        hierarchy: u32,
+        path: Arc<str>,
+    },
+}
+
+impl LossPlace {
+    /// None: no evidence of any subject's end. Anywhere, if nothing is known of the cgroup.
+    pub fn of(scope: LossScope, index: &Index) -> Option<LossPlace> {
+        let cgroup = match scope {
+            LossScope::Machine => return Some(LossPlace::Anywhere),
+            LossScope::Within(cgroup) => cgroup,
+            LossScope::Others(_) => return None,
+        };
+        Some(match index.exact_path(cgroup) {
+            Some(path) => LossPlace::Cgroup {
+                hierarchy: cgroup.hierarchy,
+                path: Arc::clone(path),
+            },
+            None => LossPlace::Anywhere,
+        })
+    }
+
+    /// Whether the loss can have been evidence of that subject's end.
+    fn concerns(&self, home: Home<'_>) -> bool {
+        match (self, home.path) {
+            (LossPlace::Anywhere, _) | (_, None) => true,
+            (LossPlace::Cgroup { hierarchy, path }, Some(own)) => {
+                *hierarchy != home.hierarchy || is_below(path, own) || is_below(own, path)
+            }
+        }
+    }
+}
+
+/// Both are whole paths; the same one is below itself.
+fn is_below(path: &str, above: &str) -> bool {
+    let above = above.trim_end_matches('/');
+    path.strip_prefix(above)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A subject's own cgroup.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home<'a> {
+    hierarchy: u32,
+    /// None: not known any more.
+    path: Option<&'a str>,
+}
+
+impl<'a> Home<'a> {
+    pub fn of(own: CgroupId, index: &'a Index) -> Home<'a> {
+        Home {
+            hierarchy: own.hierarchy,
+            path: index.exact_path(own).map(|path| &**path),
+        }
+    }
 }
 
 impl Coverage {
@@ -50,25 +119,49 @@ impl Coverage {
         }
     }
 
-    pub fn lost(&mut self, kind: Kind, from: Boot, to: Boot, count: u64) {
+    pub fn lost(&mut self, kind: Kind, place: LossPlace, from: Boot, to: Boot, count: u64) {
         if count == 0 {
             return;
         }
-        self.lost.push_back(Loss { kind, from, to, count });
-        if self.lost.len() > KEPT
-            && let Some(old) = self.lost.pop_front()
-            && let Some(next) = self.lost.iter_mut().find(|loss| loss.kind == old.kind)
+        // One that goes on, report after report, is one loss.
+        let is_last = |loss: &&mut Loss| loss.kind == kind && loss.place == place;
+        if let Some(last) = self.lost.iter_mut().rev().find(is_last)
+            && last.to >= from
         {
-            next.from = next.from.min(old.from);
-            next.to = next.to.max(old.to);
-            next.count = next.count.saturating_add(old.count);
+            return last.extend(from, to, count);
+        }
+        let loss = Loss {
+            kind,
+            place,
+            from,
+            to,
+            count,
+        };
+        self.lost.push_back(loss);
+        if self.lost.len() > KEPT_LOSSES
+            && let Some(old) = self.lost.pop_front()
+        {
+            self.merge(old);
         }
     }
 
-    /// Records lost between the two, by kind.
-    pub fn losses(&self, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
+    /// Into a later loss of the same subjects. Without any, of all subjects.
+    fn merge(&mut self, old: Loss) {
+        let is_same = |loss: &&mut Loss| loss.kind == old.kind && loss.place == old.place;
+        if let Some(next) = self.lost.iter_mut().find(is_same) {
+            return next.extend(old.from, old.to, old.count);
+        }
+        if let Some(next) = self.lost.iter_mut().find(|loss| loss.kind == old.kind) {
+            next.place = LossPlace::Anywhere;
+            next.extend(old.from, old.to, old.count);
+        }
+    }
+
+    /// Records lost between the two that can have been evidence of that subject's end, by kind.
+    pub fn losses(&self, home: Home<'_>, from: Boot, to: Boot) -> Vec<(Kind, u64)> {
         let mut sums: BTreeMap<Kind, u64> = BTreeMap::new();
-        for loss in self.lost.iter().filter(|loss| loss.from <= to && loss.to >= from) {
+        let in_time = self.lost.iter().filter(|loss| loss.from <= to && loss.to >= from);
+        for loss in in_time.filter(|loss| loss.place.concerns(home)) {
             let sum = sums.entry(loss.kind).or_default();
             *sum = sum.saturating_add(loss.count);
         }
@@ -87,12 +180,12 @@ impl Coverage {
 
     /// Missing evidence of a termination from `begin` to `end`, of a process that started at `born`. `stop_requested`: a stop signal
     /// was observed at `begin`, so earlier losses do not matter.
-    pub fn missing(&self, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
+    pub fn missing(&self, home: Home<'_>, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
         let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
         let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
-            lost: self.losses(from, end).into_iter().map(|(kind, _)| kind).collect(),
+            lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
             late_start: !stop_requested && self.gaps.iter().any(late),
@@ -111,5 +204,85 @@ impl Coverage {
 
     fn is_observed(&self, name: &str) -> bool {
         self.probes.get(name).is_some_and(ProbeState::is_observed)
+    }
+}
+
+impl Loss {
+    fn extend(&mut self, from: Boot, to: Boot, count: u64) {
+        self.from = self.from.min(from);
+        self.to = self.to.max(to);
+        self.count = self.count.saturating_add(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str) -> LossPlace {
+        let (hierarchy, path) = (0, Arc::from(path));
+        LossPlace::Cgroup { hierarchy, path }
+    }
+
+    fn home(path: &str) -> Home<'_> {
+        let (hierarchy, path) = (0, Some(path));
+        Home { hierarchy, path }
+    }
+
+    #[test]
+    fn a_loss_concerns_the_subjects_around_its_cgroup_and_below_it() {
+        let node = place("/kubepods.slice/pod1/a");
+        let concerned = ["/kubepods.slice/pod1/a", "/kubepods.slice/pod1/a/b", "/kubepods.slice/pod1"];
+        let others = [
+            "/kubepods.slice/pod1/ab",
+            "/kubepods.slice/pod1/b",
+            "/kubepods.slice/pod10",
+            "/system.slice",
+        ];
+        assert!(concerned.into_iter().all(|path| node.concerns(home(path))));
+        assert!(!others.into_iter().any(|path| node.concerns(home(path))));
+        let root = place("/");
+        assert!(concerned.into_iter().chain(others).all(|path| root.concerns(home(path))));
+        assert!(LossPlace::Anywhere.concerns(home("/system.slice")));
+        let of_v1 = Home {
+            hierarchy: 4,
+            ..home("/system.slice")
+        };
+        assert!(node.concerns(of_v1), "paths of two hierarchies cannot be compared");
+        assert!(node.concerns(Home {
+            hierarchy: 0,
+            path: None
+        }));
+    }
+
+    #[test]
+    fn noisy_containers_never_doubt_a_quiet_one_however_often_they_lose() {
+        const NOISY: u64 = 100;
+        const REPORTS: u64 = 50;
+        let mut coverage = Coverage::default();
+        for report in 0..REPORTS {
+            for noisy in 0..NOISY {
+                // With a pause in between, so that each is a loss of its own.
+                let from = Boot(report * 1_000 + noisy);
+                let place = place(&format!("/kubepods.slice/noisy{noisy}"));
+                coverage.lost(Kind::ProcessExit, place, from, from.plus(Duration::from_nanos(5)), 2);
+            }
+        }
+        assert!(coverage.lost.len() <= KEPT_LOSSES);
+        let (from, to) = (Boot(0), Boot(REPORTS * 2_000));
+        assert_eq!(coverage.losses(home("/kubepods.slice/quiet"), from, to), []);
+        let own = coverage.losses(home("/kubepods.slice/noisy7"), from, to);
+        assert_eq!(own, [(Kind::ProcessExit, 2 * REPORTS)]);
+    }
+
+    #[test]
+    fn losses_of_more_subjects_than_are_kept_concern_all() {
+        let mut coverage = Coverage::default();
+        for noisy in 0..=KEPT_LOSSES as u64 {
+            let place = place(&format!("/kubepods.slice/noisy{noisy}"));
+            coverage.lost(Kind::ProcessExit, place, Boot(noisy), Boot(noisy), 1);
+        }
+        let lost = coverage.losses(home("/kubepods.slice/quiet"), Boot(0), Boot(5));
+        assert_eq!(lost, [(Kind::ProcessExit, 2)]);
     }
 }

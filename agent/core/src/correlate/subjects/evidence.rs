@@ -59,7 +59,7 @@ impl Subjects {
                 self.reschedule(own, out);
             }
             What::Exec { exec, outside } => self.exec(at, own, &exec, outside, out),
-            What::Oom(victim) => self.oom(at, own, victim, out),
+            What::Oom { victim, .. } => self.oom(at, own, victim, out),
             What::Tcp(tcp) => self.tcp(at, own, &tcp, out),
             What::Process {
                 fact,
@@ -101,6 +101,10 @@ impl Subjects {
                 });
                 arms.then_some(task.cgroup)
             }
+            What::Oom {
+                victim: Some(victim),
+                armed: Some(Armed::ByThis),
+            } => Some(victim.cgroup),
             _ => None,
         };
         let Some(cgroup) = cgroup else { return };

@@ -10,7 +10,7 @@ use crate::time::Boot;
 use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
-use super::coverage::{Coverage, LATE_REACH};
+use super::coverage::{Coverage, Home, LATE_REACH};
 use super::subject::{Candidate, State};
 use super::timeline::{RUN_GAP, SignalFact, Timeline};
 use super::traffic::Window;
@@ -41,7 +41,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let empty = Timeline::default();
     let timeline = state.timeline.as_deref().unwrap_or(&empty);
     let signals = to_main(timeline, main.as_ref(), end);
-    if main.is_none() && signals.is_empty() && !is_unseen(context, state, open, end) {
+    if main.is_none() && signals.is_empty() && !is_unseen(context, own, state, open, end) {
         return None;
     }
     let status = exit.map(|exit| exit.status);
@@ -82,11 +82,11 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     } else {
         end.plus(context.linger)
     };
-    let mut missing = context.coverage.missing(born, begin, end, stop_signal.is_some());
+    let home = Home::of(own, context.index);
+    let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
     missing.over_cap = timeline.over_cap_matters;
-    let losses = context
-        .coverage
-        .losses(context.coverage.reach(born, begin, stop_signal.is_some()), until);
+    let reach = context.coverage.reach(born, begin, stop_signal.is_some());
+    let losses = context.coverage.losses(home, reach, until);
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
     let observed = context.coverage.sees_sockets()
@@ -145,9 +145,10 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
 }
 
 /// The cgroup was removed without an observed event, and records that could show one were lost.
-fn is_unseen(context: &Context<'_>, state: &State, open: Open, end: Boot) -> bool {
+fn is_unseen(context: &Context<'_>, own: CgroupId, state: &State, open: Open, end: Boot) -> bool {
     let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
-    let losses = context.coverage.losses(end.minus(LATE_REACH), end);
+    let home = Home::of(own, context.index);
+    let losses = context.coverage.losses(home, end.minus(LATE_REACH), end);
     let shows = |kind: &Kind| matches!(kind, Kind::ProcessExec | Kind::ProcessExit);
     open == Open::CgroupRemoved && untouched && losses.iter().any(|(kind, _)| shows(kind))
 }

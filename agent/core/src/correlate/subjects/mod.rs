@@ -34,6 +34,7 @@ use coverage::Coverage;
 use finish::Context;
 use subject::State;
 
+pub(super) use coverage::LossPlace;
 pub(super) use subject::ProcessId;
 
 /// A timeline's place in the order of idleness is renewed at most this often.
@@ -143,8 +144,8 @@ impl Subjects {
         self.coverage.probe(name, state);
     }
 
-    pub fn lost(&mut self, now: Boot, kind: Kind, since: Boot, count: u64) {
-        self.coverage.lost(kind, since, now, count);
+    pub fn lost(&mut self, now: Boot, kind: Kind, place: LossPlace, since: Boot, count: u64) {
+        self.coverage.lost(kind, place, since, now, count);
     }
 
     /// The pod of a container is being deleted: clients' errors count from now on. Returns the cgroups with sockets to watch.

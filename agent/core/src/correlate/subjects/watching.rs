@@ -41,6 +41,7 @@ pub(super) fn armed_by(what: &What) -> Option<Armed> {
     match what {
         What::Signal { signal, .. } => signal.armed,
         What::Exit(exit) => exit.armed,
+        What::Oom { armed, .. } => *armed,
         _ => None,
     }
 }

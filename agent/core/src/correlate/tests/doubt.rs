@@ -22,9 +22,52 @@ fn a_lost_signal_makes_a_clean_exit_unknown() {
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
     );
+}
+
+/// What a neighbour's processes made too much of says nothing about this container, nor do signals to and exits of other processes
+/// than the first.
+#[test]
+fn a_loss_of_another_container_or_of_other_processes_does_not_matter() {
+    check(
+        &container(
+            "
+        +0.1 mkdir noisy
+        +5 exit main 0
+        +5.5 lost signal_generate +4.5 50000 within noisy
+        +5.5 lost sched_process_exit +4.5 50000 within noisy
+        +5.5 lost tcp +4.5 50000 within noisy
+        +5.5 lost signal_generate +4.5 50000 others app
+        +5.5 lost sched_process_exit +4.5 50000 others app
+        ",
+        ),
+        expect![[r#"
+            clean: Completed/Clean/Quiet
+              PID 1 `app` exited by itself with code 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_loss_of_the_containers_own_matters_as_does_one_of_an_unknown_cgroup() {
+    for of in ["app", "never-seen"] {
+        let lost = format!(
+            "
+        +5 exit main 0
+        +5.5 lost signal_generate +4.5 3 within {of}
+        "
+        );
+        check(
+            &container(&lost),
+            expect![[r#"
+                unknown: Unknown/Unknown/Quiet
+                  PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
+                  fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
+            "#]],
+        );
+    }
 }
 
 #[test]
@@ -41,7 +84,7 @@ fn a_lost_signal_makes_a_handled_stop_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
     );
 }
@@ -115,7 +158,7 @@ fn a_lost_handler_entry_makes_never_entered_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of started signal handlers were lost during the termination
-              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
     );
 }
@@ -152,7 +195,7 @@ fn a_lost_stop_makes_force_killed_unknown() {
         expect![[r#"
             unknown: Unknown/Unknown/Quiet
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
     );
 }
@@ -170,7 +213,7 @@ fn a_lost_signal_makes_nonzero_and_default_action_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               `web` (pid 200) was terminated by SIGTERM, but the reason is unknown: kernel records of sent signals were lost during the termination
-              fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
+              fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
         "#]],
     );
 }
@@ -560,7 +603,7 @@ fn an_end_that_was_told_late_waits_for_what_was_lost() {
     expect![[r#"
         unknown: Unknown/Unknown/Quiet
           PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost during the termination
-          fix: raise `kernel.ring_bytes`: the ring buffer had no room for the lost records
+          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each container has a budget of records
     "#]]
     .assert_eq(&super::script::show(&out, false));
 }

@@ -286,6 +286,11 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
         14 => {
             return Input::Lost {
                 kind: Kind::ALL[usize::from(a % 8)],
+                scope: match a / 8 % 4 {
+                    0 => LossScope::Within(cgroup(c)),
+                    1 => LossScope::Others(cgroup(c)),
+                    _ => LossScope::Machine,
+                },
                 since: Boot(now.0.saturating_sub(u64::from(b) * 10_000_000)),
                 count: u64::from(c),
             };

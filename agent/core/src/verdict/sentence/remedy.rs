@@ -79,7 +79,11 @@ fn unknown_remedy(missing: &Missing) -> String {
         Missing::OverCap => {
             "find the process that sends so many signals: epitaph keeps a limited number for one termination".to_owned()
         }
-        Missing::Lost(_) => "raise `kernel.ring_bytes`: the ring buffer had no room for the lost records".to_owned(),
+        Missing::Lost(_) => {
+            "raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect in masses: each \
+             container has a budget of records"
+                .to_owned()
+        }
         Missing::Inactive(_) => {
             "run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned()
         }

@@ -1,0 +1,179 @@
+//! What the probes could not record: of whom, and how much. And the budgets, whose entries are given back here.
+
+use std::collections::HashMap as Map;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+
+use aya::Ebpf;
+use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::programs::ProgramFd;
+use epitaph_core::input::LossScope;
+use epitaph_core::time::Boot;
+use epitaph_ebpf::{Account, Class, Kind, SHARED, limits, nested};
+
+use super::error::{LoadError, MapError};
+use super::{Hierarchies, take};
+
+/// An account that nothing has used for so many windows is removed; its owner gets a new one when it needs one.
+const IDLE_WINDOWS: u64 = 60;
+
+/// Lost records since the last report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub kind: Kind,
+    pub scope: LossScope,
+    pub count: u64,
+}
+
+/// See the module.
+pub struct Losses {
+    /// By class, of no known owner; see [`Class::BY_OWNER`].
+    unowned: PerCpuArray<MapData, u64>,
+    nested: PerCpuArray<MapData, u64>,
+    accounts: HashMap<MapData, u64, Entry>,
+    /// The attached programs, to count the runs that the kernel skipped.
+    attached: Vec<(Kind, ProgramFd)>,
+    reported_unowned: [u64; Class::SLOTS],
+    reported_skipped: Map<Kind, u64>,
+    reported: Map<u64, [u64; Class::SLOTS]>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Entry(Account);
+
+#[expect(unsafe_code, reason = "aya reads map values as plain bytes")]
+// SAFETY: integers only, without padding.
+unsafe impl aya::Pod for Entry {}
+
+impl Losses {
+    pub fn take(ebpf: &mut Ebpf) -> Result<Losses, LoadError> {
+        let mut accounts: HashMap<MapData, u64, Entry> = HashMap::try_from(take(ebpf, "ACCOUNTS")?).map_err(LoadError::Map)?;
+        let empty = Entry(Account {
+            since_ns: 0,
+            used: [0; Class::SLOTS],
+            lost: [0; Class::SLOTS],
+        });
+        let made = accounts.insert(SHARED, empty, 0);
+        made.map_err(|source| LoadError::Watch(MapError::Write { map: "ACCOUNTS", source }))?;
+        Ok(Losses {
+            unowned: PerCpuArray::try_from(take(ebpf, "LOST")?).map_err(LoadError::Map)?,
+            nested: PerCpuArray::try_from(take(ebpf, "NESTED")?).map_err(LoadError::Map)?,
+            accounts,
+            attached: Vec::new(),
+            reported_unowned: [0; Class::SLOTS],
+            reported_skipped: Map::new(),
+            reported: Map::new(),
+        })
+    }
+
+    pub fn attached(&mut self, kind: Kind, program: ProgramFd) {
+        self.attached.push((kind, program));
+    }
+
+    pub fn has_attached(&self) -> bool {
+        !self.attached.is_empty()
+    }
+
+    /// Records lost since the last call: over a budget, no room in a ring buffer or in a map, or the probe's own program was
+    /// already running on that CPU (an interrupt; before 6.1 the kernel runs the program once more, and nothing is lost).
+    pub fn read(&mut self, hierarchies: Hierarchies) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        // Before the accounts: what is counted in between is read now, and once more for nothing.
+        if self.grown(Class::BY_OWNER) > 0 {
+            self.by_owner(hierarchies, &mut losses);
+        }
+        let mut unowned: Map<Kind, u64> = Map::new();
+        for class in Class::ALL {
+            *unowned.entry(class.kind()).or_default() += self.grown(class as u32);
+        }
+        for kind in Kind::ALL {
+            let count = unowned.get(&kind).copied().unwrap_or(0) + self.skipped(kind);
+            if count > 0 {
+                let scope = LossScope::Machine;
+                losses.push(Loss { kind, scope, count });
+            }
+        }
+        losses
+    }
+
+    /// Removes the accounts that nothing uses. Call after [`Losses::read`]: the removed ones have nothing left to report.
+    pub fn forget_idle(&mut self, now: Boot) {
+        let oldest = now.0.saturating_sub(IDLE_WINDOWS * limits::WINDOW_NS);
+        let entries = self.accounts.iter().flatten();
+        let idle = entries.filter(|(owner, entry)| {
+            let lost = entry.0.lost;
+            let reported = self.reported.get(owner).copied().unwrap_or_default();
+            *owner != SHARED && entry.0.since_ns < oldest && lost == reported
+        });
+        for owner in idle.map(|(owner, _)| owner).collect::<Vec<_>>() {
+            if self.accounts.remove(&owner).is_ok() {
+                self.reported.remove(&owner);
+            }
+        }
+    }
+
+    fn by_owner(&mut self, hierarchies: Hierarchies, losses: &mut Vec<Loss>) {
+        for (owner, entry) in self.accounts.iter().flatten() {
+            let lost = entry.0.lost;
+            if lost == [0; Class::SLOTS] {
+                continue;
+            }
+            let reported = self.reported.entry(owner).or_default();
+            for class in Class::ALL {
+                let place = class as usize;
+                let count = lost[place].saturating_sub(reported[place]);
+                if count > 0 {
+                    let (kind, scope) = (class.kind(), scope(hierarchies, owner, class));
+                    losses.push(Loss { kind, scope, count });
+                }
+            }
+            *reported = lost;
+        }
+    }
+
+    /// By how much the counter at `place` has grown.
+    fn grown(&mut self, place: u32) -> u64 {
+        let per_cpu = self.unowned.get(&place, 0);
+        let total: u64 = per_cpu.map_or(0, |counts| counts.iter().sum());
+        let reported = std::mem::replace(&mut self.reported_unowned[place as usize], total);
+        total.saturating_sub(reported)
+    }
+
+    /// Skipped runs since the last call that no other program made up for.
+    fn skipped(&mut self, kind: Kind) -> u64 {
+        let programs = self.attached.iter().filter(|(of, _)| *of == kind);
+        let skipped: u64 = programs.map(|(_, program)| recursion_misses(program)).sum();
+        let recovered = if kind == Kind::Tcp { self.recovered_nested() } else { 0 };
+        let reported = self.reported_skipped.entry(kind).or_default();
+        let total = skipped.saturating_sub(recovered).max(*reported);
+        total - std::mem::replace(reported, total)
+    }
+
+    /// Events of skipped runs that the programs for nested events reported all the same.
+    fn recovered_nested(&self) -> u64 {
+        let per_cpu = self.nested.get(&nested::REPORTED, 0);
+        per_cpu.map_or(0, |counts| counts.iter().sum())
+    }
+}
+
+fn scope(hierarchies: Hierarchies, owner: u64, class: Class) -> LossScope {
+    match class {
+        // What it shows is about the owner of the other end.
+        Class::Client => LossScope::Machine,
+        _ if owner == SHARED => LossScope::Machine,
+        Class::SignalToOther | Class::ExitOfOther => LossScope::Others(hierarchies.cgroup(owner)),
+        _ => LossScope::Within(hierarchies.cgroup(owner)),
+    }
+}
+
+/// Skipped runs of a `tp_btf` program. Kernels skip and count such runs since 6.1, or with its backport (6.0.10).
+fn recursion_misses(program: &ProgramFd) -> u64 {
+    let Ok(info) = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd())) else {
+        return 0;
+    };
+    info.lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:"))
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,219 @@
+//! What a container can make the probes record: noise that can be no evidence is dropped, the rest is bounded, and what goes
+//! beyond is counted as that container's own loss.
+
+use epitaph_ebpf::{Class, limits};
+
+use super::*;
+
+const BOTH: u64 = watch::SELF | watch::CHILDREN;
+
+/// A cgroup that user space has named as a container's.
+fn container(probes: &mut Probes) -> Option<Cgroup> {
+    let cgroup = Cgroup::v2()?;
+    probes.kernel.watch(cgroup.id(), BOTH, Some(cgroup.id())).expect("watch");
+    Some(cgroup)
+}
+
+fn path(cgroup: &Cgroup) -> &str {
+    cgroup.0.to_str().expect("utf-8")
+}
+
+/// `probe-player storm`, and the processes that it sends signals to.
+fn storm(cgroup: &Cgroup, count: usize, nested: &[&str]) -> (Player, Vec<u32>) {
+    let (count, mut args) = (count.to_string(), vec!["--cgroup", path(cgroup), "storm"]);
+    args.push(&count);
+    args.extend(nested);
+    let (player, pids) = Player::ready(&args);
+    (player, pids.split(' ').map(|pid| pid.parse().expect("a pid")).collect())
+}
+
+fn done(player: &mut Player) {
+    player.order();
+    assert_eq!(player.line(), "done\n");
+}
+
+fn lost(losses: &[Loss], kind: Kind, scope: LossScope) -> u64 {
+    let of = losses.iter().filter(|loss| loss.kind == kind && loss.scope == scope);
+    of.map(|loss| loss.count).sum()
+}
+
+fn signals_to(probes: &Probes, pid: u32, number: u8) -> usize {
+    probes.count(|e| matches!(e, Event::SignalGenerate(s) if s.target.tgid == Pid(pid) && s.signal.number() == number))
+}
+
+#[test]
+fn a_signal_within_a_container_is_recorded_if_it_can_be_evidence() {
+    const SENT: usize = 50;
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    let (mut player, others) = storm(&cgroup, SENT, &[]);
+    done(&mut player);
+    probes.settle();
+    assert_eq!(signals_to(&probes, others[0], 15), 0, "no stop is in progress");
+
+    // From outside, and to the first process.
+    kill(pid(others[0]), signal::Signal::SIGTERM).expect("signal");
+    probes.signal_to(others[0], 15);
+    assert!(!probes.kernel.armed().contains(&cgroup.id()), "not the first process");
+    player.kill(signal::Signal::SIGCONT);
+    probes.signal_to(player.pid(), 18);
+
+    probes.kernel.arm(cgroup.id()).expect("arm");
+    done(&mut player);
+    probes.settle();
+    assert_eq!(signals_to(&probes, others[0], 15), 1 + SENT, "a stop is in progress");
+    probes.kernel.disarm(cgroup.id()).expect("disarm");
+
+    // It kills its child at its end: a SIGKILL is always recorded.
+    drop(player.child.stdin.take());
+    player.wait();
+    let killed = probes.signal_to(others[0], 9);
+    assert_eq!(killed.sender.tgid, Pid(player.pid()));
+    let own = [LossScope::Within(cgroup.id()), LossScope::Others(cgroup.id())];
+    assert!(!probes.kernel.lost().iter().any(|loss| own.contains(&loss.scope)));
+}
+
+#[test]
+fn a_storm_of_signals_costs_no_other_container_a_record() {
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let quiet = need!(container(&mut probes), "no cgroup v2");
+    let victim = Player::in_cgroup(&quiet, "handler");
+    // Nested cgroups, each with what looks like a first process, have the budget of the container around them.
+    let nested = ["a", "b", "c"].map(|name| noisy.child(name));
+    let sent = 16 * Class::SignalWithin.budget() as usize;
+    let (mut player, others) = storm(&noisy, sent, &nested.each_ref().map(path));
+    done(&mut player);
+    victim.kill(signal::Signal::SIGTERM);
+    probes.signal_to(victim.pid(), 15);
+    probes.wait("handler entered", |event| {
+        matches!(event, Event::SignalDeliver(deliver) if deliver.task.tgid == Pid(victim.pid())).then_some(())
+    });
+    probes.settle();
+    let losses = probes.kernel.lost();
+    let recorded: usize = others.iter().map(|&pid| signals_to(&probes, pid, 15)).sum();
+    let of_noisy = lost(&losses, Kind::SignalGenerate, LossScope::Within(noisy.id())) as usize;
+    assert_eq!(recorded + of_noisy, sent, "{losses:?}");
+    assert!(of_noisy > 0, "{losses:?}");
+    let of_others = |loss: &&Loss| {
+        let own = [LossScope::Within(noisy.id()), LossScope::Others(noisy.id())];
+        loss.kind == Kind::SignalGenerate && !own.contains(&loss.scope)
+    };
+    assert_eq!(losses.iter().find(of_others), None);
+    // Reported once.
+    assert_eq!(
+        lost(&probes.kernel.lost(), Kind::SignalGenerate, LossScope::Within(noisy.id())),
+        0
+    );
+    drop(player);
+}
+
+#[test]
+fn a_storm_of_exits_hides_no_first_process() {
+    const ROUND: u32 = 500;
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let rounds = Class::ExitOfOther.budget().div_ceil(ROUND) + 1;
+    let sent = rounds * ROUND;
+    let (mut player, _) = Player::ready(&["--cgroup", path(&noisy), "exits", &ROUND.to_string()]);
+    for _ in 0..rounds {
+        done(&mut player);
+        probes.drain();
+    }
+    drop(player.child.stdin.take());
+    player.wait();
+    assert_eq!(probes.exit_of(player.pid()).status, ExitStatus::Exited(0));
+    let recorded = probes.count(|e| matches!(e, Event::ProcessExit(exit) if exit.task.ppid == Pid(player.pid()))) as u64;
+    let losses = probes.kernel.lost();
+    let others = lost(&losses, Kind::ProcessExit, LossScope::Others(noisy.id()));
+    assert_eq!(recorded + others, u64::from(sent), "{losses:?}");
+    assert_eq!(lost(&losses, Kind::ProcessExit, LossScope::Within(noisy.id())), 0);
+}
+
+#[test]
+fn listeners_of_one_container_leave_room_for_those_of_others() {
+    const CLOSED: u64 = 3 * limits::PORTS;
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let quiet = need!(container(&mut probes), "no cgroup v2");
+    let (mut server, at) = Player::ready(&["--cgroup", path(&quiet), "listen", "127.0.0.1:0"]);
+    let (mut player, _) = Player::ready(&["--cgroup", path(&noisy), "churn", &CLOSED.to_string()]);
+    for cgroup in [&noisy, &quiet] {
+        probes.kernel.arm(cgroup.id()).expect("arm");
+    }
+    done(&mut player);
+    probes.drain();
+    // A few ports may have been taken again.
+    let losses = probes.kernel.lost();
+    let of_noisy = lost(&losses, Kind::Tcp, LossScope::Within(noisy.id()));
+    assert!((1..=CLOSED - limits::PORTS).contains(&of_noisy), "{losses:?}");
+
+    server.order();
+    assert_eq!(server.line(), "closed\n");
+    let at: std::net::SocketAddr = at.parse().expect("an address");
+    TcpStream::connect(at).expect_err("nothing listens");
+    let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local == at);
+    assert_eq!(refused.cgroup, Some(quiet.id()));
+    let losses = probes.kernel.lost();
+    assert_eq!(lost(&losses, Kind::Tcp, LossScope::Within(quiet.id())), 0, "{losses:?}");
+
+    // Disarmed, it gives its ports back.
+    probes.kernel.disarm(noisy.id()).expect("disarm");
+    probes.kernel.arm(noisy.id()).expect("arm");
+    drop(player);
+    let few = (limits::PORTS / 2).to_string();
+    let (mut player, _) = Player::ready(&["--cgroup", path(&noisy), "churn", &few]);
+    done(&mut player);
+    let losses = probes.kernel.lost();
+    assert_eq!(lost(&losses, Kind::Tcp, LossScope::Within(noisy.id())), 0, "{losses:?}");
+}
+
+#[test]
+fn no_container_has_its_own_sockets_recorded() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    // Of its own cgroups, one inside the other.
+    let nested = cgroup.child("nested");
+    let (mut player, others) = storm(&cgroup, 1, &[path(&nested)]);
+    done(&mut player);
+    assert_eq!(probes.signal_to(others[0], 15).armed, Some(Armed::No));
+    // It ends its child first: an orphan's new parent would be this machine's init, outside.
+    drop(player.child.stdin.take());
+    player.wait();
+    probes.settle();
+    let armed = probes.kernel.armed();
+    assert!(!armed.contains(&nested.id()), "{armed:?}");
+
+    if !Path::new("/dev/pts/ptmx").exists() {
+        println!("no devpts on this machine, so no terminal that hangs up");
+        return;
+    }
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    let (mut player, _) = Player::ready(&["--cgroup", path(&cgroup), "hang-up"]);
+    done(&mut player);
+    let seen = probes.signal_to(player.pid(), 1);
+    assert!(seen.from_kernel, "{seen:?}");
+    assert_eq!(seen.armed, Some(Armed::No));
+}
+
+#[test]
+fn records_of_both_rings_come_in_the_order_of_their_times() {
+    const ROUNDS: usize = 100;
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(container(&mut probes), "no cgroup v2");
+    let rare = Player::in_cgroup(&cgroup, "ignore");
+    let (ordinary, _) = Player::ready(&["ignore"]);
+    for _ in 0..ROUNDS {
+        rare.kill(signal::Signal::SIGTERM);
+        ordinary.kill(signal::Signal::SIGTERM);
+    }
+    probes.settle();
+    let both = [Pid(rare.pid()), Pid(ordinary.pid())];
+    let ours = probes.seen.iter().filter_map(|(at, event)| match event {
+        Event::SignalGenerate(signal) if both.contains(&signal.target.tgid) => Some((*at, signal.target.tgid)),
+        _ => None,
+    });
+    let ours: Vec<(Boot, Pid)> = ours.collect();
+    assert!(ours.len() >= 2 * ROUNDS, "{}", ours.len());
+    assert!(ours.is_sorted(), "{ours:?}");
+}
