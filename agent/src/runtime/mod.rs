@@ -15,6 +15,7 @@ mod privileges;
 mod replay;
 mod show;
 mod sinks;
+mod throttle;
 
 use std::sync::Arc;
 use std::time::Duration;
