@@ -287,13 +287,13 @@ fn connections(node: &mut Node) {
     }
 }
 
-/// 20,000 containers of as many pods at once, each being stopped.
+/// 8,000 containers of as many pods at once, each being stopped.
 fn subjects(node: &mut Node) {
     let pod = |id: u64| {
         let uid = format!("{id:08x}_0000_0000_0000_000000000000");
         format!("/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-{id:064x}.scope")
     };
-    let ids = || (0..20_000).map(|i| (300_000 + i, 3_000 + i as u32));
+    let ids = || (0..8_000).map(|i| (300_000 + i, 3_000 + i as u32));
     for (id, tgid) in ids() {
         node.mkdir(id, pod(id));
         node.event(exec(id, tgid));

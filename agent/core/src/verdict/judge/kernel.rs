@@ -160,7 +160,14 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             Exit::Crashed,
             cause(case, Cause::Crash),
             Why::Crashed(how_crashed(signal)),
-            if may_be_raised_again { &[Kind::SignalDeliver] } else { &[] },
+            if may_be_raised_again {
+                &[Kind::SignalDeliver]
+            } else if signal.is_fault() || signal.is_self_inflicted() {
+                &[]
+            } else {
+                // The stop signal may be the one that was lost.
+                &[Kind::SignalGenerate]
+            },
         ),
         Some(fatal) => match fatal.sender.role {
             Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[]),
