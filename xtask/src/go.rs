@@ -220,7 +220,13 @@ mod tests {
 
     #[test]
     fn the_committed_go_mods_name_a_toolchain_that_suffices() {
-        for module in ["xtask/helm", "xtask/jaeger", "xtask/kubernetes", "xtask/registry", "tests/go-server"] {
+        for module in [
+            "xtask/helm",
+            "xtask/jaeger",
+            "xtask/kubernetes",
+            "xtask/registry",
+            "tests/go-server",
+        ] {
             let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
             let (least, toolchain) = wanted(&text).unwrap();
             assert!(version(&toolchain).unwrap() >= least, "{module}");

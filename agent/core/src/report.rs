@@ -163,6 +163,8 @@ pub enum DropReason {
     TimelineCap,
     /// More facts in one timeline than the cap.
     FactCap,
+    /// More facts, or containers and units, than fit into the memory of the core.
+    Memory,
     /// More dead or live cgroups than the index holds.
     IndexCap,
     /// An event whose process could not be attributed.
@@ -176,6 +178,7 @@ impl DropReason {
         match self {
             DropReason::TimelineCap => "timeline_cap",
             DropReason::FactCap => "fact_cap",
+            DropReason::Memory => "memory",
             DropReason::IndexCap => "index_cap",
             DropReason::Unattributed => "unattributed",
             DropReason::PodCap => "pod_cap",

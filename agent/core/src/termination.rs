@@ -293,6 +293,8 @@ pub struct MissingEvidence {
     pub late_start: bool,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
+    /// Another process may have been the main process: the record of its exec may be lost.
+    pub main_unsure: bool,
 }
 
 /// Why the exit of the main process was not observed.

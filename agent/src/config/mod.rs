@@ -229,6 +229,9 @@ impl Config {
                 return wrong(key, "must be 1 or more");
             }
         }
+        if self.limits.core.memory < 1 << 20 {
+            return wrong("limits.memory", "must be 1048576 or more");
+        }
         if self.limits.core.linger < self.limits.core.reorder {
             return wrong("limits.linger", "must not be shorter than limits.reorder");
         }

@@ -25,6 +25,7 @@ use crate::source::procfs::Procfs;
 
 use super::RuntimeError;
 use super::pipeline::Pipeline;
+use super::throttle::Throttle;
 
 /// How often the core gets the time and the loss counters are read: well under the core's linger, so that a loss is known before
 /// a termination with that loss is judged.
@@ -374,7 +375,10 @@ fn take_record(
     let (at, event) = match decode(bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
-            tracing::warn!(%error, "cannot decode a record of the probes");
+            static MESSAGE: Throttle = Throttle::new();
+            if let Some(suppressed) = MESSAGE.admit(clock::now()) {
+                tracing::warn!(%error, suppressed, "cannot decode a record of the probes");
+            }
             pipeline.sinks().dropped("undecodable", 1);
             // As at a replay: a termination that the record may belong to has lost evidence.
             if let Some(lost) = lost_in(bytes, clock::now()) {
@@ -421,7 +425,10 @@ fn watch_cgroup(kernel: &mut Kernel, pipeline: &mut Pipeline, cgroup: CgroupId) 
 /// One cgroup that is not in the probes' maps (a map is full, no memory) is not a reason to stop observing all others.
 fn count_map_error(pipeline: &mut Pipeline, written: Result<(), MapError>) {
     if let Err(error) = written {
-        tracing::warn!(%error, "cannot update the probes' map for a cgroup; terminations in it may be missed");
+        static MESSAGE: Throttle = Throttle::new();
+        if let Some(suppressed) = MESSAGE.admit(clock::now()) {
+            tracing::warn!(%error, suppressed, "cannot update the probes' map for a cgroup; terminations in it may be missed");
+        }
         pipeline.sinks().dropped("probe_map", 1);
     }
 }

@@ -16,6 +16,7 @@ mod ready;
 mod replay;
 mod show;
 mod sinks;
+mod throttle;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@
 mod cut;
 mod difference;
 mod judged;
+mod monotone;
 mod record;
 
 use std::collections::BTreeSet;

@@ -34,7 +34,7 @@ const ROOT: u64 = 1;
 
 /// Depth of the pid namespace of the outermost container's own processes, at most: one below the host's. A container inside it
 /// has its own below that.
-const CONTAINER_LEVEL: u32 = 1;
+pub(crate) const CONTAINER_LEVEL: u32 = 1;
 
 /// See the module.
 pub struct Index {
@@ -50,8 +50,10 @@ pub struct Index {
 impl Index {
     /// `max_live` bounds the live cgroups and the known processes (each); `max_removed` bounds the removed cgroups and the ids
     /// that were not found.
-    pub fn new(max_live: usize, max_removed: usize) -> Index {
-        let (cgroups, processes) = (Cgroups::new(max_live, max_removed), Processes::new(max_live));
+    /// All together keep at most `max_bytes`.
+    pub fn new(max_live: usize, max_removed: usize, max_bytes: usize) -> Index {
+        let cgroups = Cgroups::new(max_live, max_removed, max_bytes / 2);
+        let processes = Processes::new(max_live.min(max_bytes / 2 / Processes::BYTES));
         Index {
             machine: CgroupMode::V2,
             root: CgroupId::v2(ROOT),
@@ -268,6 +270,16 @@ impl Index {
     /// A cgroup that was removed: its entry answers for a while.
     pub fn remove(&mut self, now: Boot, cgroup: CgroupId) {
         self.cgroups.remove(now, cgroup);
+    }
+
+    /// Forgets cgroups that were removed long ago.
+    pub fn expire(&mut self, now: Boot) {
+        self.cgroups.expire(now);
+    }
+
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        self.cgroups.bytes() + self.processes.bytes()
     }
 
     /// Entries given up because the index was full, since the last call.

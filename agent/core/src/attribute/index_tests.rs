@@ -15,7 +15,7 @@ struct Machine {
 
 impl Machine {
     fn new(cgroups: CgroupMode) -> Machine {
-        let mut index = Index::new(100, 10);
+        let mut index = Index::new(100, 10, 1 << 20);
         index.start(cgroups);
         Machine {
             index,
@@ -723,7 +723,7 @@ proptest! {
     fn any_history_is_bounded_and_true(steps in prop::collection::vec(step(), 0..400), hybrid in any::<bool>()) {
         let cgroups = if hybrid { CgroupMode::Hybrid } else { CgroupMode::V2 };
         let mut m = Machine::new(cgroups);
-        m.index = Index::new(12, 6);
+        m.index = Index::new(12, 6, 1 << 20);
         m.index.start(cgroups);
         let mut paths = std::collections::HashMap::new();
         for step in steps {

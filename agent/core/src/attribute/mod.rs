@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CgroupId, ContainerId, PodUid};
 
+pub(crate) use index::CONTAINER_LEVEL;
 pub use index::{Index, Question};
 pub(crate) use map::{Map, slim, table};
 
@@ -73,6 +74,8 @@ pub enum UnknownCgroup {
     NoId,
     /// The path was not readable.
     PathUnreadable,
+    /// The container or unit around it has more nested cgroups than the index keeps.
+    TooMany,
     /// The root on a machine with cgroup v1, and the process was gone before `/proc` was read.
     ProcessGone,
 }

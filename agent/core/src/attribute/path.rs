@@ -72,6 +72,20 @@ pub fn enclosing_container(path: &str) -> Option<&str> {
     (is_of_another() || is_of_pods()).then_some(outermost)
 }
 
+/// The path of the party that can make the cgroup at a path: the container of a pod, otherwise the outermost container, otherwise the
+/// outermost unit or session. None if the cgroup is the party's own, or in none.
+pub fn party(path: &str) -> Option<&str> {
+    let (segments, _) = split(path).ok()?;
+    let any_unit = |segment: &Segment<'_>| segment.name.ends_with(".service") || segment.name.ends_with(".scope");
+    let at = match container_of_pod(&segments) {
+        Some((_, at)) => at,
+        None => (0..segments.len())
+            .find(|&at| container_at(&segments, at).is_some())
+            .or_else(|| segments.iter().position(any_unit))?,
+    };
+    (at + 1 < segments.len()).then(|| &path[..segments[at].end])
+}
+
 /// The segments; true if segments before them are not known.
 fn split(path: &str) -> Result<(Vec<Segment<'_>>, bool), PathError> {
     if !path.starts_with('/') {

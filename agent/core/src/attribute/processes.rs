@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::cgroups::KEEP_REMOVED;
-use super::map::Map;
+use super::map::{Map, table};
 use super::{Attribution, UnknownCgroup};
 use crate::event::Task;
 use crate::ids::Pid;
@@ -47,6 +47,15 @@ impl Processes {
             sequence: 0,
             drops: 0,
         }
+    }
+
+    /// Bytes of a process at most: three times in a map or queue of up to twice the size.
+    pub const BYTES: usize =
+        3 * (size_of::<(Key, Fact)>() + 1) + 4 * size_of::<(u64, Key)>() + 3 * (size_of::<(u32, u64)>() + 1);
+
+    pub fn bytes(&self) -> usize {
+        let order = self.order.capacity() * size_of::<(u64, Key)>();
+        table::<Key, Fact>(self.facts.capacity()) + table::<u32, u64>(self.latest.capacity()) + order
     }
 
     pub fn of(&self, task: &Task) -> Option<&Attribution> {

@@ -10,6 +10,8 @@ pub(super) const KEEP_FINISHED: Duration = Duration::from_secs(150);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
+    /// Bytes of all that the core keeps. Every other bound holds within this one.
+    pub memory: usize,
     /// Containers and units known at once.
     pub subjects: usize,
     /// Containers and units with facts of a coming termination at once.
@@ -42,6 +44,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
+            // A busy node needs a tenth. With all else the agent stays far below the DaemonSet's limit.
+            memory: 16 << 20,
             // Far more than a node runs at once (110 pods by default, some hundred units).
             subjects: 65_536,
             index_live: 65_536,
@@ -62,5 +66,23 @@ impl Default for Limits {
             // As long as a stop signal can be the reason of an exit (`finish::STOP_REACH`).
             idle: Duration::from_secs(3_600),
         }
+    }
+}
+
+/// The parts of [`Limits::memory`]; a sixteenth is for what is small and bounded by number.
+impl Limits {
+    /// The index of cgroups and processes.
+    pub(super) const fn index_bytes(&self) -> usize {
+        self.memory / 16 * 4
+    }
+
+    /// Containers and units with their facts, and clients' connects.
+    pub(super) const fn subjects_bytes(&self) -> usize {
+        self.memory / 16 * 7
+    }
+
+    /// Pods, with the terminations that wait for them.
+    pub(super) const fn pods_bytes(&self) -> usize {
+        self.memory / 16 * 4
     }
 }

@@ -94,6 +94,13 @@ impl Correlator {
         self.subjects.sizes()
     }
 
+    /// Bytes that are kept: never more than [`Limits::memory`].
+    pub fn memory(&self) -> usize {
+        let buffers = self.buffers.found.capacity() * size_of::<Attributed>()
+            + self.buffers.events.capacity() * size_of::<SubjectEvent>();
+        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + buffers
+    }
+
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
     pub fn handle(&mut self, now: Boot, input: Input) -> Answers {
         let mut answers = Answers::default();
@@ -171,8 +178,9 @@ impl Correlator {
     fn subjects_due(&mut self, until: Boot, answers: &mut Answers) {
         let events = &mut self.buffers.events;
         self.subjects.run_timers(self.now, until, &self.attribution, events);
-        self.attribution.expire(self.now);
         self.became(answers);
+        self.attribution.expire(self.now, &mut self.buffers.found);
+        self.found(answers);
     }
 
     /// Subject events → pods.
@@ -205,6 +213,7 @@ impl Correlator {
         answers.reports.extend(reports);
         for own in requested {
             let sockets = self.subjects.deletion_requested(self.now, own);
+            self.subjects.serves(self.now, &self.pods.addresses(own));
             answers.commands.extend(sockets.into_iter().map(Command::Watch));
         }
         for own in overdue {
@@ -235,8 +244,9 @@ impl Correlator {
 
     /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed.
     fn end(&mut self, answers: &mut Answers) {
+        self.attribution.end(&mut self.buffers.found);
+        self.found(answers);
         self.subjects.end(self.now, &self.attribution, &mut self.buffers.events);
-        self.attribution.end();
         self.became(answers);
         self.pods_due(self.now, answers);
         let mut from_pods = FromPods::default();
@@ -249,6 +259,7 @@ impl Correlator {
         let counts = [
             (DropReason::TimelineCap, drops.timelines),
             (DropReason::FactCap, drops.facts),
+            (DropReason::Memory, drops.memory),
             (DropReason::IndexCap, self.attribution.take_index_drops()),
             (DropReason::Unattributed, self.attribution.take_unattributed()),
         ];

@@ -203,6 +203,7 @@ fn place(place: &Attribution) -> PlaceObject {
                 UnknownCgroup::NeverSeen => "never-seen",
                 UnknownCgroup::NoId => "no-id",
                 UnknownCgroup::PathUnreadable => "path-unreadable",
+                UnknownCgroup::TooMany => "too-many-nested",
                 UnknownCgroup::ProcessGone => "process-gone",
             }),
         ),

@@ -212,7 +212,9 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let (lost, inactive) = (within(&holes.lost), within(&holes.inactive));
     // The exit does not need the OOM probe; only lost records of the probe can hide a victim.
     let inactive: Vec<Kind> = inactive.into_iter().filter(|&kind| kind != Kind::OomVictim).collect();
-    let missing = if finding.absent.is_empty() {
+    let missing = if holes.main_unsure {
+        Missing::Lost(vec![Kind::ProcessExec])
+    } else if finding.absent.is_empty() {
         return finding;
     } else if holes.late_start && finding.no_stop_seen {
         Missing::LateStart

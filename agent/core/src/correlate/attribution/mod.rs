@@ -4,10 +4,10 @@
 
 mod sender;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::attribute::{Attribution, Index, Question, Subject};
-use crate::event::{Armed, Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
+use crate::event::{Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::termination::Actor;
@@ -29,8 +29,11 @@ pub const KUBELET_UNITS: &[&str] = &[
     "snap.kubelet-eks.daemon.service",
 ];
 
-/// The kernel's SIGKILLs that are remembered, for OOM victims with only a pid.
+/// The kernel's SIGKILLs that are remembered, for OOM victims with only a pid. The SIGKILL comes just after the OOM event; if it is
+/// not among these any more, the OOM event counts as lost: see [`Attributed::Dropped`].
 const KERNEL_KILLS: usize = 64;
+/// Of the events that wait, the cgroups of one party have at most this part.
+const PARTIES: usize = 8;
 /// Most cgroups of the kubelet that are kept: one, or a few below a larger unit.
 const KUBELETS: usize = 64;
 
@@ -49,6 +52,9 @@ pub(super) enum Attributed {
         cgroup: CgroupId,
         subject: Option<Subject>,
     },
+    /// An event that could not be attributed, or not kept until it can be. `of`: the cgroup that it may concern; None if it may
+    /// concern any.
+    Dropped { at: Boot, kind: Kind, of: Option<CgroupId> },
     /// The end of a connect, as the client's own socket showed it. `of`: see [`Attributor::client`].
     Client { at: Boot, tcp: Tcp, by: Client, of: CgroupId },
 }
@@ -107,6 +113,8 @@ pub(super) struct Attributor {
     kubelets: BTreeSet<CgroupId>,
     /// Events that wait for their cgroup's path: until when, and their own time.
     pending: VecDeque<(Boot, Boot, Event)>,
+    /// How many of them each party has: see [`party`].
+    waiting: HashMap<CgroupId, usize>,
     kernel_kills: VecDeque<Task>,
     limits: Limits,
     unattributed: u64,
@@ -115,10 +123,11 @@ pub(super) struct Attributor {
 impl Attributor {
     pub fn new(limits: Limits, kubelet_units: Vec<String>) -> Attributor {
         Attributor {
-            index: Index::new(limits.index_live, limits.index_dead),
+            index: Index::new(limits.index_live, limits.index_dead, limits.index_bytes()),
             kubelet_units,
             kubelets: BTreeSet::new(),
             pending: VecDeque::new(),
+            waiting: HashMap::new(),
             kernel_kills: VecDeque::new(),
             limits,
             unattributed: 0,
@@ -169,7 +178,7 @@ impl Attributor {
             Event::CgroupRmdir(removed) => out.push(self.removed(now, at, removed.cgroup)),
             _ => match self.place(at, &event, out) {
                 Placed::Done => {}
-                Placed::Unknown => self.wait(now, at, event),
+                Placed::Unknown => self.wait(now, at, event, out),
             },
         }
     }
@@ -208,17 +217,22 @@ impl Attributor {
     }
 
     /// Drops events that waited too long.
-    pub fn expire(&mut self, now: Boot) {
+    pub fn expire(&mut self, now: Boot, out: &mut Vec<Attributed>) {
         while self.pending.front().is_some_and(|(deadline, ..)| *deadline <= now) {
-            self.pending.pop_front();
-            self.unattributed += 1;
+            self.drop_oldest(out);
+        }
+        self.index.expire(now);
+        if self.pending.is_empty() {
+            self.pending.shrink_to(64);
+            self.waiting.shrink_to(64);
         }
     }
 
     /// No more input: nothing waits any longer.
-    pub fn end(&mut self) {
-        self.unattributed += self.pending.len() as u64;
-        self.pending.clear();
+    pub fn end(&mut self, out: &mut Vec<Attributed>) {
+        while !self.pending.is_empty() {
+            self.drop_oldest(out);
+        }
     }
 
     /// Events that were not attributed since the last call.
@@ -234,6 +248,13 @@ impl Attributor {
     /// Cgroups and processes that the index dropped since the last call.
     pub fn take_index_drops(&mut self) -> u64 {
         self.index.drops()
+    }
+
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        let pending = self.pending.capacity() * size_of::<(Boot, Boot, Event)>();
+        let kills = self.kernel_kills.capacity() * size_of::<Task>();
+        self.index.bytes() + pending + kills
     }
 
     #[cfg(test)]
@@ -325,16 +346,56 @@ impl Attributor {
         Attributed::Removed { at, cgroup, subject }
     }
 
-    fn wait(&mut self, now: Boot, at: Boot, event: Event) {
-        if self.limits.pending == 0 {
-            self.unattributed += 1;
-            return;
+    fn wait(&mut self, now: Boot, at: Boot, event: Event, out: &mut Vec<Attributed>) {
+        let waiting = self.waiting.entry(party(&event)).or_default();
+        if *waiting >= self.limits.pending.div_ceil(PARTIES) {
+            return self.dropped(at, &event, out);
         }
+        *waiting += 1;
         if self.pending.len() >= self.limits.pending {
-            self.pending.pop_front();
-            self.unattributed += 1;
+            self.drop_oldest(out);
         }
         self.pending.push_back((now.plus(self.limits.reorder), at, event));
+    }
+
+    fn drop_oldest(&mut self, out: &mut Vec<Attributed>) {
+        if let Some((_, at, event)) = self.pending.pop_front() {
+            self.waits_no_more(&event);
+            self.dropped(at, &event, out);
+        }
+    }
+
+    fn waits_no_more(&mut self, event: &Event) {
+        let party = party(event);
+        if let Some(waiting) = self.waiting.get_mut(&party) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.waiting.remove(&party);
+            }
+        }
+    }
+
+    /// The subjects that the event may concern are in doubt.
+    fn dropped(&mut self, at: Boot, event: &Event, out: &mut Vec<Attributed>) {
+        self.unattributed += 1;
+        let Some(kind) = kind(event) else { return };
+        let (ids, container) = match event {
+            Event::Tcp(tcp) => ([tcp.cgroup, None], tcp.container),
+            Event::OomVictim(OomVictim { task: None, .. }) => {
+                return out.push(Attributed::Dropped { at, kind, of: None });
+            }
+            event => match task_of(event) {
+                // The main process of the outermost container is not in a deeper pid namespace.
+                Some(task) => {
+                    let container = task.container.filter(|_| task.ns_level <= crate::attribute::CONTAINER_LEVEL);
+                    ([Some(task.cgroup), task.v1_cgroup], container)
+                }
+                None => return,
+            },
+        };
+        for of in ids.into_iter().flatten().chain(container) {
+            out.push(Attributed::Dropped { at, kind, of: Some(of) });
+        }
     }
 
     /// Tries the waiting events again.
@@ -346,7 +407,7 @@ impl Attributor {
         self.pending = rest;
         for (deadline, at, event) in again {
             match self.place(at, &event, out) {
-                Placed::Done => {}
+                Placed::Done => self.waits_no_more(&event),
                 Placed::Unknown => self.pending.push_back((deadline, at, event)),
             }
         }
@@ -409,6 +470,28 @@ fn task_of(event: &Event) -> Option<&Task> {
         Event::OomVictim(oom) => oom.task.as_ref(),
         Event::SignalDiscarded(discarded) => Some(&discarded.task),
         Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::PeerAnnouncement(_) => None,
+    }
+}
+
+/// Whose noise an event is: a container's with all that is nested in it, or a cgroup's.
+fn party(event: &Event) -> CgroupId {
+    let of = match event {
+        Event::Tcp(tcp) => tcp.container.or(tcp.cgroup),
+        event => task_of(event).map(|task| task.container.or(task.v1_cgroup).unwrap_or(task.cgroup)),
+    };
+    of.unwrap_or_default()
+}
+
+/// The kind of an event that can be evidence about a subject.
+fn kind(event: &Event) -> Option<Kind> {
+    match event {
+        Event::SignalGenerate(_) => Some(Kind::SignalGenerate),
+        Event::SignalDeliver(_) => Some(Kind::SignalDeliver),
+        Event::ProcessExit(_) => Some(Kind::ProcessExit),
+        Event::ProcessExec(_) => Some(Kind::ProcessExec),
+        Event::OomVictim(_) => Some(Kind::OomVictim),
+        Event::Tcp(_) => Some(Kind::Tcp),
+        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => None,
     }
 }
 

@@ -82,6 +82,7 @@ impl Pods {
         let is_requested = pod.is_requested();
         self.homes.insert(own, key.clone());
         self.schedule(&key, now);
+        self.fit(now, out);
         is_requested
     }
 
@@ -172,23 +173,14 @@ impl Pods {
         });
         self.held += 1;
         while self.held > self.limits.held {
-            let oldest = self
-                .pods
-                .values()
-                .filter_map(|pod| Some((pod.held.first()?.since, pod.key.clone())))
-                .min();
-            let Some((_, oldest)) = oldest else { break };
-            self.dropped += 1;
-            self.release(
-                &oldest,
-                0,
-                Some("too many terminations waited for the Kubernetes API at the same time".to_owned()),
+            self.release_oldest(
+                "too many terminations waited for the Kubernetes API at the same time",
                 now,
                 out,
             );
-            self.schedule(&oldest, now);
         }
         self.schedule(&key, now);
+        self.fit(now, out);
     }
 
     /// An early warning, with the facts so far; None for a pod with `epitaph.dev/ignore`.

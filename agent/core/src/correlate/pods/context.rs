@@ -161,6 +161,12 @@ impl Pod {
 
     /// Why Events that would explain this termination may be missing.
     pub fn events_unknown(&self, life: &Life) -> Option<String> {
+        let name = self.names.get(&life.id).map(|named| named.name.as_str());
+        let dropped = self.events_dropped.iter();
+        let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && **at >= life.start);
+        if dropped.next().is_some() {
+            return Some("the pod has more Events than epitaph keeps".to_owned());
+        }
         let (seen, state) = self.events_state.as_ref()?;
         let is_own = life.end.is_some_and(|end| *seen >= end);
         match state {

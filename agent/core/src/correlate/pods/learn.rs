@@ -86,6 +86,7 @@ impl Pods {
         if is_requested {
             out.requested.extend(self.living(&key));
         }
+        self.fit(now, out);
     }
 
     /// A pod that is gone from the API.

@@ -6,6 +6,7 @@
 //! *Architecture invariant*: the kernel's evidence shows what happened, the API why. The pod's status also proves which pod a
 //! container belongs to: a cgroup's name is not proof.
 
+mod budget;
 mod containers;
 mod context;
 mod learn;
@@ -18,6 +19,7 @@ mod stop_reason;
 mod store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
@@ -66,6 +68,8 @@ pub(super) struct Pods {
     due: BTreeSet<(Boot, PodUid)>,
     /// Number of held terminations.
     held: usize,
+    /// Bytes of all pods beyond their slots.
+    weight: usize,
     dropped: u64,
     forged: u64,
     opted_out: u64,
@@ -84,6 +88,7 @@ impl Pods {
             workloads: HashSet::new(),
             due: BTreeSet::new(),
             held: 0,
+            weight: 0,
             dropped: 0,
             forged: 0,
             opted_out: 0,
@@ -238,6 +243,13 @@ impl Pods {
         };
         let key = self.ids.get(id).or(pod.as_ref());
         key.and_then(|key| self.pods.get(key)).is_some_and(Pod::is_ignored)
+    }
+
+    /// The addresses of a container's pod.
+    pub fn addresses(&self, own: CgroupId) -> Vec<IpAddr> {
+        let pod = self.homes.get(&own).and_then(|key| self.pods.get(key));
+        let fact = pod.and_then(|pod| pod.fact.as_ref());
+        fact.map(|fact| fact.spec.ips.clone()).unwrap_or_default()
     }
 
     /// Numbers of pods and of held terminations.

@@ -23,7 +23,7 @@ const NAMES: usize = 64;
 /// Most containers per pod that the kernel shows, including terminated ones that place the others.
 pub(super) const CONTAINERS: usize = 64;
 /// Most Events and shortenings that are kept: the newest and the first matter most.
-const EVENTS: usize = 16;
+const EVENTS: usize = 64;
 const SHORTENED: usize = 8;
 
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub(super) struct Pod {
     pub reason: Option<String>,
     /// Events that explain a termination, with the latest possible time of their subject.
     pub events: VecDeque<(Boot, PodEvent)>,
+    /// Containers of which Events were dropped, with the last one's time; None if any container.
+    pub events_dropped: HashMap<Option<String>, Boot>,
     /// How far the Events are known, and the time up to which this holds.
     pub events_state: Option<(Boot, PodEventsState)>,
     pub gone: Option<PodGone>,
@@ -56,6 +58,8 @@ pub(super) struct Pod {
     /// Time of the last fact about the pod.
     pub touched: Boot,
     pub due: Option<Boot>,
+    /// Its bytes, as the budget counts them.
+    pub weighed: usize,
 }
 
 /// A container id that a status named.
@@ -114,6 +118,7 @@ impl Pod {
             disruption: None,
             reason: None,
             events: VecDeque::new(),
+            events_dropped: HashMap::new(),
             events_state: None,
             gone: None,
             names: HashMap::new(),
@@ -125,6 +130,7 @@ impl Pod {
             reported: None,
             touched: now,
             due: None,
+            weighed: 0,
         }
     }
 
@@ -191,7 +197,22 @@ impl Pod {
             return;
         }
         if self.events.len() >= EVENTS {
-            self.events.pop_front();
+            // The container with the most, so that one in a crash loop drops no other's.
+            let of = |name: Option<&str>| {
+                self.events
+                    .iter()
+                    .filter(|(_, event)| event.container.as_deref() == name)
+                    .count()
+            };
+            let most = (0..self.events.len())
+                .rev()
+                .max_by_key(|&i| of(self.events[i].1.container.as_deref()));
+            if let Some((at, old)) = most.and_then(|i| self.events.remove(i)) {
+                // None: the doubt is about every container.
+                let of = old.container.filter(|_| self.events_dropped.len() < EVENTS);
+                let dropped = self.events_dropped.entry(of).or_insert(at);
+                *dropped = (*dropped).max(at);
+            }
         }
         self.events.push_back((at, event));
     }

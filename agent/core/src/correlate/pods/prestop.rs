@@ -34,6 +34,10 @@ struct Run {
 }
 
 impl Runs {
+    pub fn bytes(&self) -> usize {
+        self.kept.capacity() * size_of::<Run>()
+    }
+
     pub fn exec(&mut self, at: Boot, exec: &ProcessExec, is_wanted: impl Fn(&Comm) -> bool) {
         let id = ProcessId::of(&exec.task);
         if let Some(known) = self.kept.iter_mut().find(|run| run.id.same(&id)) {

@@ -1,5 +1,6 @@
 //! The known pods: their containers, their timers, and which pods are dropped if there are too many.
 
+use crate::attribute::slim;
 use crate::ids::CgroupId;
 use crate::ids::{ContainerId, PodUid};
 use crate::pod::Workload;
@@ -46,6 +47,7 @@ impl Pods {
     }
 
     pub(super) fn schedule(&mut self, key: &PodUid, now: Boot) {
+        self.weigh(key);
         let Some(pod) = self.pods.get_mut(key) else { return };
         pod.place();
         let due = match pod.step(&self.api, &self.limits, now) {
@@ -65,12 +67,17 @@ impl Pods {
 
     /// Drops pods over the limit: terminated ones first, then pods that the API does not know, then the longest idle.
     pub(super) fn make_room(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
-        if self.pods.len() < self.limits.pods || self.pods.contains_key(key) {
+        if self.pods.contains_key(key) {
             return;
         }
+        while (self.pods.len() >= self.limits.pods || self.is_over(size_of::<Pod>())) && self.drop_least(now, out) {}
+    }
+
+    /// False: there is no pod.
+    pub(super) fn drop_least(&mut self, now: Boot, out: &mut FromPods) -> bool {
         let worth = |pod: &Pod| (pod.reported.is_none(), pod.fact.is_some(), pod.touched, pod.key.clone());
         let Some(least) = self.pods.values().min_by_key(|pod| worth(pod)).map(|pod| pod.key.clone()) else {
-            return;
+            return false;
         };
         while self.pods.get(&least).is_some_and(|pod| !pod.held.is_empty()) {
             self.release(
@@ -83,10 +90,24 @@ impl Pods {
         }
         self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.reported.is_none()));
         self.forget(&least, out);
+        true
+    }
+
+    /// Reports the termination that waits longest.
+    pub(super) fn release_oldest(&mut self, why: &str, now: Boot, out: &mut FromPods) {
+        let oldest = |pod: &Pod| Some((pod.held.first()?.since, pod.key.clone()));
+        let Some((_, oldest)) = self.pods.values().filter_map(oldest).min() else {
+            self.held = 0;
+            return;
+        };
+        self.dropped += 1;
+        self.release(&oldest, 0, Some(why.to_owned()), now, out);
+        self.schedule(&oldest, now);
     }
 
     pub(super) fn forget(&mut self, key: &PodUid, out: &mut FromPods) {
         let Some(pod) = self.pods.remove(key) else { return };
+        self.weight -= pod.weighed;
         if let Some(due) = pod.due {
             self.due.remove(&(due, key.clone()));
         }
@@ -103,6 +124,10 @@ impl Pods {
             self.uids.remove(&fact.pod.uid);
             self.let_go(&fact.pod.workload, out);
         }
+        slim(&mut self.pods);
+        slim(&mut self.uids);
+        slim(&mut self.ids);
+        slim(&mut self.homes);
     }
 
     /// A pod no longer has that workload: whether another pod has it.

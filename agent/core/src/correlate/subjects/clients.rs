@@ -112,7 +112,7 @@ impl Clients {
     /// `since`: the ports of a connect long before that belong to another connection by now.
     pub fn is_kubelets(&self, pair: &Pair, since: Boot) -> bool {
         let by_kubelet = |recent: &Recent| {
-            let connect = recent.by_pair.get(pair).map(|kept| kept.connect);
+            let connect = recent.by_pair.get(pair);
             connect.is_some_and(|connect| connect.by == Client::Kubelet && connect.at.plus(PORTS_LAST) >= since)
         };
         by_kubelet(&self.kubelets) || by_kubelet(&self.failed)
@@ -120,8 +120,7 @@ impl Clients {
 
     /// Failed connects from `since` on.
     pub fn failed(&self, since: Boot) -> impl Iterator<Item = (&Pair, &Connect)> {
-        let kept = self.failed.by_pair.iter().map(|(pair, kept)| (pair, &kept.connect));
-        kept.filter(move |(_, connect)| connect.at >= since)
+        self.failed.by_pair.iter().filter(move |(_, connect)| connect.at >= since)
     }
 
     /// Whether a failed connect to the address in that time may have been dropped.
@@ -138,6 +137,12 @@ impl Clients {
     pub fn forgot_kubelets(&self, since: Boot, until: Boot) -> bool {
         let span = self.kubelets_forgotten;
         span.is_some_and(|span| span.overlaps(since.minus(PORTS_LAST), until))
+    }
+
+    /// How many connects of each sort fit into that memory.
+    pub fn most(bytes: usize) -> usize {
+        let one = 3 * (size_of::<(Pair, Connect)>() + 1) + 2 * size_of::<Pair>() + size_of::<(CgroupId, VecDeque<Pair>)>();
+        bytes / 2 / one
     }
 
     /// Bytes that are kept.
@@ -209,23 +214,17 @@ fn bucket(address: IpAddr) -> usize {
 /// Connects by both ends, shared between clients.
 #[derive(Debug, Default)]
 struct Recent {
-    by_pair: HashMap<Pair, Kept>,
+    by_pair: HashMap<Pair, Connect>,
     /// Each client's, the oldest first.
     by_client: HashMap<CgroupId, VecDeque<Pair>>,
     /// The numbers of them, the most last.
     most: BTreeSet<(usize, CgroupId)>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Kept {
-    connect: Connect,
-    of: CgroupId,
-}
-
 impl Recent {
     /// Returns the connect that was dropped for this one.
     fn add(&mut self, pair: Pair, connect: Connect, of: CgroupId, cap: usize) -> Option<(Pair, Connect)> {
-        if let Some(Kept { connect: known, .. }) = self.by_pair.get_mut(&pair) {
+        if let Some(known) = self.by_pair.get_mut(&pair) {
             // The same ports again are the same connect, except for a long-lived client.
             *known = Connect {
                 at: known.at.max(connect.at),
@@ -235,7 +234,7 @@ impl Recent {
             };
             return None;
         }
-        self.by_pair.insert(pair, Kept { connect, of });
+        self.by_pair.insert(pair, connect);
         let own = self.by_client.entry(of).or_default();
         self.most.remove(&(own.len(), of));
         own.push_back(pair);
@@ -257,17 +256,16 @@ impl Recent {
         } else {
             self.most.insert((own.len(), of));
         }
-        let kept = self.by_pair.remove(&pair?)?;
-        Some((pair?, kept.connect))
+        Some((pair?, self.by_pair.remove(&pair?)?))
     }
 
     /// Takes the connects before that time out.
     fn expire(&mut self, before: Boot) -> Vec<(Pair, Connect)> {
         let mut old = Vec::new();
-        self.by_pair.retain(|pair, kept| {
-            let keeps = kept.connect.at >= before;
+        self.by_pair.retain(|pair, connect| {
+            let keeps = connect.at >= before;
             if !keeps {
-                old.push((*pair, kept.connect));
+                old.push((*pair, *connect));
             }
             keeps
         });
@@ -287,8 +285,9 @@ impl Recent {
     }
 
     fn bytes(&self) -> usize {
-        let queues = self.by_client.values().map(VecDeque::capacity).sum::<usize>() * size_of::<Pair>();
+        // A queue has at most twice the room that it needs, and room for four.
+        let queues = (2 * self.by_pair.len() + 4 * self.by_client.len()) * size_of::<Pair>();
         let client = size_of::<(CgroupId, VecDeque<Pair>)>() + 2 * size_of::<(usize, CgroupId)>();
-        table::<Pair, Kept>(self.by_pair.capacity()) + queues + self.by_client.len() * 2 * client
+        table::<Pair, Connect>(self.by_pair.capacity()) + queues + self.by_client.len() * 2 * client
     }
 }

@@ -60,6 +60,22 @@ impl Refused {
 }
 
 impl Connection {
+    /// Time of the earliest event.
+    pub fn since(&self) -> Boot {
+        let refused = self.refused_by_server.map(|refused| refused.first);
+        let cut = self.cut.map(|(at, _)| at);
+        let times = [
+            self.accepted,
+            refused,
+            self.refused_by_client,
+            self.reset,
+            self.queued,
+            self.late,
+            cut,
+        ];
+        times.into_iter().flatten().min().unwrap_or(self.last)
+    }
+
     pub fn is_only_accepted(&self) -> bool {
         let is_refused = self.refused_by_server.is_some() || self.refused_by_client.is_some();
         !is_refused && !self.is_end_of_one()

@@ -190,6 +190,7 @@ impl Coverage {
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
             late_start: !stop_requested && self.gaps.iter().any(late),
             over_cap: false,
+            main_unsure: false,
         }
     }
 

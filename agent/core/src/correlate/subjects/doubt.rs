@@ -2,7 +2,17 @@
 //! have concerned, and for no other.
 
 use crate::event::Kind;
+use crate::ids::CgroupId;
 use crate::time::Boot;
+
+use super::Subjects;
+use super::coverage::LossPlace;
+use super::subject::State;
+
+/// Most doubts about cgroups that are not known yet.
+const EARLY: usize = 1_024;
+/// Evidence of a termination, but for the exit: without its record there is no verdict that rests on it.
+pub(super) const EVIDENCE: [Kind; 4] = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::OomVictim, Kind::Tcp];
 
 /// First and last time of dropped evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,5 +66,43 @@ impl Doubts {
 
     pub fn bytes(&self) -> usize {
         self.0.capacity() * size_of::<(Kind, Span, u64)>()
+    }
+}
+
+impl Subjects {
+    /// Records of a subject, or of something below its cgroup, were dropped: what they could have shown is unknown.
+    pub(super) fn doubt(&mut self, own: CgroupId, kind: Kind, span: Span, count: u64) {
+        if let Some(state) = self.subjects.get_mut(&own) {
+            return state.doubts.add(kind, span, count);
+        }
+        if !own.is_known() {
+            return;
+        }
+        // The record of the cgroup's creation may be late, and a look-up was answered at once: later the cgroup cannot become known.
+        let keep = 2 * self.limits.reorder;
+        while self.early.front().is_some_and(|(came, ..)| came.plus(keep) < self.now) {
+            self.early.pop_front();
+        }
+        if self.early.len() >= EARLY
+            && let Some((_, _, kind, at)) = self.early.pop_front()
+        {
+            self.coverage.lost(kind, LossPlace::Anywhere, at, self.now, 1);
+        }
+        self.early.push_back((self.now, own, kind, span.first));
+    }
+
+    /// There was no room for a subject.
+    pub(super) fn refuse(&mut self) {
+        self.refused = Some(Span::around(self.refused, self.now));
+    }
+
+    /// The doubts about a subject that becomes known.
+    pub(super) fn doubt_new(&mut self, own: CgroupId, state: &mut State) {
+        for (_, _, kind, at) in self.early.iter().filter(|(_, of, ..)| *of == own) {
+            state.doubts.add(*kind, Span::at(*at), 1);
+        }
+        if let Some(refused) = self.refused {
+            EVIDENCE.into_iter().for_each(|kind| state.doubts.add(kind, refused, 1));
+        }
     }
 }

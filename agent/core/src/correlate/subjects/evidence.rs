@@ -9,6 +9,9 @@ use crate::termination::{Actor, Role, TerminationKey};
 use crate::time::Boot;
 use crate::verdict;
 
+use super::clients::Clients;
+use super::coverage::LossPlace;
+use super::doubt::Span;
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, RUN_GAP, SignalFact, armed_before_version_4};
 use super::watching::armed_by;
@@ -21,8 +24,14 @@ impl Subjects {
         match found {
             Attributed::Evidence(evidence) => self.evidence(evidence, out),
             Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject, out),
+            Attributed::Dropped { at, kind, of } => match of {
+                Some(of) => self.doubt(of, kind, Span::at(at), 1),
+                None => self.coverage.lost(kind, LossPlace::Anywhere, at, now, 1),
+            },
             Attributed::Client { at, tcp, by, of } => {
-                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, of, self.limits.connections));
+                let cap = self.limits.connections.min(Clients::most(self.limits.subjects_bytes() / 4));
+                self.drops.facts += u64::from(!self.clients.add(at, &tcp, by, of, cap));
+                self.fit(0);
             }
         }
     }
@@ -68,6 +77,11 @@ impl Subjects {
             } => self.process(own, &fact, outside, sockets_of, out),
         }
         self.watch_again(own, at, armed, out);
+        self.weigh(own);
+        if home != own {
+            self.weigh(home);
+        }
+        self.fit(0);
     }
 
     fn removed(&mut self, at: Boot, cgroup: CgroupId, subject: Option<Subject>, out: &mut Vec<SubjectEvent>) {
@@ -137,19 +151,39 @@ impl Subjects {
         if self.gone.iter().any(|(_, gone)| *gone == own) {
             return false;
         }
-        if self.subjects.len() >= self.limits.subjects {
+        if self.subjects.len() >= self.limits.subjects || !self.fits_another() {
             // A lost removal leaves a subject without any facts behind.
             if self.now.since(self.swept) >= TOUCH {
                 self.swept = self.now;
-                self.subjects
-                    .retain(|_, state| state.timeline.is_some() || state.due.is_some() || !state.candidates.is_empty());
+                let idle = |state: &State| state.timeline.is_none() && state.due.is_none() && state.candidates.is_empty();
+                let idle: Vec<CgroupId> = self
+                    .subjects
+                    .iter()
+                    .filter(|(_, state)| idle(state))
+                    .map(|(own, _)| *own)
+                    .collect();
+                for own in idle {
+                    if let Some(mut state) = self.subjects.remove(&own) {
+                        self.unweigh(own, &mut state);
+                    }
+                }
+                self.slim();
             }
             if self.subjects.len() >= self.limits.subjects {
                 self.drops.timelines += 1;
+                self.refuse();
+                return false;
+            }
+            if !self.fits_another() {
+                self.drops.memory += 1;
+                self.refuse();
                 return false;
             }
         }
-        self.subjects.insert(own, State::new(subject, own));
+        let mut state = State::new(subject, own);
+        self.doubt_new(own, &mut state);
+        self.subjects.insert(own, state);
+        self.weigh(own);
         true
     }
 
@@ -283,7 +317,11 @@ impl Subjects {
             comm: task.comm,
             reported: false,
         };
-        self.keep(own, out, |state| state.is_past(&task) || state.timeline().oom(fact, cap));
+        self.keep(own, out, |state| {
+            let main = state.main().map(|main| main.id);
+            let is_main = |victim: &ProcessId| main.is_some_and(|main| main.same(victim));
+            state.is_past(&task) || state.timeline().oom(fact, is_main, cap)
+        });
     }
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {

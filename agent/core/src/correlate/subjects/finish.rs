@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::attribute::Index;
+use crate::attribute::{Index, Subject};
 use crate::event::{Armed, ExitStatus, Kind, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey};
@@ -85,8 +85,26 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let home = Home::of(own, context.index);
     let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
     missing.over_cap = timeline.over_cap_matters;
+    let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
+    missing.main_unsure = !is_sure(state, main.as_ref(), by_runtime)
+        && context
+            .coverage
+            .losses(home, born.minus(LATE_REACH), until)
+            .iter()
+            .any(|(kind, _)| *kind == Kind::ProcessExec);
     let reach = context.coverage.reach(born, begin, stop_signal.is_some());
-    let losses = context.coverage.losses(home, reach, until);
+    let mut losses = context.coverage.losses(home, reach, until);
+    for (kind, count) in state.doubts.within(reach, until) {
+        // A socket's event matters until clients' errors no longer count, any other until the exit.
+        let matters = state.doubts.within(reach, end).any(|(known, _)| known == kind);
+        if matters && kind != Kind::Tcp && !missing.lost.contains(&kind) {
+            missing.lost.push(kind);
+        }
+        match losses.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, sum)) => *sum = sum.saturating_add(count),
+            None => losses.push((kind, count)),
+        }
+    }
     let sockets_lost = losses.iter().any(|(kind, _)| *kind == Kind::Tcp);
     let cgroup_v1 = own.hierarchy != 0 || state.shares_cgroup;
     let observed = context.coverage.sees_sockets()
@@ -96,6 +114,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         && !missing.gap
         && timeline.sockets.over_cap() == 0
         && !cgroup_v1
+        && !state.cgroups_over
         && watched(state, stop_signal, fatal.as_ref(), main.as_ref());
     let mut traffic = timeline.sockets.within(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
@@ -142,6 +161,13 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         missing,
         open,
     })
+}
+
+/// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process
+/// only because no other is known.
+fn is_sure(state: &State, main: Option<&Candidate>, stopped_by_runtime: bool) -> bool {
+    let is_container = matches!(state.subject, Subject::Container { .. });
+    is_container && main.is_none_or(|main| main.is_ns_init() && (main.outside || stopped_by_runtime))
 }
 
 /// The cgroup was removed without an observed event, and records that could show one were lost.

@@ -54,7 +54,15 @@ impl Listeners {
         self.0.retain(|listener| listener.at > before);
     }
 
-    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<ListenerClosed>()
+    }
+
+    /// Time of the earliest close.
+    pub fn since(&self) -> Option<Boot> {
+        self.0.iter().map(|listener| listener.at).min()
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }

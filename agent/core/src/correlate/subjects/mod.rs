@@ -3,6 +3,7 @@
 //! Facts are collected per subject in any order; each has the kernel's own time. A termination's facts are assembled once, some
 //! time after the main process's exit, in the order of their times: any order of arrival within that time gives the same facts.
 
+mod budget;
 mod clients;
 mod connection;
 mod coverage;
@@ -17,6 +18,7 @@ mod traffic;
 mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
@@ -31,6 +33,7 @@ use super::Limits;
 use super::attribution::Attributor;
 use clients::Clients;
 use coverage::Coverage;
+use doubt::Span;
 use finish::Context;
 use subject::State;
 
@@ -96,6 +99,10 @@ pub(super) struct Subjects {
     now: Boot,
     boot_id: String,
     subjects: Map<CgroupId, State>,
+    /// Bytes that each subject can give up, the most last: see `budget`.
+    spare: BTreeSet<(usize, CgroupId)>,
+    /// Bytes of all subjects together beyond their slots.
+    weight: usize,
     /// The timers of the subjects.
     due: BTreeSet<(Boot, CgroupId)>,
     /// Subjects with a timeline, the longest idle first.
@@ -103,8 +110,13 @@ pub(super) struct Subjects {
     /// Subjects with sockets that the kernel watches on its own, the oldest first.
     armed: BTreeSet<(Boot, CgroupId)>,
     clients: Clients,
+    clients_swept: Boot,
     /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,
+    /// Doubts about cgroups that are no subject's yet: when they came, and what they are.
+    early: VecDeque<(Boot, CgroupId, Kind, Boot)>,
+    /// When there was no room for a subject: a subject that is known only since then may have had events before.
+    refused: Option<Span>,
     swept: Boot,
     drops: Drops,
 }
@@ -114,6 +126,7 @@ pub(super) struct Subjects {
 pub(super) struct Drops {
     pub timelines: u64,
     pub facts: u64,
+    pub memory: u64,
 }
 
 impl Subjects {
@@ -124,11 +137,16 @@ impl Subjects {
             now: Boot(0),
             boot_id: String::new(),
             subjects: Map::default(),
+            spare: BTreeSet::new(),
+            weight: 0,
             due: BTreeSet::new(),
             touched: BTreeSet::new(),
             armed: BTreeSet::new(),
             clients: Clients::default(),
+            clients_swept: Boot(0),
             gone: VecDeque::new(),
+            early: VecDeque::new(),
+            refused: None,
             swept: Boot(0),
             drops: Drops::default(),
         }
@@ -157,6 +175,11 @@ impl Subjects {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// A container that is being stopped has these addresses.
+    pub fn serves(&mut self, now: Boot, addresses: &[IpAddr]) {
+        addresses.iter().for_each(|address| self.clients.serves(now, *address));
     }
 
     /// The containers that are known, as [`SubjectEvent::Seen`], the oldest first.
@@ -191,6 +214,7 @@ impl Subjects {
     pub fn add_drops(&mut self, drops: Drops) {
         self.drops.timelines += drops.timelines;
         self.drops.facts += drops.facts;
+        self.drops.memory += drops.memory;
     }
 
     /// Live subjects, and those of them with a timeline.

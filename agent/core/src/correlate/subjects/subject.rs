@@ -10,6 +10,7 @@ use crate::input::ProcessFact;
 use crate::termination::{MainExit, MainProcess};
 use crate::time::Boot;
 
+use super::doubt::{Doubts, EVIDENCE, Span};
 use super::timeline::Timeline;
 
 /// `/proc` gives a start in clock ticks of 10 ms; twice that allows for the conversion between clocks.
@@ -48,6 +49,14 @@ pub(super) struct State {
     pub requested: Option<Boot>,
     /// When the sockets were last let go.
     pub unwatched_at: Option<Boot>,
+    /// More cgroups below have sockets than are watched.
+    pub cgroups_over: bool,
+    /// Evidence that was dropped.
+    pub doubts: Doubts,
+    /// Its bytes, as the budget counts them.
+    pub weighed: usize,
+    /// Of these, bytes that it can give up.
+    pub spare: usize,
     /// The subject's timer, if it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
@@ -96,6 +105,10 @@ impl State {
             shares_cgroup: false,
             requested: None,
             unwatched_at: None,
+            cgroups_over: false,
+            doubts: Doubts::default(),
+            weighed: 0,
+            spare: 0,
             due: None,
             touched: None,
             armed: None,
@@ -225,6 +238,7 @@ impl State {
             return;
         }
         self.candidates.push(candidate);
+        // The order is the one by which the main process is chosen: a dropped candidate would be the main process only after all others.
         if self.candidates.len() > CANDIDATES {
             let worst = (0..self.candidates.len()).max_by_key(|&i| self.rank(&self.candidates[i]));
             if let Some(worst) = worst {
@@ -285,6 +299,7 @@ impl State {
         {
             return;
         }
+        // A main process that is known only after so many later exits never seems to exit: its verdict is `unknown`.
         self.exits.push_back((at, *exit));
         let cap = if self.timeline.is_some() { cap } else { EXITS };
         while self.exits.len() > cap {
@@ -353,6 +368,38 @@ impl State {
                 .finished
                 .is_some_and(|(_, end)| main.is_after(end) && main.id.start.since(end) <= linger),
         }
+    }
+
+    /// Bytes beyond its own size.
+    pub fn bytes(&self) -> usize {
+        self.candidates.capacity() * size_of::<Candidate>()
+            + self.exits.capacity() * size_of::<(Boot, ProcessExit)>()
+            + self.cgroups.capacity() * size_of::<CgroupId>()
+            + self.doubts.bytes()
+            + self.timeline.as_deref().map_or(0, Timeline::bytes)
+    }
+
+    /// Bytes that [`State::squeeze`] can free.
+    pub fn spare(&self) -> usize {
+        let timeline = self.timeline.as_deref().filter(|timeline| timeline.is_squeezable());
+        self.exits.capacity() * size_of::<(Boot, ProcessExit)>() + timeline.map_or(0, Timeline::bytes)
+    }
+
+    /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
+    pub fn squeeze(&mut self) -> u64 {
+        let exits = self.exits.len();
+        self.exits = VecDeque::new();
+        self.exits_dropped += exits as u64;
+        self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + exits as u64
+    }
+
+    /// Gives up the facts for others' sake: what they showed is unknown.
+    pub fn drop_timeline(&mut self, now: Boot) -> u64 {
+        let Some(timeline) = self.timeline.take() else { return 0 };
+        let (since, count) = (timeline.since().unwrap_or(now), timeline.len() as u64);
+        let span = Span { first: since, last: now };
+        EVIDENCE.into_iter().for_each(|kind| self.doubts.add(kind, span, count));
+        count
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {

@@ -14,6 +14,8 @@ use super::traffic::Sockets;
 pub(super) const RUN_GAP: Duration = Duration::from_secs(600);
 /// The same signal from the same sender again within this time is counted, not kept.
 const FOLD: Duration = Duration::from_secs(60);
+/// Of a signal's sender: mostly shared with the index.
+const TEXTS: usize = 64;
 /// Most equal handler entries that are kept.
 const ENTRIES: usize = 4;
 
@@ -90,16 +92,25 @@ impl Timeline {
         false
     }
 
-    pub fn oom(&mut self, fact: OomFact, cap: usize) -> bool {
+    /// False: one was dropped.
+    pub fn oom(&mut self, fact: OomFact, is_main: impl Fn(&ProcessId) -> bool, cap: usize) -> bool {
         if self.ooms.iter().any(|known| known.victim.same(&fact.victim)) {
             return true;
         }
-        if self.ooms.len() < cap {
-            self.ooms.push(fact);
-            return true;
+        // Only that the main process was a victim counts, and the latest of the others.
+        if self.ooms.len() >= cap {
+            let others = self.ooms.iter_mut().filter(|known| !is_main(&known.victim));
+            let oldest = others.min_by_key(|known| (known.at, known.victim.tgid));
+            if let Some(oldest) = oldest
+                && (is_main(&fact.victim) || oldest.at < fact.at)
+            {
+                *oldest = fact;
+            }
+            self.over_cap += 1;
+            return false;
         }
-        self.over_cap += 1;
-        false
+        self.ooms.push(fact);
+        true
     }
 
     /// The runtime's first stop signal.
@@ -115,12 +126,61 @@ impl Timeline {
         self.signals.is_empty() && self.delivers.is_empty() && self.ooms.is_empty() && self.sockets.is_empty()
     }
 
+    /// Time of the earliest fact.
+    pub fn since(&self) -> Option<Boot> {
+        let signals = self.signals.iter().map(|fact| fact.at);
+        let delivers = self.delivers.iter().map(|(at, _)| *at);
+        let ooms = self.ooms.iter().map(|fact| fact.at);
+        signals.chain(delivers).chain(ooms).chain(self.sockets.since()).min()
+    }
+
+    /// Bytes, with its own size.
+    pub fn bytes(&self) -> usize {
+        size_of::<Timeline>() + self.facts_bytes() + self.sockets.bytes()
+    }
+
+    fn facts_bytes(&self) -> usize {
+        self.signals.capacity() * (size_of::<SignalFact>() + TEXTS)
+            + self.delivers.capacity() * size_of::<(Boot, SignalDeliver)>()
+            + self.ooms.capacity() * size_of::<OomFact>()
+    }
+
+    /// Whether [`Timeline::squeeze`] frees anything.
+    pub fn is_squeezable(&self) -> bool {
+        let has_facts = self.signals.capacity() > 1 || self.delivers.capacity() > 0 || self.ooms.capacity() > 0;
+        has_facts || self.sockets.is_squeezable()
+    }
+
+    /// Frees memory, of what takes most. Returns the number of dropped facts, which count as over the cap.
+    pub fn squeeze(&mut self) -> u64 {
+        if self.sockets.is_squeezable() && self.sockets.bytes() >= self.facts_bytes() {
+            return self.sockets.squeeze();
+        }
+        // Without a known main process, the target of the runtime's stop signal is the main process.
+        let first = self.first_stop_signal().cloned();
+        let dropped = (self.signals.len() + self.delivers.len() + self.ooms.len()) as u64;
+        let dropped = dropped - u64::from(first.is_some());
+        self.signals = Vec::from_iter(first);
+        self.signals.shrink_to_fit();
+        self.delivers = Vec::new();
+        self.ooms = Vec::new();
+        self.over_cap += dropped;
+        self.over_cap_matters |= dropped > 0;
+        dropped
+    }
+
+    /// Number of facts.
+    pub fn len(&self) -> usize {
+        self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.len()
+    }
+
     #[cfg(test)]
     pub fn kept(&self) -> usize {
         self.signals.len() + self.delivers.len() + self.ooms.len() + self.sockets.kept()
     }
 
-    /// Drops old facts; the runtime's stop signal stays, for any grace period.
+    /// Drops old facts, which are too long ago to be the reason of an exit (`finish::STOP_REACH`). The runtime's stop signal stays, for
+    /// any grace period: of many the last four, so that a later one may be taken for the first.
     pub fn expire(&mut self, before: Boot) {
         self.signals
             .retain(|fact| fact.last >= before || fact.sender.role == Role::Runtime && fact.is_conventional_stop());
@@ -132,7 +192,7 @@ impl Timeline {
         let oldest = self.signals.iter().map(|fact| fact.at).min().unwrap_or(before).min(before);
         self.delivers.retain(|(at, _)| *at >= oldest);
         self.ooms.retain(|fact| fact.at >= before);
-        self.sockets.expire(before);
+        self.sockets.forget(before);
     }
 }
 

@@ -14,7 +14,11 @@ use crate::correlate::limits::KEEP_FINISHED;
 
 /// If no termination follows a signal or an exit, the kernel stops watching the subject's sockets after this time.
 const WATCH: Duration = Duration::from_secs(60);
+/// Most finished subjects that are remembered. Without it a late event makes a subject again: without a main process and a stop signal
+/// there is no termination, and both come before the removal of the cgroup.
 const GONE: usize = 1_024;
+/// Clients' connects are looked through this often.
+const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
 /// On a slow machine the process that made a container's init may exit long before the init executes. The removal of the cgroup
 /// shows that the container terminated; without a removal, this is the longest wait.
 const STAGE: Duration = Duration::from_secs(60);
@@ -61,11 +65,36 @@ impl Subjects {
             self.armed.remove(&(armed, own));
             self.let_go(own, out);
         }
+        if self.now.since(self.clients_swept) >= CLIENTS_SWEEP {
+            self.sweep_clients();
+        }
         while self.touched.len() > self.limits.timelines {
-            let Some(&(_, own)) = self.touched.first() else { break };
+            // The longest idle, but first the ones that nothing is stopping: others' noise closes no termination in progress.
+            let is_quiet = |own: &CgroupId| {
+                let state = self.subjects.get(own);
+                state.is_none_or(|state| !state.wants_watch())
+            };
+            let quiet = self.touched.iter().map(|(_, own)| *own).find(is_quiet);
+            let Some(own) = quiet.or(self.touched.first().map(|(_, own)| *own)) else {
+                break;
+            };
             self.drops.timelines += 1;
             self.finish(own, Open::TimelineCap, around, out);
         }
+    }
+
+    /// Without a termination in progress nothing that a client met concerns one: no termination begins earlier than it is known to
+    /// begin, except for the reorder window.
+    fn sweep_clients(&mut self) {
+        self.clients_swept = self.now;
+        let concerns = |state: &State| state.timeline.is_some() || state.requested.is_some() || state.due.is_some();
+        let concerns = self.subjects.values().any(concerns);
+        let age = if concerns {
+            self.limits.idle
+        } else {
+            CLIENTS_SWEEP.max(2 * self.limits.reorder)
+        };
+        self.clients.expire(self.now.minus(age), concerns);
     }
 
     /// A subject's timer fired: a child's OOM kill is reported, or a termination is assembled.
@@ -90,6 +119,7 @@ impl Subjects {
     fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
+        self.unweigh(own, &mut state);
         if state.is_step(self.limits.linger) {
             return self.step(own, state, out);
         }
@@ -115,7 +145,8 @@ impl Subjects {
                 self.forget(own);
             }
             (Open::TimelineCap, None) => {
-                state.timeline = None;
+                // The exit is still to come, and is judged without these facts.
+                state.drop_timeline(self.now);
                 if is_told {
                     self.release(own, &mut state, out);
                 }
@@ -154,6 +185,7 @@ impl Subjects {
         let is_next = |id: &ProcessId| id.is_after(end) && !is_main(id) || known.iter().any(|next| next.same(id));
         state.exits.retain(|(_, exit)| is_next(&ProcessId::of(&exit.task)));
         state.exits_dropped = 0;
+        state.doubts.expire(end);
         state.finished = main.map(|id| (id, end));
         let next = state.candidates.iter().map(|candidate| candidate.id.start.max(end)).min();
         if let Some(mut timeline) = state.timeline.take() {
@@ -187,13 +219,14 @@ impl Subjects {
     }
 
     fn forget(&mut self, own: CgroupId) {
+        self.slim();
         self.gone.push_back((self.now, own));
         while self.gone.len() > GONE || self.gone.front().is_some_and(|(at, _)| at.plus(KEEP_FINISHED) <= self.now) {
             self.gone.pop_front();
         }
     }
 
-    fn unlist(&mut self, own: CgroupId, state: &mut State) {
+    pub(super) fn unlist(&mut self, own: CgroupId, state: &mut State) {
         if let Some(due) = state.due.take() {
             self.due.remove(&(due, own));
         }
@@ -212,6 +245,7 @@ impl Subjects {
         }
         self.subjects.insert(own, state);
         self.reschedule(own, out);
+        self.weigh(own);
     }
 
     /// The reason to watch the sockets (a failed or killed health check or worker) is long ago: the facts stay, and the kernel stops
@@ -242,6 +276,7 @@ impl Subjects {
             }
         }
         self.reschedule(own, out);
+        self.weigh(own);
     }
 
     /// No more input: exits are assembled, and stops in progress as far as they were observed.

@@ -21,6 +21,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::attribute::table;
 use crate::event::{Client, Tcp, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::Boot;
@@ -63,6 +64,8 @@ pub(super) struct Sockets {
     over_cap: u64,
     /// The last time a client was refused.
     refused: Option<Boot>,
+    /// Events before that time were dropped.
+    forgotten: Option<Boot>,
 }
 
 impl Sockets {
@@ -221,7 +224,7 @@ impl Sockets {
             self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic);
         }
         let forgot = |served: &SocketAddr| window.clients.forgot_one_of(served.ip(), window.since, window.until);
-        traffic.observed &= !self.served.iter().any(forgot);
+        traffic.observed &= !self.served.iter().any(forgot) && self.forgotten.is_none_or(|before| before < window.since);
         // A connection of the kubelet's may count as a client's.
         traffic.kubelet.known &= !window.clients.forgot_kubelets(window.since, window.until);
         traffic
@@ -286,7 +289,29 @@ impl Sockets {
         self.served.iter().any(|served| served.ip() == address)
     }
 
-    /// Keeps only events after `before`.
+    /// Drops the events until `before`: what counts from an earlier time on is not known any more.
+    pub fn forget(&mut self, before: Boot) {
+        if self.since().is_some_and(|since| since <= before) {
+            self.forgotten = Some(before);
+        }
+        self.expire(before);
+    }
+
+    /// Time of the earliest event.
+    pub fn since(&self) -> Option<Boot> {
+        let connections = self.connections.values().map(|connection| connection.since());
+        let merged = [self.accepted_over, self.kubelet_accepted].into_iter();
+        let merged = merged.filter(|merged| merged.count > 0).map(|merged| merged.first);
+        let others = self.accepted.iter().copied().chain(self.foreign.map(|(first, _)| first));
+        connections.chain(merged).chain(others).chain(self.listeners.since()).min()
+    }
+
+    /// Number of events, in pieces of bounded size.
+    pub fn len(&self) -> usize {
+        self.listeners.len() + self.connections.len() + self.accepted.len() + usize::from(self.foreign.is_some())
+    }
+
+    /// Keeps only events after `before`, which belong to the subject's next life.
     pub fn expire(&mut self, before: Boot) {
         self.listeners.expire(before);
         self.connections.retain(|_, connection| connection.last > before);
@@ -329,7 +354,34 @@ impl Sockets {
 
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        self.listeners.len() + self.connections.len() + self.accepted.len() + usize::from(self.foreign.is_some())
+        self.len()
+    }
+
+    /// Bytes beyond its own size.
+    pub fn bytes(&self) -> usize {
+        let lists = self.accepted.capacity() * size_of::<Boot>() + self.served.capacity() * size_of::<SocketAddr>();
+        table::<Pair, Connection>(self.connections.capacity()) + lists + self.listeners.bytes()
+    }
+
+    /// Whether [`Sockets::squeeze`] frees anything.
+    pub fn is_squeezable(&self) -> bool {
+        self.connections.capacity() > 0 || self.accepted.capacity() > 0
+    }
+
+    /// Frees memory: first only what makes no difference, and if that is too little, all connections, which then count as not kept.
+    /// Returns their number.
+    pub fn squeeze(&mut self) -> u64 {
+        let before = self.bytes();
+        self.make_room(0);
+        self.accepted = Vec::new();
+        self.connections.shrink_to_fit();
+        if self.bytes() <= before / 2 {
+            return 0;
+        }
+        let dropped = self.connections.len() as u64;
+        self.connections = HashMap::new();
+        self.over_cap += dropped;
+        dropped
     }
 
     /// Connections that were not kept.

@@ -50,6 +50,7 @@ impl State {
     pub fn let_go(&mut self, own: CgroupId, now: Boot, out: &mut Vec<SubjectEvent>) {
         out.extend(self.cgroups.drain(..).map(SubjectEvent::Unwatched));
         self.cgroups.push(own);
+        self.cgroups_over = false;
         self.unwatched_at = Some(now);
     }
 
@@ -81,8 +82,13 @@ impl State {
     pub fn arm(&mut self, cgroup: CgroupId) {
         // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
         let is_own = self.cgroups.first().is_some_and(|own| own.hierarchy == cgroup.hierarchy);
-        if is_own && cgroup.is_known() && self.cgroups.len() < CGROUPS && !self.cgroups.contains(&cgroup) {
+        if !is_own || !cgroup.is_known() || self.cgroups.contains(&cgroup) {
+            return;
+        }
+        if self.cgroups.len() < CGROUPS {
             self.cgroups.push(cgroup);
+        } else {
+            self.cgroups_over = true;
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{container, script};
 use crate::correlate::{Correlator, Limits};
 use crate::report::Report;
 use crate::time::Boot;
-use crate::verdict::TrafficAxis;
+use crate::verdict::{Exit, TrafficAxis};
 
 fn limited(limits: Limits, script: &str) -> Vec<Report> {
     let mut correlator = Correlator::new(limits);
@@ -135,4 +135,147 @@ fn a_later_termination_is_not_doubted() {
         +5 exit other 0
         ";
     assert_eq!(traffic(limits, &script), [TrafficAxis::Unknown, TrafficAxis::Quiet]);
+}
+
+/// The facts of a termination in progress are dropped because others begin: its exit is judged without them.
+#[test]
+fn a_timeline_that_had_to_go_is_unknown_at_the_exit() {
+    let limits = Limits {
+        timelines: 2,
+        ..Limits::default()
+    };
+    let mut script = container(
+        "
+        +1 TERM runc -> main ignored default
+        ",
+    );
+    for i in 0..3 {
+        let at = 2 + i;
+        write!(
+            script,
+            "
+            +{at} mkdir n{i}
+            proc m{i} in=n{i} pid={} ns=1 start=+{at} parent=shim comm=app
+            +{at}.1 exec m{i}
+            +{at}.2 TERM runc -> m{i} handler
+            ",
+            300 + i
+        )
+        .expect("a string");
+    }
+    script += "
+        +9 KILL runc -> main
+        +9.001 exit main KILL
+        ";
+    let of = |report: &Report| match report {
+        Report::Terminated(termination) => Some((termination.verdict.exit, termination.verdict.traffic)),
+        _ => None,
+    };
+    let ends: Vec<_> = limited(limits, &script).iter().filter_map(of).collect();
+    assert!(!ends.is_empty());
+    assert!(
+        ends.iter().all(|end| *end == (Exit::Unknown, TrafficAxis::Unknown)),
+        "{ends:?}"
+    );
+}
+
+/// A grace period of hours: what clients met at its begin is not kept so long.
+#[test]
+fn refusals_that_were_forgotten_in_a_long_grace_are_not_quiet() {
+    let script = |rest: &str| {
+        container(&format!(
+            "
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            +1.1 tcp app accepted 80 5001
+            {rest}
+            +1900 enter main TERM
+            +3700 tick
+            +5500 tick
+            +5500 KILL runc -> main
+            +5500.001 exit main KILL
+            "
+        ))
+    };
+    let refused = script("+1.2 tcp app closed 80\n+1.3 tcp app refused 80 5002");
+    assert_eq!(traffic(Limits::default(), &refused), [TrafficAxis::Unknown]);
+}
+
+/// The accepted connections are merged for lack of room, and one of them is cut. Its listener is not the container's.
+#[test]
+fn a_merged_connection_that_is_cut_is_still_a_clients() {
+    let limits = Limits {
+        connections: 8,
+        ..Limits::default()
+    };
+    let accepted: String = (0..30).map(|i| format!("+1.1 tcp app accepted 80 {}\n", 5_000 + i)).collect();
+    let script = container(&format!(
+        "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        {accepted}
+        +2 exit main 0
+        +2.001 tcp app cut 80 5000 sent=0 received=5 last-sent=0 last-received=3
+        "
+    ));
+    assert_eq!(traffic(limits, &script), [TrafficAxis::Cut]);
+}
+
+/// Events of a cgroup that is not known yet wait; who floods the queue is in doubt, and nobody else.
+#[test]
+fn a_party_that_floods_the_waiting_events_is_in_doubt_alone() {
+    let limits = Limits {
+        pending: 16,
+        ..Limits::default()
+    };
+    let of = |flood: &str| {
+        let flood: String = (0..40)
+            .map(|i| format!("+1.06 tcp {flood} refused 80 {}\n", 5_000 + i))
+            .collect();
+        format!(
+            "
+            proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
+            +1 TERM runc -> main handler
+            +1.001 enter main TERM
+            {flood}
+            +1.1 mkdir app
+            +1.11 exec main
+            +2 exit main 0
+            "
+        )
+    };
+    assert_eq!(traffic(limits, &of("noise")), [TrafficAxis::Quiet]);
+    assert_eq!(traffic(limits, &of("app")), [TrafficAxis::Unknown]);
+}
+
+/// Without room at its begin, a container is known only at its exit.
+#[test]
+fn a_container_that_was_refused_at_first_is_unknown() {
+    let limits = Limits {
+        subjects: 1,
+        ..Limits::default()
+    };
+    let script = "
+        +0 mkdir first
+        proc first in=first pid=90 ns=1 start=+0 parent=shim comm=app
+        +0.001 exec first
+        +0.1 mkdir app
+        proc main in=app pid=100 ns=1 start=+0.1 parent=shim comm=app
+        +0.2 exec main
+        +1 TERM runc -> main ignored default
+        +1.1 KILL runc -> first
+        +1.101 exit first KILL
+        +1.102 rmdir first
+        +9 tick
+        +10 exit main 0
+        ";
+    let reports = limited(limits, script);
+    let exits: Vec<_> = reports
+        .iter()
+        .filter_map(|report| match report {
+            Report::Terminated(of) => Some((of.verdict.exit, of.verdict.traffic)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(exits.last(), Some(&(Exit::Unknown, TrafficAxis::Unknown)), "{exits:?}");
 }

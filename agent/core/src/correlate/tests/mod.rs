@@ -4,6 +4,7 @@ mod doubt;
 mod evictions;
 mod hosts;
 mod kills;
+mod monotone;
 mod nested;
 mod pods;
 mod processes;

@@ -15,7 +15,7 @@ use crate::time::*;
 use crate::verdict::Exit;
 
 /// Terminations of every sort with a known verdict.
-fn deaths() -> Vec<String> {
+pub(super) fn deaths() -> Vec<String> {
     vec![
         container("+1 TERM runc -> main handler\n+1.001 enter main TERM\n+1.05 exit main 0\n+1.2 rmdir app"),
         container("+1 TERM runc -> main handler\n+1.001 enter main TERM\n+1.002 exit main 143"),

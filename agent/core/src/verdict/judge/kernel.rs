@@ -40,7 +40,10 @@ fn oom_killed(case: &Case<'_>) -> Option<Finding> {
     let killed_before = case
         .kill()
         .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
-    (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, &[]))
+    // The kernel's own SIGKILL took effect, so no other came first.
+    let by_kernel = case.kill().is_some_and(|kill| kill.sender.role == Role::Kernel);
+    let absent: &[Kind] = if by_kernel { &[] } else { &[Kind::SignalGenerate] };
+    (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, absent))
 }
 
 fn killed(case: &Case<'_>) -> Finding {
@@ -129,6 +132,10 @@ fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
 
 fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
     let by_itself = |fatal: &&Fatal| matches!(fatal.sender.role, Role::Itself) || fatal.is_fault();
+    // A handler that raises the stop signal again handled the stop.
+    let may_be_raised_again = case
+        .stop()
+        .is_some_and(|stop| stop.signal == signal && stop.disposition == Disposition::Handler);
     if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
         if stop.handler_entered.is_some() {
             return finding(
@@ -153,7 +160,14 @@ fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
             Exit::Crashed,
             cause(case, Cause::Crash),
             Why::Crashed(how_crashed(signal)),
-            &[],
+            if may_be_raised_again {
+                &[Kind::SignalDeliver]
+            } else if signal.is_fault() || signal.is_self_inflicted() {
+                &[]
+            } else {
+                // The stop signal may be the one that was lost.
+                &[Kind::SignalGenerate]
+            },
         ),
         Some(fatal) => match fatal.sender.role {
             Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), &[]),
@@ -268,13 +282,18 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, absent: &'static [Kind
     }
 }
 
-/// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request.
+/// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request. The runtime's request goes
+/// before any other: if its record may be missing, only Kubernetes knows the cause.
 fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
+    let may_miss = case.missing.over_cap || case.missing.lost.contains(&Kind::SignalGenerate);
+    let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),
         // The kernel's stop signal is a terminal's: a key or a hangup.
-        Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(Cause::External),
-        Some((Role::Inside | Role::Itself, _)) | None => kubernetes::cause_before(case, case.end).unwrap_or(otherwise),
+        Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(by_kernel(Cause::External)),
+        Some((Role::Inside | Role::Itself, _)) | None => {
+            kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(otherwise))
+        }
     }
 }
 

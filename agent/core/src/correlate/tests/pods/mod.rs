@@ -6,7 +6,7 @@ mod events;
 mod hooks;
 mod overlaps;
 mod places;
-mod properties;
+pub(super) mod properties;
 mod restarts;
 mod senders;
 mod sockets;

@@ -18,7 +18,7 @@ use crate::report::{Answers, Report};
 use crate::time::{Boot, Wall};
 
 /// Terminations of every sort, each with the API's facts.
-fn ends() -> Vec<String> {
+pub(in crate::correlate::tests) fn ends() -> Vec<String> {
     [
         "+1.05 pod web deleted=+1:30\n+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+1.5 exit main 0\n+1.51 rmdir web:app
         +1.7 KILL runc -> pause\n+1.71 exit pause KILL\n+1.72 rmdir web:pause\n+2 pod web app=0:Completed\n+3 gone web",

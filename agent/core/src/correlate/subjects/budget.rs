@@ -1,0 +1,93 @@
+//! The subjects' part of the core's memory: who has most gives first.
+//!
+//! Bytes are counted by the sizes and numbers of what is kept. What is dropped is known to the verdict of the subject that it was
+//! about, and of no other. So the share of each shrinks as more terminations are in progress, and a small termination loses nothing
+//! to a large one.
+
+use crate::attribute::{slim, table};
+use crate::ids::CgroupId;
+use crate::time::Boot;
+
+use super::Subjects;
+use super::subject::State;
+
+/// Of a subject in the ordered lists (timers, idleness, armed sockets, weight), at most.
+const LISTED: usize = 4 * 3 * size_of::<(Boot, CgroupId)>() / 2;
+/// Of a new subject: its first processes.
+const NEW: usize = 512;
+
+impl Subjects {
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> usize {
+        let listed = self.subjects.len() * LISTED + self.gone.capacity() * size_of::<(Boot, CgroupId)>();
+        self.weight + table::<CgroupId, State>(self.subjects.capacity()) + listed + self.clients.bytes()
+    }
+
+    /// Counts a subject's bytes again after a change.
+    pub(super) fn weigh(&mut self, own: CgroupId) {
+        let Some(state) = self.subjects.get_mut(&own) else { return };
+        let (bytes, spare) = (state.bytes(), state.spare());
+        let before = std::mem::replace(&mut state.weighed, bytes);
+        self.weight = self.weight - before + bytes;
+        let before = std::mem::replace(&mut state.spare, spare);
+        if spare != before {
+            self.spare.remove(&(before, own));
+            if spare > 0 {
+                self.spare.insert((spare, own));
+            }
+        }
+    }
+
+    /// A subject is taken out: its bytes count again when it is put back and weighed.
+    pub(super) fn unweigh(&mut self, own: CgroupId, state: &mut State) {
+        self.spare.remove(&(state.spare, own));
+        self.weight -= state.weighed;
+        (state.weighed, state.spare) = (0, 0);
+    }
+
+    /// Frees memory until `more` bytes fit: of the facts of who has most, and if no facts are left, of whole subjects, which then have
+    /// no verdict. False: nothing more can be freed.
+    pub(super) fn fit(&mut self, more: usize) -> bool {
+        let most = self.limits.subjects_bytes();
+        while self.bytes() + more > most {
+            if let Some(&(_, own)) = self.spare.last() {
+                let dropped = self.subjects.get_mut(&own).map_or(0, State::squeeze);
+                self.drops.memory += dropped;
+                self.weigh(own);
+                continue;
+            }
+            // A new subject is not worth another.
+            let heaviest = self.subjects.iter().map(|(own, state)| (state.weighed, *own)).max();
+            let Some((_, own)) = heaviest.filter(|_| more == 0) else {
+                return false;
+            };
+            if let Some(mut state) = self.subjects.remove(&own) {
+                self.unlist(own, &mut state);
+                self.unweigh(own, &mut state);
+                self.drops.memory += 1;
+                self.refuse();
+            }
+            self.slim();
+        }
+        true
+    }
+
+    /// Whether another subject fits.
+    pub(super) fn fits_another(&mut self) -> bool {
+        let (len, capacity) = (self.subjects.len(), self.subjects.capacity());
+        let grows = if len < capacity {
+            0
+        } else {
+            table::<CgroupId, State>(2 * capacity + 1) - table::<CgroupId, State>(capacity)
+        };
+        self.fit(grows + NEW)
+    }
+
+    /// Memory of subjects that are gone.
+    pub(super) fn slim(&mut self) {
+        slim(&mut self.subjects);
+        if self.gone.len() < self.gone.capacity() / 4 {
+            self.gone.shrink_to(2 * self.gone.len());
+        }
+    }
+}

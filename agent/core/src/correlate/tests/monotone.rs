@@ -1,0 +1,21 @@
+//! Doubt is monotone: see [`crate::fixtures::monotone`]. The recorded histories are checked in `agent/tests/corpus/monotone.rs`.
+
+use super::pods::properties::ends;
+use super::properties::deaths;
+use crate::fixtures::monotone::{Seed, check};
+use crate::fixtures::script;
+
+/// Everyday seeds of each history.
+const SEEDS: u64 = 60;
+
+#[test]
+fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
+    let mut breaches = Vec::new();
+    let scripts = deaths().into_iter().chain(ends());
+    for (which, text) in scripts.enumerate() {
+        let history = script::parse(&text).inputs;
+        let broken = (0..SEEDS).find_map(|seed| check(&history, Seed(seed)).err());
+        breaches.extend(broken.map(|breach| format!("{which}: {breach}\n{text}")));
+    }
+    assert!(breaches.is_empty(), "{} breaches\n{}", breaches.len(), breaches.join("\n\n"));
+}
