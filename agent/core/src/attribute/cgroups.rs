@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::map::Map;
-use super::path::{self, Place};
+use super::path::{self, Nodes, Place};
 use super::{Attribution, UnknownCgroup};
 use crate::ids::CgroupId;
 use crate::input::CgroupFact;
@@ -16,6 +16,7 @@ use crate::time::Boot;
 pub(super) const KEEP_REMOVED: Duration = Duration::from_secs(120);
 
 pub(super) struct Cgroups {
+    nodes: Nodes,
     max_live: usize,
     max_removed: usize,
     entries: Map<CgroupId, Cgroup>,
@@ -76,6 +77,7 @@ impl Cgroup {
 impl Cgroups {
     pub fn new(max_live: usize, max_removed: usize) -> Cgroups {
         Cgroups {
+            nodes: Nodes::default(),
             max_live: max_live.max(1),
             max_removed: max_removed.max(1),
             entries: Map::default(),
@@ -88,6 +90,18 @@ impl Cgroups {
             enclosed: HashMap::new(),
             sequence: 0,
             drops: 0,
+        }
+    }
+
+    /// Where nodes are decides what a path means: with another answer, nothing that is known stands.
+    pub fn nodes_are(&mut self, nodes: Nodes) {
+        if self.nodes != nodes {
+            let drops = self.drops;
+            *self = Cgroups {
+                nodes,
+                drops,
+                ..Cgroups::new(self.max_live, self.max_removed)
+            };
         }
     }
 
@@ -116,7 +130,7 @@ impl Cgroups {
             Cow::Borrowed(_) => Arc::clone(&path),
             Cow::Owned(shown) => Arc::from(shown),
         };
-        let place = match path::parse(&path) {
+        let place = match path::parse(&path, self.nodes) {
             Ok(Place::Host) => Attribution::Host,
             Ok(Place::Subject(subject, own)) => {
                 let own = self.own(cgroup, &path, (cgroup.hierarchy, Arc::from(own)));
@@ -128,7 +142,7 @@ impl Cgroups {
             }
             Err(_) => Attribution::Unknown(UnknownCgroup::PathUnreadable),
         };
-        if let Some(outermost) = path::enclosing_container(&path) {
+        if let Some(outermost) = path::enclosing_container(&path, self.nodes) {
             *self.enclosed.entry(Arc::from(outermost)).or_default() += 1;
         }
         self.sequence += 1;
@@ -267,7 +281,7 @@ impl Cgroups {
     /// A removed cgroup no longer stands for a path: the next cgroup at that path is another life.
     fn disown(&mut self, cgroup: CgroupId) {
         let Some(entry) = self.entries.get(&cgroup) else { return };
-        let Ok(Place::Subject(_, own)) = path::parse(&entry.path) else {
+        let Ok(Place::Subject(_, own)) = path::parse(&entry.path, self.nodes) else {
             return;
         };
         let owner = (cgroup.hierarchy, Arc::from(own));
@@ -344,7 +358,7 @@ impl Cgroups {
             }
         }
         let enclosing = self.entries.remove(&cgroup).and_then(|entry| {
-            let outermost = path::enclosing_container(&entry.path)?;
+            let outermost = path::enclosing_container(&entry.path, self.nodes)?;
             Some(Arc::<str>::from(outermost))
         });
         if let Some(outermost) = enclosing
@@ -375,7 +389,7 @@ impl Cgroups {
         let enclosed = self
             .entries
             .values()
-            .filter(|entry| path::enclosing_container(&entry.path).is_some());
+            .filter(|entry| path::enclosing_container(&entry.path, self.nodes).is_some());
         assert_eq!(self.enclosed.values().sum::<usize>(), enclosed.count());
         assert!(self.owners.values().all(|owner| self.entries[owner].is_live()));
     }

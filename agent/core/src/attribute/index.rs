@@ -10,7 +10,7 @@
 //! gives the id in one hierarchy, and another hierarchy may separate what that one does not.
 
 use super::cgroups::{Cgroup, Cgroups};
-use super::path::{self, Place};
+use super::path::{self, Nodes, Place};
 use super::processes::Processes;
 use super::{Attribution, Subject, UnknownCgroup};
 use crate::event::{Event, ProcessExec, Task};
@@ -37,6 +37,7 @@ const CONTAINER_LEVEL: u32 = 1;
 /// See the module.
 pub struct Index {
     machine: CgroupMode,
+    nodes: Nodes,
     /// The root of the hierarchy that kernel records name.
     root: CgroupId,
     /// True once proven: only another hierarchy knows some containers' processes, so a unit may be the unit of their runtime.
@@ -52,6 +53,7 @@ impl Index {
         let (cgroups, processes) = (Cgroups::new(max_live, max_removed), Processes::new(max_live));
         Index {
             machine: CgroupMode::V2,
+            nodes: Nodes::default(),
             root: CgroupId::v2(ROOT),
             split: false,
             cgroups,
@@ -60,7 +62,7 @@ impl Index {
     }
 
     /// Starts, or starts again after a gap. Known cgroups stay valid: cgroup ids are not reused within a boot.
-    pub fn start(&mut self, machine: CgroupMode) {
+    pub fn start(&mut self, machine: CgroupMode, nodes: Nodes) {
         if machine.hierarchy() != self.root.hierarchy {
             self.root = CgroupId {
                 hierarchy: machine.hierarchy(),
@@ -68,6 +70,8 @@ impl Index {
             };
         }
         self.machine = machine;
+        self.nodes = nodes;
+        self.cgroups.nodes_are(nodes);
     }
 
     /// Which hierarchies there are.
@@ -241,7 +245,7 @@ impl Index {
         let place = match best {
             Some((_, (cgroup, path))) => {
                 self.insert_found(now, *cgroup, path);
-                match (self.cgroups.get(*cgroup), path::parse(path)) {
+                match (self.cgroups.get(*cgroup), path::parse(path, self.nodes)) {
                     (Some(entry), _) => entry.place.clone(),
                     (None, Ok(Place::Host)) => Attribution::Host,
                     // The directory was not found: the path names a subject, but not which of its lives.
@@ -343,7 +347,7 @@ impl Index {
         if let Some(entry) = self.cgroups.get(cgroup) {
             return 2 * rank(&entry.place);
         }
-        let worth = match path::parse(path) {
+        let worth = match path::parse(path, self.nodes) {
             Ok(Place::Subject(Subject::Container { .. }, _)) => 6,
             Ok(Place::Subject(Subject::Unit { .. }, _)) => 4,
             Ok(Place::Host) => 2,

@@ -6,6 +6,7 @@ mod sender;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::attribute::path::Nodes;
 use crate::attribute::{Attribution, Index, Question, Subject};
 use crate::event::{Client, Event, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
@@ -147,8 +148,8 @@ impl Attributor {
         self.index.questions(event)
     }
 
-    pub fn start(&mut self, machine: CgroupMode) {
-        self.index.start(machine);
+    pub fn start(&mut self, machine: CgroupMode, nodes: Nodes) {
+        self.index.start(machine, nodes);
     }
 
     /// A kernel event. Waiting events may depend on it.
