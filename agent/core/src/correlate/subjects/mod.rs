@@ -9,6 +9,7 @@ mod coverage;
 mod evidence;
 mod finish;
 mod listeners;
+mod peers;
 mod subject;
 mod timeline;
 mod timers;

@@ -4,6 +4,7 @@ mod doubt;
 mod hosts;
 mod kills;
 mod nested;
+mod peers;
 mod pods;
 mod processes;
 mod properties;
