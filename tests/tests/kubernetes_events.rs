@@ -192,6 +192,7 @@ fn offer(sink: &Sink, outputs: &[Report]) {
         wall_offset: clock::wall_offset(),
         since: Boot(0),
         cgroups: CgroupMode::V2,
+        nodes_in_containers: false,
     };
     for output in outputs {
         sink.offer(output, &observation, clock::now());

@@ -39,7 +39,7 @@ fn a_container_in_a_container_has_its_own_termination() -> anyhow::Result<()> {
         return Ok(());
     }
     for namespace in [&[][..], &["--cgroup"]] {
-        let played = play("docker", namespace)?;
+        let played = play("docker", "docker/", namespace)?;
         let [inner, outer] = &played.terminations[..] else {
             bail!(
                 "two terminations, of the inner and then of the outer container: {:#?}",
@@ -65,13 +65,40 @@ fn a_container_in_a_pods_container_is_a_part_of_it() -> anyhow::Result<()> {
         return Ok(());
     }
     for namespace in [&[][..], &["--cgroup"]] {
-        let played = play(&format!("kubepods/burstable/pod{UID}"), namespace)?;
+        let played = play(&format!("kubepods/burstable/pod{UID}"), "docker/", namespace)?;
         let [outer] = &played.terminations[..] else {
             bail!("one termination, of the pod's container: {:#?}", played.terminations);
         };
         assert_eq!(outer["subject"]["id"], played.outer.as_str(), "{outer:#}");
         assert_eq!(outer["subject"]["pod_uid"], UID, "{outer:#}");
         assert_eq!(outer["exit"], "force-killed", "{outer:#}");
+    }
+    Ok(())
+}
+
+/// A container that can create cgroups gives one of them the names of another pod's container. What terminates there is the
+/// container's own: no termination names the other pod, so there is nothing to post an Event on.
+#[test]
+fn a_container_cannot_forge_another_pods_termination() -> anyhow::Result<()> {
+    if !can_play("a_container_cannot_forge_another_pods_termination") {
+        return Ok(());
+    }
+    const VICTIM: &str = "11111111-2222-4333-8444-555555555555";
+    // Of a pod, and of a runtime without pods.
+    for (parent, pod) in [
+        (format!("kubepods/burstable/pod{UID}"), Some(UID)),
+        ("docker".to_owned(), None),
+    ] {
+        let forged = format!("kubepods-pod{}.slice/cri-containerd-", VICTIM.replace('-', "_"));
+        let played = play(&parent, &forged, &[])?;
+        let [outer] = &played.terminations[..] else {
+            bail!("one termination, of the outer container: {:#?}", played.terminations);
+        };
+        assert_eq!(outer["subject"]["id"], played.outer.as_str(), "{outer:#}");
+        assert_eq!(outer["subject"]["pod_uid"].as_str(), pod, "{outer:#}");
+        assert_eq!(outer["exit"], "force-killed", "{outer:#}");
+        let all = serde_json::to_string(&played.terminations)?;
+        ensure!(!all.contains(&played.inner), "the forged container is named: {all}");
     }
     Ok(())
 }
@@ -83,9 +110,9 @@ struct Played {
     terminations: Vec<Value>,
 }
 
-/// A container below `parent` whose main process runs a runtime. The runtime's container is stopped; then the outer is killed.
-/// `namespace`: the outer container's own, for unshare(1), in addition to those of processes and mounts.
-fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
+/// A container below `parent` whose main process runs a runtime. The runtime's container, with the cgroup `below` and an id, is
+/// stopped; then the outer is killed. `namespace`: the outer container's own, for unshare(1), in addition to those of processes and mounts.
+fn play(parent: &str, below: &str, namespace: &[&str]) -> anyhow::Result<Played> {
     let players = players()?;
     let directory = tempfile::tempdir()?;
     let mounts = Mounts::find()?;
@@ -102,7 +129,7 @@ fn play(parent: &str, namespace: &[&str]) -> anyhow::Result<Played> {
     };
     let victim = players.join("victim").display().to_string();
     let within = spec(
-        format!("{scope}/docker/{inner}"),
+        format!("{scope}/{below}{inner}"),
         vec![victim, "handle".into(), "0".into()],
         Stop::Signal {
             signal: SIGTERM,

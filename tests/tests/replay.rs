@@ -26,6 +26,7 @@ fn observation() -> Observation {
         wall_offset: WallOffset(1_790_000_000_000_000_000),
         since: Boot(1_000_000_000),
         cgroups: CgroupMode::V1(4),
+        nodes_in_containers: false,
     }
 }
 

@@ -68,6 +68,8 @@ pub enum Exit {
 pub enum TrafficAxis {
     Quiet,
     Refused,
+    /// Only peers that had not connected before were refused: new clients, or a scan.
+    RefusedNewPeers,
     /// Clients on this node were rejected before they reached the subject (ICMP: a proxy's or a policy's REJECT, no route).
     ProxyRejected,
     Reset,

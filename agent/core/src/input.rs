@@ -100,6 +100,10 @@ pub struct Observation {
     pub since: Boot,
     #[serde(alias = "hybrid", deserialize_with = "cgroups")]
     pub cgroups: CgroupMode,
+    /// The nodes of this machine are containers (kind, minikube), so the pods below a container are a node's. A setting: a
+    /// container can create cgroups with the names of pods, too.
+    #[serde(default)]
+    pub nodes_in_containers: bool,
 }
 
 /// Which cgroup hierarchies a machine has.

@@ -2,7 +2,7 @@
 //! and the sinks.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,6 +143,11 @@ pub struct Traffic {
     pub refused: Count,
     /// The same by local port.
     pub refused_by_port: BTreeMap<u16, Count>,
+    /// Of `refused`: by peers that had connected before, and the same by local port.
+    pub refused_known: Count,
+    pub refused_known_by_port: BTreeMap<u16, Count>,
+    /// Who the clients were.
+    pub peers: ClientPeers,
     /// Established connections that the server's side reset.
     pub reset: Count,
     /// Of `reset`: not yet accepted by accept(2) when the listener closed.
@@ -158,6 +163,78 @@ pub struct Traffic {
     pub rejected: Count,
     /// The kubelet's own probes and hooks: not in the counts above.
     pub kubelet: KubeletTraffic,
+}
+
+/// The clients, by address. A peer had connected before if one of its connections was accepted, or was open, while the sockets
+/// were observed: that begins with the deletion request or the stop signal, so earlier and short connections are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientPeers {
+    /// The peers with lost connections, those that had connected before first, and of these those with the most; at most
+    /// [`ClientPeers::TOP`].
+    pub top: Vec<ClientPeer>,
+    /// The other peers with lost connections.
+    pub more: u64,
+    /// ClientPeers that had connected before, and how many of them once.
+    pub known: u64,
+    pub known_once: u64,
+    /// The connections of these.
+    pub connections: u64,
+    /// ClientPeers that were refused and had not connected before.
+    pub new: u64,
+    /// Each peer that connected while the sockets were observed is among `known`.
+    pub is_complete: bool,
+}
+
+/// A peer with lost connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPeer {
+    pub address: IpAddr,
+    pub place: PeerPlace,
+    pub had_connected: bool,
+    pub refused: u64,
+    pub reset: u64,
+    pub cut: u64,
+}
+
+/// What is known of a peer's address. An agent knows the pods of its own node only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PeerPlace {
+    /// A loopback address, or the subject's own.
+    Itself,
+    /// An address of this node.
+    Node,
+    /// A pod of this node.
+    Pod(Arc<PodIdentity>),
+    /// Another node, a pod of another node, or outside of the cluster.
+    #[default]
+    Elsewhere,
+}
+
+impl PeerPlace {
+    /// As exports name it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            PeerPlace::Itself => "itself",
+            PeerPlace::Node => "node",
+            PeerPlace::Pod(_) => "pod",
+            PeerPlace::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+impl ClientPeers {
+    pub const TOP: usize = 5;
+
+    /// Whether peers that had connected before can be told from others.
+    pub fn are_told_apart(&self) -> bool {
+        self.is_complete && self.known > 0
+    }
+}
+
+impl ClientPeer {
+    pub fn lost(&self) -> u64 {
+        self.refused + self.reset + self.cut
+    }
 }
 
 /// Clients were refused on a port after its listener closed.
@@ -194,13 +271,49 @@ impl RefusalWindow {
 }
 
 impl Traffic {
-    /// One window for each port: a server may close an admin listener first, and drain behind the other.
-    pub fn refusal_windows(&self) -> Vec<RefusalWindow> {
-        if self.refused_by_port.is_empty() {
-            return self.window(self.refused, |_| true).into_iter().collect();
+    /// The refused connections of clients. Whoever can send a SYN can be refused: where some of the refused peers had connected
+    /// before, only these; and none if new peers alone were refused. In doubt all.
+    pub fn refused_clients(&self) -> Count {
+        match self.new_peers_are_unusual() && (self.refused_known.count > 0 || self.only_new_peers_refused()) {
+            true => self.refused_known,
+            false => self.refused,
         }
+    }
+
+    /// The others: refused connections of peers that had not connected before.
+    pub fn refused_new(&self) -> u64 {
+        self.refused.count - self.refused_clients().count
+    }
+
+    /// None of the refused peers had connected before, although many connections show that the clients connect repeatedly, and
+    /// the refused peers are no more than these clients: a client's loss is not proven.
+    pub fn only_new_peers_refused(&self) -> bool {
+        self.refused.count > 0
+            && self.refused_known.count == 0
+            && self.new_peers_are_unusual()
+            && self.peers.connections >= ENOUGH
+            && self.peers.new <= self.peers.known
+    }
+
+    /// Peers that had connected before are known, and nothing shows that each client has an address of its own.
+    fn new_peers_are_unusual(&self) -> bool {
+        let peers = &self.peers;
+        let are_usual = peers.connections >= ENOUGH && peers.known_once * REPEATED > peers.connections;
+        peers.are_told_apart() && !are_usual
+    }
+
+    /// One window for each port: a server may close an admin listener first, and drain behind the other. Of peers that had
+    /// connected before, where others are unusual: a scanner must not decide how long clients needed.
+    pub fn refusal_windows(&self) -> Vec<RefusalWindow> {
+        let by_port = match self.new_peers_are_unusual() {
+            true => &self.refused_known_by_port,
+            false if self.refused_by_port.is_empty() => {
+                return self.window(self.refused, |_| true).into_iter().collect();
+            }
+            false => &self.refused_by_port,
+        };
         let of_port = |(&port, &refused)| self.window(refused, |listener| listener.local.port() == port);
-        self.refused_by_port.iter().filter_map(of_port).collect()
+        by_port.iter().filter_map(of_port).collect()
     }
 
     /// The longest window; None if no client was refused on a port with an observed close.
@@ -221,6 +334,12 @@ impl Traffic {
         })
     }
 }
+
+/// With fewer earlier connections, a client that is missing among them may be missing by chance.
+const ENOUGH: u64 = 20;
+/// Clients connect again and again: at most one in so many connections was the only one of its peer. Otherwise new peers are usual,
+/// as where each client of the internet has its own address.
+const REPEATED: u64 = 10;
 
 /// How far the evidence goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -327,10 +446,21 @@ impl TerminationFacts {
         self
     }
 
+    /// With what is known of the clients' addresses, from `of`.
+    #[must_use]
+    pub fn with_peer_places(mut self, of: impl Fn(IpAddr) -> PeerPlace) -> TerminationFacts {
+        let peers = self.traffic.peers.top.iter_mut();
+        for peer in peers.filter(|peer| peer.place == PeerPlace::Elsewhere) {
+            peer.place = of(peer.address);
+        }
+        self
+    }
+
     /// Clients were not watched for the whole time that counts.
     #[must_use]
     pub fn with_traffic_unobserved(mut self) -> TerminationFacts {
         self.traffic.observed = false;
+        self.traffic.peers.is_complete = false;
         self
     }
 

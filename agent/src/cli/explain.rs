@@ -209,6 +209,7 @@ mod tests {
                 ! reset-connections    The process exited cleanly, but client connections were reset.
                 ! refused-connections  The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.
                 ! proxy-rejected       The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
+                  refused-new-peers    The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
                   clean-exit           The process exited cleanly; what clients saw was not observed.
                   clean                The process exited cleanly, and no client connection was lost.
                   unknown              The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
@@ -236,6 +237,7 @@ mod tests {
                 traffic  cut                    Open connections in use were dropped at exit.
                 traffic  reset                  Client connections were reset.
                 traffic  refused                Clients tried to connect after the listener had closed, and were refused.
+                traffic  refused-new-peers      Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.
                 traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
                 traffic  quiet                  The sockets were observed, and no connection was dropped, reset, refused or rejected.
                 traffic  unknown                The sockets were not observed, or only for part of the time.

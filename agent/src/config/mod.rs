@@ -235,6 +235,17 @@ impl Config {
         if self.limits.core.linger < self.limits.core.reorder {
             return wrong("limits.linger", "must not be shorter than limits.reorder");
         }
+        for (key, namespaces) in [
+            ("kubernetes.allow_ignore", &self.kubernetes.allow_ignore),
+            (
+                "kubernetes.allow_expected_exit_codes",
+                &self.kubernetes.allow_expected_exit_codes,
+            ),
+        ] {
+            if let Some(problem) = settings::not_a_namespace(namespaces) {
+                return invalid(key, problem);
+            }
+        }
         if let Some((key, problem)) = self.observer.problem() {
             return wrong(key, problem);
         }

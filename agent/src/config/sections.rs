@@ -158,11 +158,24 @@ pub struct KubernetesSettings {
     pub events: bool,
     /// systemd units with the kubelet's connections: its probes and hooks.
     pub kubelet_units: Vec<String>,
+    /// Namespaces in which `epitaph.dev/ignore` counts; `*`: all.
+    pub allow_ignore: Vec<String>,
+    /// Namespaces in which `epitaph.dev/expected-exit-codes` counts; `*`: all.
+    pub allow_expected_exit_codes: Vec<String>,
+    /// The nodes of this machine are containers.
+    pub nodes_in_containers: bool,
 }
 
 impl Default for KubernetesSettings {
     fn default() -> Self {
+        let pods::Allowed {
+            ignore,
+            expected_exit_codes,
+        } = pods::Allowed::default();
         KubernetesSettings {
+            allow_ignore: ignore,
+            allow_expected_exit_codes: expected_exit_codes,
+            nodes_in_containers: false,
             mode: KubernetesMode::default(),
             kubeconfig: None,
             node_name: None,
@@ -183,6 +196,13 @@ pub enum KubernetesMode {
 }
 
 impl KubernetesSettings {
+    pub fn allowed(&self) -> pods::Allowed {
+        pods::Allowed {
+            ignore: self.allow_ignore.clone(),
+            expected_exit_codes: self.allow_expected_exit_codes.clone(),
+        }
+    }
+
     /// Access to the API server; None without Kubernetes. `in_pod`: a ServiceAccount's token is mounted here.
     pub fn access(&self, in_pod: bool) -> Option<pods::Access> {
         match (self.mode, &self.kubeconfig) {

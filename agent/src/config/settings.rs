@@ -122,6 +122,15 @@ pub const ALL: &[Setting] = &[
     Setting { key: "kubernetes.kubelet_units", env: &["EPITAPH_KUBELET_UNITS"], flag: None,
         about: "systemd units, `name,name`, whose connections are the kubelet's own probes and hooks and do not count as clients; a list in the file",
         set: |c, v| { c.kubernetes.kubelet_units = units(v)?; Ok(()) } },
+    Setting { key: "kubernetes.allow_ignore", env: &["EPITAPH_ALLOW_IGNORE"], flag: None,
+        about: "namespaces, `name,name`, in which the annotation `epitaph.dev/ignore` of a pod or namespace counts; `*`: all; empty: none; a list in the file. Agents and observers need the same value",
+        set: |c, v| { c.kubernetes.allow_ignore = namespaces(v)?; Ok(()) } },
+    Setting { key: "kubernetes.allow_expected_exit_codes", env: &["EPITAPH_ALLOW_EXPECTED_EXIT_CODES"], flag: None,
+        about: "the same for the annotation `epitaph.dev/expected-exit-codes`",
+        set: |c, v| { c.kubernetes.allow_expected_exit_codes = namespaces(v)?; Ok(()) } },
+    Setting { key: "kubernetes.nodes_in_containers", env: &["EPITAPH_NODES_IN_CONTAINERS"], flag: None,
+        about: "the nodes of this machine are containers (kind, minikube, k3d) or belong to a user (rootless Kubernetes): pods below a container's cgroup are pods; `false`: they count for the container, because any container with a writable cgroup tree can create such cgroups",
+        set: |c, v| put_bool(&mut c.kubernetes.nodes_in_containers, v) },
     Setting { key: "observer.election", env: &["EPITAPH_OBSERVER_ELECTION"], flag: None,
         about: "an observer is active only while it holds the Lease; `false`: every observer is active, and two of them export every span twice",
         set: |c, v| put_bool(&mut c.observer.election, v) },
@@ -386,12 +395,7 @@ fn put_exporter(to: &mut bool, text: &str) -> Result<(), Problem> {
 }
 
 fn units(text: &str) -> Result<Vec<String>, Problem> {
-    let units: Vec<String> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|unit| !unit.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let units: Vec<String> = words(text).collect();
     match units
         .iter()
         .find(|unit| !unit.ends_with(".service") && !unit.ends_with(".scope"))
@@ -399,6 +403,28 @@ fn units(text: &str) -> Result<Vec<String>, Problem> {
         Some(unit) => Err(Problem::new(format!("`{unit}` is neither a .service nor a .scope"))),
         None => Ok(units),
     }
+}
+
+fn namespaces(text: &str) -> Result<Vec<String>, Problem> {
+    let names: Vec<String> = words(text).collect();
+    not_a_namespace(&names).map_or(Ok(names), Err)
+}
+
+/// A namespace is a DNS label (RFC 1123); `*` is all. A pattern would match nothing, and allow less than its author believes.
+pub(super) fn not_a_namespace(names: &[String]) -> Option<Problem> {
+    let is_label = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_name = |name: &str| name == "*" || (1..=63).contains(&name.len()) && name.bytes().all(is_label);
+    let wrong = names.iter().find(|name| !is_name(name))?;
+    let remedy = "write names as `kubectl get namespaces` shows them, or `*` for all; patterns are not supported";
+    Some(Problem::new(format!("`{wrong}` is not the name of a namespace")).with_remedy(remedy))
+}
+
+/// The parts of `name,name`.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
 }
 
 /// W3C baggage form: `name=value,name=value`, values percent-encoded.

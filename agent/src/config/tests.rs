@@ -198,6 +198,8 @@ fn every_setting_can_be_set_and_is_printed() {
             "otlp.headers" | "export.resource_attributes" => "a=b",
             "export.unclean_only" => "true",
             "kubernetes.kubelet_units" => "my-kubelet.service",
+            "kubernetes.allow_ignore" | "kubernetes.allow_expected_exit_codes" => "shop,dev",
+            "kubernetes.nodes_in_containers" => "true",
             "log.format" => "json",
             "kubernetes.events" => "false",
             "kubernetes.mode" => "on",

@@ -47,6 +47,7 @@ fn observation() -> Observation {
         wall_offset: WallOffset(1_795_000_000_000_000_000),
         since: Boot(1_000),
         cgroups: CgroupMode::Hybrid,
+        nodes_in_containers: false,
     }
 }
 

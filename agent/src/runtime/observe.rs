@@ -90,7 +90,7 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
         }
         return Ok(None);
     };
-    let pods = Pods::start(config.kubernetes.node_name.as_deref(), &access).await?;
+    let pods = Pods::start(config.kubernetes.node_name.as_deref(), &access, config.kubernetes.allowed()).await?;
     let counters = pods.counters.clone();
     export.metrics.follow_requests(move || counters.requests().collect());
     Ok(Some(pods))
@@ -119,6 +119,7 @@ fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError>
 
 fn describe(config: &Config, procfs: &Procfs, has_pods: bool) -> Result<Observation, RuntimeError> {
     let mut observation = procfs.observation(clock::now(), clock::wall_offset())?;
+    observation.nodes_in_containers = config.kubernetes.nodes_in_containers;
     if let (true, Some(node)) = (has_pods, &config.kubernetes.node_name) {
         // In a pod, the host name is the pod's name.
         observation.host.clone_from(node);

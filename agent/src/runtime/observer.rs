@@ -18,7 +18,7 @@ use crate::sink::http::{Health, ObserverState};
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::otlp;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease};
-use crate::source::pods::TOKEN;
+use crate::source::pods::{Allowed, TOKEN};
 
 use super::export::{Export, host};
 use super::{FLUSH, RuntimeError, listen, logging, privileges, serve, stop_on_signal};
@@ -96,6 +96,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         leadership: Leadership::new(&config, identity, lease),
         session: None,
         limits: config.observer.limits(),
+        allowed: config.kubernetes.allowed(),
     };
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
@@ -121,6 +122,8 @@ struct ObserverLoop {
     leadership: Leadership,
     session: Option<Session>,
     limits: epitaph_core::observe::ObserverLimits,
+    /// Where opt-outs count.
+    allowed: Allowed,
 }
 
 /// The observation from winning the Lease to losing it.
@@ -184,7 +187,7 @@ impl ObserverLoop {
                 tracing::info!("active: watching EndpointSlices, pods and namespaces");
                 self.session = Some(Session {
                     observer: Observer::new(self.limits),
-                    cluster: Cluster::start(&self.client, &self.counters),
+                    cluster: Cluster::start(&self.client, &self.counters, &self.allowed),
                     handled: now,
                     fed: now,
                     synced: false,

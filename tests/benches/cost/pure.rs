@@ -99,6 +99,7 @@ impl Core {
             wall_offset: WallOffset(1_700_000_000_000_000_000),
             since,
             cgroups: CgroupMode::V2,
+            nodes_in_containers: false,
         };
         core.correlator.handle(since, Input::Start(observation));
         for name in TRACEPOINTS {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::map::{Map, slim, table};
-use super::path::{self, Place};
+use super::path::{self, Nodes, Place};
 use super::{Attribution, UnknownCgroup};
 use crate::ids::CgroupId;
 use crate::input::CgroupFact;
@@ -25,6 +25,7 @@ const ENTRY: usize = 192;
 
 pub(super) struct Cgroups {
     max_bytes: usize,
+    nodes: Nodes,
     max_live: usize,
     max_removed: usize,
     entries: Map<CgroupId, Cgroup>,
@@ -119,6 +120,7 @@ impl Cgroups {
     pub fn new(max_live: usize, max_removed: usize, max_bytes: usize) -> Cgroups {
         Cgroups {
             max_bytes,
+            nodes: Nodes::default(),
             max_live: max_live.max(1),
             max_removed: max_removed.max(1),
             entries: Map::default(),
@@ -135,6 +137,18 @@ impl Cgroups {
             bytes: 0,
             sequence: 0,
             drops: 0,
+        }
+    }
+
+    /// Where nodes are decides what a path means: with another answer, nothing that is known stands.
+    pub fn nodes_are(&mut self, nodes: Nodes) {
+        if self.nodes != nodes {
+            let drops = self.drops;
+            *self = Cgroups {
+                nodes,
+                drops,
+                ..Cgroups::new(self.max_live, self.max_removed, self.max_bytes)
+            };
         }
     }
 
@@ -171,7 +185,7 @@ impl Cgroups {
             Cow::Borrowed(_) => Arc::clone(&path),
             Cow::Owned(shown) => Arc::from(shown),
         };
-        let place = match path::parse(&path) {
+        let place = match path::parse(&path, self.nodes) {
             Ok(Place::Host) => Attribution::Host,
             Ok(Place::Subject(subject, own)) => {
                 let own = self.own(cgroup, &path, (cgroup.hierarchy, Arc::from(own)));
@@ -221,7 +235,7 @@ impl Cgroups {
 
     /// Counts a cgroup of another container or pod inside a container.
     fn enclose(&mut self, path: &str) -> Option<Arc<str>> {
-        let outermost = path::enclosing_container(path)?;
+        let outermost = path::enclosing_container(path, self.nodes)?;
         let key = match self.enclosed.get_key_value(outermost) {
             Some((known, _)) => Arc::clone(known),
             None => Arc::from(outermost),
@@ -358,7 +372,7 @@ impl Cgroups {
     /// A removed cgroup no longer stands for a path: the next cgroup at that path is another life.
     fn disown(&mut self, cgroup: CgroupId) {
         let Some(entry) = self.entries.get(&cgroup) else { return };
-        let Ok(Place::Subject(_, own)) = path::parse(&entry.path) else {
+        let Ok(Place::Subject(_, own)) = path::parse(&entry.path, self.nodes) else {
             return;
         };
         let owner = (cgroup.hierarchy, Arc::from(own));

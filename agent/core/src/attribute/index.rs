@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::cgroups::{Cgroup, Cgroups};
-use super::path::{self, Place};
+use super::path::{self, Nodes, Place};
 use super::processes::Processes;
 use super::{Attribution, Subject, UnknownCgroup};
 use crate::event::{Event, ProcessExec, Task};
@@ -39,6 +39,7 @@ pub(crate) const CONTAINER_LEVEL: u32 = 1;
 /// See the module.
 pub struct Index {
     machine: CgroupMode,
+    nodes: Nodes,
     /// The root of the hierarchy that kernel records name.
     root: CgroupId,
     /// True once proven: only another hierarchy knows some containers' processes, so a unit may be the unit of their runtime.
@@ -56,6 +57,7 @@ impl Index {
         let processes = Processes::new(max_live.min(max_bytes / 2 / Processes::BYTES));
         Index {
             machine: CgroupMode::V2,
+            nodes: Nodes::default(),
             root: CgroupId::v2(ROOT),
             split: false,
             cgroups,
@@ -64,7 +66,7 @@ impl Index {
     }
 
     /// Starts, or starts again after a gap. Known cgroups stay valid: cgroup ids are not reused within a boot.
-    pub fn start(&mut self, machine: CgroupMode) {
+    pub fn start(&mut self, machine: CgroupMode, nodes: Nodes) {
         if machine.hierarchy() != self.root.hierarchy {
             self.root = CgroupId {
                 hierarchy: machine.hierarchy(),
@@ -72,6 +74,8 @@ impl Index {
             };
         }
         self.machine = machine;
+        self.nodes = nodes;
+        self.cgroups.nodes_are(nodes);
     }
 
     /// Which hierarchies there are.
@@ -251,7 +255,7 @@ impl Index {
         let place = match best {
             Some((_, (cgroup, path))) => {
                 self.insert_found(now, *cgroup, path);
-                match (self.cgroups.get(*cgroup), path::parse(path)) {
+                match (self.cgroups.get(*cgroup), path::parse(path, self.nodes)) {
                     (Some(entry), _) => entry.place.clone(),
                     (None, Ok(Place::Host)) => Attribution::Host,
                     // The directory was not found: the path names a subject, but not which of its lives.
@@ -363,7 +367,7 @@ impl Index {
         if let Some(entry) = self.cgroups.get(cgroup) {
             return 2 * rank(&entry.place);
         }
-        let worth = match path::parse(path) {
+        let worth = match path::parse(path, self.nodes) {
             Ok(Place::Subject(Subject::Container { .. }, _)) => 6,
             Ok(Place::Subject(Subject::Unit { .. }, _)) => 4,
             Ok(Place::Host) => 2,

@@ -16,7 +16,7 @@ struct Machine {
 impl Machine {
     fn new(cgroups: CgroupMode) -> Machine {
         let mut index = Index::new(100, 10, 1 << 20);
-        index.start(cgroups);
+        index.start(cgroups, Nodes::default());
         Machine {
             index,
             now: Boot(1000 * SECOND),
@@ -429,15 +429,23 @@ fn a_container_that_encloses_others_does_not_count_for_lost_cgroups() {
     let pod = format!(
         "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod8b7c1f9a_52d1_4a47_9f0e_0c1d2e3f4a5b.slice/cri-containerd-{A}.scope"
     );
-    for (below, place) in [
-        ("/container".to_owned(), "container 0:5"),
-        ("/system.slice/a.service".to_owned(), "container 0:5"),
-        (format!("/docker/{}", "b0".repeat(32)), "NeverSeen"),
-        ("/kubelet.slice/kubelet-kubepods.slice".to_owned(), "NeverSeen"),
-        ("/kubepods/besteffort".to_owned(), "NeverSeen"),
-        (pod, "NeverSeen"),
+    for (nodes, below, place) in [
+        (Nodes::Machine, "/container".to_owned(), "container 0:5"),
+        (Nodes::Machine, "/system.slice/a.service".to_owned(), "container 0:5"),
+        (Nodes::Machine, format!("/docker/{}", "b0".repeat(32)), "NeverSeen"),
+        // Names that a container can give are not pods.
+        (Nodes::Machine, "/kubepods/besteffort".to_owned(), "container 0:5"),
+        (Nodes::Machine, pod.clone(), "container 0:5"),
+        (
+            Nodes::Containers,
+            "/kubelet.slice/kubelet-kubepods.slice".to_owned(),
+            "NeverSeen",
+        ),
+        (Nodes::Containers, "/kubepods/besteffort".to_owned(), "NeverSeen"),
+        (Nodes::Containers, pod, "NeverSeen"),
     ] {
         let mut m = Machine::new(CgroupMode::V2);
+        m.index.start(CgroupMode::V2, nodes);
         m.insert(5, &format!("/docker/{A}"));
         m.insert(6, &format!("/docker/{A}{below}"));
         m.unknown(9, CgroupFact::GONE);
@@ -724,7 +732,7 @@ proptest! {
         let cgroups = if hybrid { CgroupMode::Hybrid } else { CgroupMode::V2 };
         let mut m = Machine::new(cgroups);
         m.index = Index::new(12, 6, 1 << 20);
-        m.index.start(cgroups);
+        m.index.start(cgroups, Nodes::default());
         let mut paths = std::collections::HashMap::new();
         for step in steps {
             match step {

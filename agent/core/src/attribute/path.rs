@@ -1,8 +1,12 @@
 //! cgroup path → container, systemd unit, or host. Pure text work; any process on the machine may have chosen the path.
 //!
-//! In a pod the innermost pod segment and the segment after it decide; segments before (kind, minikube) and below (crun's
-//! `container`, a systemd or a Docker inside the container) do not count. Without a pod segment the innermost container segment
-//! decides, and without a container segment the innermost systemd service or scope.
+//! In a pod the outermost pod segment and the segment after it decide; segments below (crun's `container`, a systemd, a Docker or
+//! a forged pod inside the container) do not count. Without a pod segment the innermost container segment decides, and without
+//! a container segment the innermost systemd service or scope.
+//!
+//! A container and a user with cgroups of their own can create any name below them. So a pod segment below a container or a
+//! user's manager does not count, and the container or user is the owner; unless the machine's nodes are known to be containers
+//! themselves (kind, minikube): [`Nodes`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -37,16 +41,38 @@ pub enum PathError {
     OutsideNamespace,
 }
 
+/// Where the Kubernetes nodes of a machine are: see the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nodes {
+    /// The machine is a node, or none.
+    #[default]
+    Machine,
+    /// Nodes run in containers or under a user's manager: the pods below one are a node's.
+    Containers,
+}
+
 /// Finds the subject of a cgroup, by its path from the hierarchy's root.
-pub fn parse(path: &str) -> Result<Place<'_>, PathError> {
+pub fn parse(path: &str, nodes: Nodes) -> Result<Place<'_>, PathError> {
     let (segments, outside) = split(path)?;
-    match container_of_pod(&segments)
-        .or_else(|| container(&segments))
-        .or_else(|| unit(&segments))
-    {
+    match subject(&segments, nodes) {
         Some((subject, at)) => Ok(Place::Subject(subject, &path[..segments[at].end])),
         None if outside => Err(PathError::OutsideNamespace),
         None => Ok(Place::Host),
+    }
+}
+
+fn subject(segments: &[Segment<'_>], nodes: Nodes) -> Option<(Subject, usize)> {
+    let pod = container_of_pod(segments);
+    let owner = (0..segments.len()).find(|&at| container_at(segments, at).is_some() || is_users(segments, at));
+    let pod_at = (0..segments.len()).find(|&at| pod_uid(segments, at).is_some());
+    match (pod, owner.zip(pod_at)) {
+        // All names below the pod's are the owner's own.
+        (_, Some((owner, pod_at))) if owner < pod_at && nodes == Nodes::Machine => {
+            let above = &segments[..pod_at];
+            container(above).or_else(|| unit(above))
+        }
+        (Some(pod), _) => Some(pod),
+        (None, _) => container(segments).or_else(|| unit(segments)),
     }
 }
 
@@ -65,10 +91,10 @@ pub fn outermost_container(path: &str) -> Option<&str> {
 
 /// The path of the outermost container around a cgroup of another subject: a container inside it, or the pods of a node that
 /// runs in it (kind, minikube). None if the cgroup counts for the outermost container.
-pub fn enclosing_container(path: &str) -> Option<&str> {
+pub fn enclosing_container(path: &str, nodes: Nodes) -> Option<&str> {
     let outermost = outermost_container(path)?;
-    let is_of_another = || matches!(parse(path), Ok(Place::Subject(_, own)) if own != outermost);
-    let is_of_pods = || path[outermost.len()..].contains("kubepods");
+    let is_of_another = || matches!(parse(path, nodes), Ok(Place::Subject(_, own)) if own != outermost);
+    let is_of_pods = || nodes == Nodes::Containers && path[outermost.len()..].contains("kubepods");
     (is_of_another() || is_of_pods()).then_some(outermost)
 }
 
@@ -118,10 +144,9 @@ struct Segment<'a> {
     end: usize,
 }
 
+/// The outermost.
 fn container_of_pod(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
-    (0..segments.len())
-        .rev()
-        .find_map(|at| Some((container_of_pod_at(segments, at)?, at)))
+    (0..segments.len()).find_map(|at| Some((container_of_pod_at(segments, at)?, at)))
 }
 
 fn container_of_pod_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
@@ -135,6 +160,7 @@ fn container_of_pod_at(segments: &[Segment<'_>], at: usize) -> Option<Subject> {
     })
 }
 
+/// The innermost.
 fn container(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
     (0..segments.len())
         .rev()
@@ -187,13 +213,24 @@ fn unit(segments: &[Segment<'_>]) -> Option<(Subject, usize)> {
 
 /// A login session: `user-1000.slice/session-c1.scope`.
 fn is_session(stem: &str, parent: &str) -> bool {
-    let all = |text: &str, of: fn(&u8) -> bool| !text.is_empty() && text.as_bytes().iter().all(of);
     stem.strip_prefix("session-")
-        .is_some_and(|id| all(id, u8::is_ascii_alphanumeric))
-        && parent
-            .strip_prefix("user-")
-            .and_then(|p| p.strip_suffix(".slice"))
-            .is_some_and(|uid| all(uid, u8::is_ascii_digit))
+        .is_some_and(|id| is_all(id, u8::is_ascii_alphanumeric))
+        && is_users_slice(parent)
+}
+
+/// `user-1000.slice`, below which systemd lets a user create cgroups of any name.
+fn is_users(segments: &[Segment<'_>], at: usize) -> bool {
+    let above = at.checked_sub(1).map(|above| segments[above].name);
+    above == Some("user.slice") && is_users_slice(segments[at].name)
+}
+
+fn is_users_slice(name: &str) -> bool {
+    let uid = name.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice"));
+    uid.is_some_and(|uid| is_all(uid, u8::is_ascii_digit))
+}
+
+fn is_all(text: &str, of: fn(&u8) -> bool) -> bool {
+    !text.is_empty() && text.as_bytes().iter().all(of)
 }
 
 /// A container's monitor, `libpod-conmon-<id>.scope` or `crio-conmon-<id>.scope`: its exit is part of the container's termination.

@@ -12,6 +12,10 @@ const STATIC: &str = "f0e1d2c3b4a5968778695a4b3c2d1e0f";
 /// Rows of paths, with `{A}` and the like filled in, and what each is: short forms, and the own cgroup where it is not the
 /// path itself.
 fn check(paths: &[&str], expected: Expect) {
+    check_where(Nodes::Machine, paths, expected);
+}
+
+fn check_where(nodes: Nodes, paths: &[&str], expected: Expect) {
     let fill = |text: &str| {
         [("{A}", A), ("{B}", B), ("{UID}", UID), ("{UID_}", UID_), ("{STATIC}", STATIC)]
             .iter()
@@ -24,7 +28,7 @@ fn check(paths: &[&str], expected: Expect) {
     };
     let rows = paths.iter().map(|row| {
         let path = fill(row);
-        let found = match parse(&path) {
+        let found = match parse(&path, nodes) {
             Err(error) => format!("error: {error}"),
             Ok(Place::Host) => "host".to_owned(),
             Ok(Place::Subject(subject, own)) => {
@@ -89,16 +93,8 @@ fn nested() {
             "/kubepods.slice/kubepods-pod{UID_}.slice/crio-{A}.scope/container",
             "/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{A}.scope/system.slice/nginx.service",
             "/kubepods/pod{UID}/{A}/docker/{B}",
-            // kind, minikube
+            // a kubelet with a slice of its own
             "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{UID_}.slice/cri-containerd-{A}.scope",
-            "/docker/{B}/kubelet/kubepods/burstable/pod{UID}/{A}",
-            "/system.slice/docker-{B}.scope/kubepods.slice/kubepods-pod{UID_}.slice/docker-{A}.scope",
-            "/docker/{B}/kubepods.slice/kubepods-pod{UID_}.slice",
-            "/docker/{B}/system.slice/containerd.service",
-            // a cluster inside a pod: the innermost pod
-            "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}/{A}/sub",
-            // a pod's own cgroup inside a container of a pod: the container's
-            "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}",
             "/system.slice/docker-{A}.scope/init",
             "/docker/{A}/docker/{B}",
             "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{A}.scope/container",
@@ -112,18 +108,6 @@ fn nested() {
                 Unnamed {A} of pod {UID}, own /kubepods/pod{UID}/{A}
             "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{UID_}.slice/cri-containerd-{A}.scope"
                 Containerd {A} of pod {UID}
-            "/docker/{B}/kubelet/kubepods/burstable/pod{UID}/{A}"
-                Unnamed {A} of pod {UID}
-            "/system.slice/docker-{B}.scope/kubepods.slice/kubepods-pod{UID_}.slice/docker-{A}.scope"
-                Docker {A} of pod {UID}
-            "/docker/{B}/kubepods.slice/kubepods-pod{UID_}.slice"
-                Docker {B}, own /docker/{B}
-            "/docker/{B}/system.slice/containerd.service"
-                Docker {B}, own /docker/{B}
-            "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}/{A}/sub"
-                Unnamed {A} of pod {STATIC}, own /kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}/{A}
-            "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}"
-                Unnamed {B} of pod {UID}, own /kubepods/pod{UID}/{B}
             "/system.slice/docker-{A}.scope/init"
                 Docker {A}, own /system.slice/docker-{A}.scope
             "/docker/{A}/docker/{B}"
@@ -133,6 +117,88 @@ fn nested() {
         "#]],
     );
 }
+
+/// Any container with a writable cgroup tree, and any user, can make these: what is below counts for the owner.
+#[test]
+fn forged_pods() {
+    check(
+        FORGED,
+        expect![[r#"
+        "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}/{A}/sub"
+            Unnamed {B} of pod {UID}, own /kubepods/pod{UID}/{B}
+        "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}"
+            Unnamed {B} of pod {UID}, own /kubepods/pod{UID}/{B}
+        "/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{B}.scope/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{A}.scope"
+            Containerd {B} of pod {UID}, own /kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{B}.scope
+        "/docker/{B}/kubelet/kubepods/burstable/pod{UID}/{A}"
+            Docker {B}, own /docker/{B}
+        "/system.slice/docker-{B}.scope/kubepods.slice/kubepods-pod{UID_}.slice/docker-{A}.scope"
+            Docker {B}, own /system.slice/docker-{B}.scope
+        "/docker/{B}/kubepods.slice/kubepods-pod{UID_}.slice"
+            Docker {B}, own /docker/{B}
+        "/docker/{B}/system.slice/containerd.service"
+            Docker {B}, own /docker/{B}
+        "/docker/{B}/init/kubepods/pod{UID}/{A}/docker/{B}"
+            Docker {B}, own /docker/{B}
+        "/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{A}.scope"
+            unit user@1000.service, own /user.slice/user-1000.slice/user@1000.service
+        "/user.slice/user-1000.slice/session-1.scope/kubepods/pod{UID}/{A}"
+            host
+        "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{B}.scope/kubelet/kubepods/pod{UID}/{A}"
+            Podman {B}, own /user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{B}.scope
+    "#]],
+    );
+}
+
+/// The setting for kind and minikube. A pod's container can forge no other pod's there, either.
+#[test]
+fn nodes_in_containers() {
+    check_where(
+        Nodes::Containers,
+        FORGED,
+        expect![[r#"
+        "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}/{A}/sub"
+            Unnamed {B} of pod {UID}, own /kubepods/pod{UID}/{B}
+        "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}"
+            Unnamed {B} of pod {UID}, own /kubepods/pod{UID}/{B}
+        "/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{B}.scope/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{A}.scope"
+            Containerd {B} of pod {UID}, own /kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{B}.scope
+        "/docker/{B}/kubelet/kubepods/burstable/pod{UID}/{A}"
+            Unnamed {A} of pod {UID}
+        "/system.slice/docker-{B}.scope/kubepods.slice/kubepods-pod{UID_}.slice/docker-{A}.scope"
+            Docker {A} of pod {UID}
+        "/docker/{B}/kubepods.slice/kubepods-pod{UID_}.slice"
+            Docker {B}, own /docker/{B}
+        "/docker/{B}/system.slice/containerd.service"
+            Docker {B}, own /docker/{B}
+        "/docker/{B}/init/kubepods/pod{UID}/{A}/docker/{B}"
+            Unnamed {A} of pod {UID}, own /docker/{B}/init/kubepods/pod{UID}/{A}
+        "/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{A}.scope"
+            Containerd {A} of pod {UID}
+        "/user.slice/user-1000.slice/session-1.scope/kubepods/pod{UID}/{A}"
+            Unnamed {A} of pod {UID}
+        "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{B}.scope/kubelet/kubepods/pod{UID}/{A}"
+            Unnamed {A} of pod {UID}
+    "#]],
+    );
+}
+
+const FORGED: &[&str] = &[
+    // in a container of a pod
+    "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}/{A}/sub",
+    "/kubepods/pod{UID}/{B}/kubepods/burstable/pod{STATIC}",
+    "/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{B}.scope/kubepods.slice/kubepods-pod{STATIC}.slice/cri-containerd-{A}.scope",
+    // in a container without a pod, which is a node of kind or minikube where the setting says so
+    "/docker/{B}/kubelet/kubepods/burstable/pod{UID}/{A}",
+    "/system.slice/docker-{B}.scope/kubepods.slice/kubepods-pod{UID_}.slice/docker-{A}.scope",
+    "/docker/{B}/kubepods.slice/kubepods-pod{UID_}.slice",
+    "/docker/{B}/system.slice/containerd.service",
+    "/docker/{B}/init/kubepods/pod{UID}/{A}/docker/{B}",
+    // of a user: rootless Kubernetes has this form, too
+    "/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{UID_}.slice/cri-containerd-{A}.scope",
+    "/user.slice/user-1000.slice/session-1.scope/kubepods/pod{UID}/{A}",
+    "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{B}.scope/kubelet/kubepods/pod{UID}/{A}",
+];
 
 #[test]
 fn containers() {
@@ -393,17 +459,23 @@ fn near_misses() {
 #[test]
 fn very_long() {
     let name = "x".repeat(255);
-    assert_eq!(parse(&format!("/{name}")), Ok(Place::Host));
-    assert_eq!(parse(&format!("/{name}x/docker/{A}")), Err(PathError::Malformed));
+    assert_eq!(parse(&format!("/{name}"), Nodes::Machine), Ok(Place::Host));
+    assert_eq!(
+        parse(&format!("/{name}x/docker/{A}"), Nodes::Machine),
+        Err(PathError::Malformed)
+    );
     let path = format!("/{}/docker/{A}", vec!["d"; 2012].join("/"));
     assert_eq!(path.len(), 4096);
-    assert!(matches!(parse(&path), Ok(Place::Subject(Subject::Container { .. }, _))));
-    assert_eq!(parse(&format!("{path}x")), Err(PathError::Malformed));
+    assert!(matches!(
+        parse(&path, Nodes::Machine),
+        Ok(Place::Subject(Subject::Container { .. }, _))
+    ));
+    assert_eq!(parse(&format!("{path}x"), Nodes::Machine), Err(PathError::Malformed));
 }
 
 #[test]
 fn names_are_shown_safely() {
-    let row = |path: &str| match parse(path) {
+    let row = |path: &str| match parse(path, Nodes::Machine) {
         Ok(Place::Subject(Subject::Unit { name }, _)) => format!("{name}\n"),
         other => format!("{other:?}\n"),
     };
@@ -434,7 +506,7 @@ fn names_are_shown_safely() {
 proptest! {
     #[test]
     fn any_text_is_parsed(path in ".{0,300}") {
-        let _ = parse(&path);
+        let _ = (parse(&path, Nodes::Machine), parse(&path, Nodes::Containers));
     }
 
     /// Made of relevant pieces: for any result, the own cgroup is a prefix that ends at a segment's end, says the
@@ -444,13 +516,15 @@ proptest! {
         "kubepods".to_owned(), "burstable".to_owned(), format!("pod{UID}"), "kubepods.slice".to_owned(),
         format!("kubepods-pod{UID_}.slice"), A.to_owned(), B.to_owned(), format!("docker-{A}.scope"),
         format!("crio-conmon-{A}.scope"), "docker".to_owned(), "user-1.slice".to_owned(), "session-1.scope".to_owned(),
-        "init.scope".to_owned(), "a\x1b.service".to_owned(), "container".to_owned(), "..".to_owned(),
+        "user.slice".to_owned(), "init.scope".to_owned(), "a\x1b.service".to_owned(), "container".to_owned(), "..".to_owned(),
     ]), 0..8)) {
         let path = format!("/{}", pieces.join("/"));
-        if let Ok(Place::Subject(subject, own)) = parse(&path) {
-            prop_assert!(path == own || path.strip_prefix(own).is_some_and(|below| below.starts_with('/')));
-            prop_assert_eq!(parse(own), Ok(Place::Subject(subject.clone(), own)));
-            prop_assert!(subject.to_string().chars().all(|c| !c.is_control()));
+        for nodes in [Nodes::Machine, Nodes::Containers] {
+            if let Ok(Place::Subject(subject, own)) = parse(&path, nodes) {
+                prop_assert!(path == own || path.strip_prefix(own).is_some_and(|below| below.starts_with('/')));
+                prop_assert_eq!(parse(own, nodes), Ok(Place::Subject(subject.clone(), own)));
+                prop_assert!(subject.to_string().chars().all(|c| !c.is_control()));
+            }
         }
     }
 }

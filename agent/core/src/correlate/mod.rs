@@ -15,6 +15,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
+use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question};
 use crate::ids::CgroupId;
 use crate::input::{Input, Observation};
@@ -234,7 +235,11 @@ impl Correlator {
             self.subjects.add_drops(drops);
             self.attribution.add_unattributed(unattributed);
         }
-        self.attribution.start(observation.cgroups);
+        let nodes = match observation.nodes_in_containers {
+            false => Nodes::Machine,
+            true => Nodes::Containers,
+        };
+        self.attribution.start(observation.cgroups, nodes);
         self.subjects.start(self.now, observation);
         self.now = self.now.max(observation.since);
         self.pods.clock(observation.wall_offset);

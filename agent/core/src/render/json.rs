@@ -18,7 +18,9 @@ use crate::input::{CgroupMode, Observation, ProbeState};
 use crate::render::id;
 use crate::render::text::escape;
 use crate::report::{StopSignalIgnored, Termination};
-use crate::termination::{Actor, Count, Gaps, Kill, MainExit, MainProcess, OomKill, RefusedSource, Role, Stop, Traffic};
+use crate::termination::{
+    Actor, ClientPeer, Count, Gaps, Kill, MainExit, MainProcess, OomKill, PeerPlace, RefusedSource, Role, Stop, Traffic,
+};
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, Evidence, Verdict};
 
@@ -348,6 +350,9 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
             RefusedSource::ClientError => Some("client-error"),
             RefusedSource::None => None,
         },
+        refused_new_peers: t.refused_new(),
+        peers: t.peers.top.iter().map(peer).collect(),
+        peers_more: t.peers.more,
         reset: t.reset.count,
         reset_queued: t.reset_queued,
         cut: t.cut.count,
@@ -369,6 +374,21 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
                 by_exit: l.by_exit,
             })
             .collect(),
+    }
+}
+
+fn peer(peer: &ClientPeer) -> PeerObject {
+    PeerObject {
+        address: peer.address,
+        place: peer.place.name(),
+        pod: match &peer.place {
+            PeerPlace::Pod(pod) => Some(format!("{}/{}", pod.namespace, pod.name)),
+            _ => None,
+        },
+        had_connected: peer.had_connected,
+        refused: peer.refused,
+        reset: peer.reset,
+        cut: peer.cut,
     }
 }
 

@@ -110,7 +110,14 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         Some(_) if !traffic.kubelet.known => "; kubelet probes may be included, because the cgroup of the kubelet is unknown",
         _ => "",
     };
-    count(traffic.refused, &format!("refused{by_clients}{with_probes}"));
+    let by_new_peers = match traffic.refused_new() {
+        0 => String::new(),
+        new => format!(
+            ", {new} of them by {} that had not connected before",
+            many(traffic.peers.new, "peer")
+        ),
+    };
+    count(traffic.refused, &format!("refused{by_new_peers}{by_clients}{with_probes}"));
     let queued = match traffic.reset_queued {
         0 => String::new(),
         n => format!(", {n} of them in the accept queue when the listener closed"),

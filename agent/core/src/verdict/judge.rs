@@ -181,10 +181,12 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Cut
     } else if traffic.reset.count > 0 {
         TrafficAxis::Reset
-    } else if traffic.refused.count > 0 {
+    } else if traffic.refused.count > 0 && !traffic.only_new_peers_refused() {
         TrafficAxis::Refused
     } else if traffic.rejected.count > 0 {
         TrafficAxis::ProxyRejected
+    } else if traffic.refused.count > 0 {
+        TrafficAxis::RefusedNewPeers
     } else if traffic.observed {
         TrafficAxis::Quiet
     } else {

@@ -166,9 +166,10 @@ fn weight(axis: TrafficAxis) -> u8 {
     match axis {
         TrafficAxis::Quiet => 0,
         TrafficAxis::Unknown => 1,
-        TrafficAxis::ProxyRejected => 2,
-        TrafficAxis::Refused => 3,
-        TrafficAxis::Reset => 4,
-        TrafficAxis::Cut => 5,
+        TrafficAxis::RefusedNewPeers => 2,
+        TrafficAxis::ProxyRejected => 3,
+        TrafficAxis::Refused => 4,
+        TrafficAxis::Reset => 5,
+        TrafficAxis::Cut => 6,
     }
 }

@@ -13,7 +13,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
 use crate::kubernetes::PodContext;
-use crate::termination::{Actor, MainProcess, OomKill, Open, RefusedSource, Role};
+use crate::termination::{Actor, ClientPeer, MainProcess, OomKill, Open, PeerPlace, RefusedSource, Role, Traffic};
 use crate::time::Boot;
 
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
@@ -361,7 +361,8 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         };
         clauses.push(format!("{} reset{queued}", were(traffic.reset.count, "connection")));
     }
-    if traffic.refused.count > 0 {
+    let refused = traffic.refused_clients();
+    if refused.count > 0 {
         let window = traffic.refusal_window().map_or(String::new(), |window| {
             format!(" in the {} after the listener closed", seconds(window))
         });
@@ -374,9 +375,21 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         } else {
             ""
         };
+        let of = |peer: &&ClientPeer| peer.had_connected || refused.count == traffic.refused.count;
+        let whose = whose(traffic, refused.count, of);
         clauses.push(format!(
-            "{} refused{window}{source}{on}",
-            were(traffic.refused.count, "connection")
+            "{} refused{window}{source}{whose}{on}",
+            were(refused.count, "connection")
+        ));
+    }
+    let new = traffic.refused_new();
+    if new > 0 {
+        let whose = whose(traffic, new, |peer| !peer.had_connected);
+        let verb = if new == 1 { "was" } else { "were" };
+        clauses.push(format!(
+            "{} of {} that had not connected before {verb} refused{whose}",
+            many(new, "connection"),
+            many(traffic.peers.new, "peer"),
         ));
     }
     if traffic.rejected.count > 0 {
@@ -397,6 +410,35 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("the sockets of the {} were not observed{why}", subject(case)));
     }
     clauses
+}
+
+/// Most peers in a sentence.
+const PEERS: usize = 3;
+
+/// " (pod shop/front-1: 12, 10.0.0.7: 2, others: 5)", of `total` refused connections. Empty for the subject itself.
+fn whose(traffic: &Traffic, total: u64, of: impl Fn(&&ClientPeer) -> bool) -> String {
+    let mut peers: Vec<&ClientPeer> = traffic.peers.top.iter().filter(|peer| peer.refused > 0).filter(of).collect();
+    if peers.iter().all(|peer| peer.place == PeerPlace::Itself) {
+        return String::new();
+    }
+    peers.truncate(PEERS);
+    let named: u64 = peers.iter().map(|peer| peer.refused).sum();
+    if let ([peer], true) = (&peers[..], named == total) {
+        return format!(" ({})", peer_name(peer));
+    }
+    let each = peers.iter().map(|peer| format!("{}: {}", peer_name(peer), peer.refused));
+    let others = (named < total).then(|| format!("others: {}", total - named));
+    let all: Vec<String> = each.chain(others).collect();
+    format!(" ({})", all.join(", "))
+}
+
+/// "pod shop/front-1", "this node", or the address.
+pub fn peer_name(peer: &ClientPeer) -> String {
+    match &peer.place {
+        PeerPlace::Pod(pod) => format!("pod {}/{}", pod.namespace, pod.name),
+        PeerPlace::Node => "this node".to_owned(),
+        PeerPlace::Itself | PeerPlace::Elsewhere => peer.address.to_string(),
+    }
 }
 
 /// "PID 1 `sh`" for the init of a pid namespace, otherwise "`nginx` (pid 77)".

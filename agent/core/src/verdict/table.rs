@@ -89,12 +89,16 @@ pub const CAUSES: [(Cause, &str); 16] = [
 ];
 
 /// `epitaph.traffic` in words.
-pub const TRAFFIC: [(TrafficAxis, &str); 6] = [
+pub const TRAFFIC: [(TrafficAxis, &str); 7] = [
     (TrafficAxis::Cut, "Open connections in use were dropped at exit."),
     (TrafficAxis::Reset, "Client connections were reset."),
     (
         TrafficAxis::Refused,
         "Clients tried to connect after the listener had closed, and were refused.",
+    ),
+    (
+        TrafficAxis::RefusedNewPeers,
+        "Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.",
     ),
     (
         TrafficAxis::ProxyRejected,
@@ -122,7 +126,7 @@ pub fn name(axis: impl serde::Serialize) -> String {
 ///
 /// Of the traffic rows `cut` goes first: a request that was read and then cut may have been carried out, so that it cannot be
 /// repeated blindly; a reset one may have been; a refused one was not, and every client may try it again.
-pub const TABLE: [Row; 22] = [
+pub const TABLE: [Row; 23] = [
     Row {
         headline: "oom-killed",
         exit: Exit::OomKilled,
@@ -331,6 +335,17 @@ pub const TABLE: [Row; 22] = [
         meaning: "The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.",
         proof: "Connects of processes on this node to the address of the container or unit ended with an ICMP error and without an RST.",
         remedy: "Find the network policy, proxy rule or missing route that rejected connections while the process was still running.",
+    },
+    Row {
+        headline: "refused-new-peers",
+        exit: Exit::Clean,
+        traffic: &[TrafficAxis::RefusedNewPeers],
+        unclean: false,
+        severity: Severity::Info,
+        precedence: 25,
+        meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.",
+        proof: "The listener closed, and later SYNs were answered with RST. At least 20 earlier connections were observed, nearly all of peers that connected repeatedly, and none of a refused peer.",
+        remedy: "Look at the addresses of the refused peers: if they are clients, keep listening until clients stop connecting.",
     },
     Row {
         headline: "clean-exit",

@@ -56,6 +56,7 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     a.some(key::OOM_KILLED, t.oom.len() as u64);
     a.some(key::OTHER_EXITS, t.other_exits);
     traffic::counts([&t.traffic], &mut a);
+    traffic::peers(&t.traffic, &mut a);
     traffic::times(t, at, &mut a);
     gaps(&t.gaps, &mut a);
 

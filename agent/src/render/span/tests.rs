@@ -13,7 +13,7 @@ use epitaph_core::fixtures::pods as fixtures;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 use epitaph_core::ids::Signal;
 use epitaph_core::pod::PreStop;
-use epitaph_core::termination::Count;
+use epitaph_core::termination::{ClientPeer, ClientPeers, Count, PeerPlace};
 use epitaph_core::verdict::Cause;
 use expect_test::{Expect, expect};
 use opentelemetry::{Array, Value};
@@ -274,6 +274,8 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     };
     t.facts.traffic.kubelet.accepted = one;
     t.facts.traffic.kubelet.broken = one;
+    t.facts.traffic.refused_known = one;
+    t.facts.traffic.peers = peers();
     t.facts.traffic.since = ms(10);
     t.facts.traffic.listeners[0].by_exit = true;
     t.facts.kill.as_mut().expect("a kill").cgroup_kill = true;
@@ -288,6 +290,51 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     // A hook with an unknown begin.
     context.pre_stop.as_mut().expect("a hook").begin = None;
     t
+}
+
+/// A client, a scanner in a pod of this node, and one more.
+fn peers() -> ClientPeers {
+    let peer = |address: &str, place, had_connected, refused| ClientPeer {
+        address: address.parse().expect("an address"),
+        place,
+        had_connected,
+        refused,
+        reset: u64::from(had_connected),
+        cut: 0,
+    };
+    ClientPeers {
+        top: vec![
+            peer("10.0.0.9", PeerPlace::Elsewhere, true, 1),
+            peer("10.0.0.10", PeerPlace::Pod(fixtures::identity()), false, 12),
+        ],
+        more: 1,
+        known: 2,
+        known_once: 0,
+        connections: 30,
+        new: 2,
+        is_complete: true,
+    }
+}
+
+#[test]
+fn a_client_has_a_line_with_its_place_and_its_losses() {
+    let mut t = ignored(2);
+    t.facts.traffic.refused_known.count = 1;
+    t.facts.traffic.peers = peers();
+    let spans = trace(&t, &observation(), &Options::default()).spans;
+    let of = |name: &str| {
+        let found = spans[0].attributes.iter().find(|a| a.key.as_str() == name);
+        found.map(|a| a.value.to_string()).unwrap_or_default()
+    };
+    expect_test::expect![[r#"
+        ["10.0.0.9 elsewhere: 1 refused, 1 reset","10.0.0.10 pod shop/cart-7d9f8b6c5-x2x4z: 12 refused, new"]
+        more 1, refused of new peers 13"#]]
+    .assert_eq(&format!(
+        "{}\nmore {}, refused of new peers {}",
+        of(key::CONNECTIONS_PEERS),
+        of(key::CONNECTIONS_PEERS_MORE),
+        of(key::CONNECTIONS_REFUSED_NEW_PEERS)
+    ));
 }
 
 /// A missing count means 0 only if the sockets were observed.

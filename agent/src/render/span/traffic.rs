@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use epitaph_core::report::Termination;
-use epitaph_core::termination::{Count, ListenerClosed, Traffic};
+use epitaph_core::termination::{ClientPeer, Count, ListenerClosed, PeerPlace, Traffic};
 use epitaph_core::time::Boot;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::Frame;
-use super::attributes::{Attributes, refused_source};
+use super::attributes::{Attributes, data, refused_source};
 use crate::render::attributes::key;
 
 /// Sums over `all`: no counts if the sockets of one were not observed.
@@ -26,6 +26,7 @@ pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: 
         key::CONNECTIONS_REFUSED_SOURCE,
         all().find_map(|t| refused_source(t.refused_source)),
     );
+    a.some(key::CONNECTIONS_REFUSED_NEW_PEERS, sum(Traffic::refused_new));
     a.some(key::CONNECTIONS_RESET, sum(|t| t.reset.count));
     a.some(key::CONNECTIONS_RESET_QUEUED, sum(|t| t.reset_queued));
     a.some(key::CONNECTIONS_CUT, sum(|t| t.cut.count));
@@ -38,6 +39,24 @@ pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: 
         a.some(key::KUBELET_REFUSED, sum(|t| t.kubelet.refused.count));
         a.some(key::KUBELET_BROKEN, sum(|t| t.kubelet.broken.count));
     }
+}
+
+/// Whose connections were lost.
+pub(super) fn peers(traffic: &Traffic, a: &mut Attributes) {
+    a.texts(key::CONNECTIONS_PEERS, traffic.peers.top.iter().map(peer_line));
+    a.some(key::CONNECTIONS_PEERS_MORE, traffic.peers.more);
+}
+
+fn peer_line(peer: &ClientPeer) -> String {
+    let counts = [("refused", peer.refused), ("reset", peer.reset), ("cut", peer.cut)];
+    let counts = counts.iter().filter(|(_, count)| *count > 0);
+    let counts: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
+    let place = match &peer.place {
+        PeerPlace::Pod(pod) => format!("pod {}/{}", data(&pod.namespace), data(&pod.name)),
+        place => place.name().to_owned(),
+    };
+    let new = if peer.had_connected { "" } else { ", new" };
+    format!("{} {place}: {}{new}", peer.address, counts.join(", "))
 }
 
 /// When counting began, and when the first and the last new connection were accepted.
@@ -69,6 +88,7 @@ pub(super) fn connection_spans(traffic: &Traffic, at: &Frame, parent: SpanId) ->
     ];
     let (unanswered, queued) = (traffic.cut_unanswered, traffic.reset_queued);
     let source = refused_source(traffic.refused_source);
+    let new = traffic.refused_new();
     spans
         .into_iter()
         .filter(|(.., count)| count.count > 0)
@@ -78,7 +98,10 @@ pub(super) fn connection_spans(traffic: &Traffic, at: &Frame, parent: SpanId) ->
             match key {
                 key::CONNECTIONS_CUT => a.some(key::CONNECTIONS_CUT_UNANSWERED, unanswered),
                 key::CONNECTIONS_RESET => a.some(key::CONNECTIONS_RESET_QUEUED, queued),
-                key::CONNECTIONS_REFUSED => a.maybe(key::CONNECTIONS_REFUSED_SOURCE, source),
+                key::CONNECTIONS_REFUSED => {
+                    a.maybe(key::CONNECTIONS_REFUSED_SOURCE, source);
+                    a.some(key::CONNECTIONS_REFUSED_NEW_PEERS, new);
+                }
                 _ => {}
             }
             a.text(key::NETWORK_TRANSPORT, "tcp");

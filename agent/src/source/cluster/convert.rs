@@ -1,5 +1,6 @@
 //! Objects of the API → facts. None for an object without name, namespace or UID, which no API server sends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epitaph_core::ids::PodUid;
@@ -9,6 +10,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::source::bounded;
+use crate::source::pods::Allowed;
 use crate::source::pods::convert::identity;
 use crate::source::pods::options::Annotated;
 use crate::source::pods::owners::{by_labels, controller};
@@ -72,7 +74,7 @@ fn endpoint(endpoint: &Endpoint, namespace: &str) -> Option<EndpointFact> {
 }
 
 /// The workload is the one that the pod's labels and references prove.
-pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
+pub(super) fn pod(pod: &Pod, allowed: &Allowed) -> Option<PodSight> {
     let meta = &pod.metadata;
     let status = pod.status.as_ref();
     let phase = status.and_then(|s| s.phase.as_deref()).unwrap_or_default();
@@ -94,8 +96,7 @@ pub(super) fn pod(pod: &Pod) -> Option<PodSight> {
         failed: phase == "Failed",
         succeeded: phase == "Succeeded",
         started: status.is_some_and(has_started),
-        // The node's agent logs a bad annotation.
-        ignored: Annotated::parse(annotations, |_| {}).ignore(),
+        ignored: ignored(annotations, meta.namespace.as_deref()?, allowed),
     })
 }
 
@@ -115,11 +116,18 @@ fn has_started(status: &k8s_openapi::api::core::v1::PodStatus) -> bool {
     init.any(|of| runs(of) || exit_code(of).is_some_and(|code| code != 0)) || main.any(|of| runs(of) || exit_code(of).is_some())
 }
 
-pub(super) fn namespace(meta: &ObjectMeta) -> Option<Input> {
+pub(super) fn namespace(meta: &ObjectMeta, allowed: &Allowed) -> Option<Input> {
+    let name = meta.name.as_deref()?;
     Some(Input::Namespace {
-        name: bounded(meta.name.as_deref()?, MAX_NAME),
-        ignored: Annotated::parse(meta.annotations.as_ref(), |_| {}).ignore() == Some(true),
+        name: bounded(name, MAX_NAME),
+        ignored: ignored(meta.annotations.as_ref(), name, allowed) == Some(true),
     })
+}
+
+/// The node's agent logs a bad annotation.
+fn ignored(annotations: Option<&BTreeMap<String, String>>, namespace: &str, allowed: &Allowed) -> Option<bool> {
+    let annotated = Annotated::parse(annotations, |_| {});
+    annotated.allowed(allowed, namespace, |_| {}).ignore()
 }
 
 #[cfg(test)]
@@ -175,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_reduced_to_the_needed_fields() {
-        let sight = |value: Value| pod(&serde_json::from_value(value).unwrap());
+        let sight = |value: Value| pod(&serde_json::from_value(value).unwrap(), &Allowed::default());
         let mut object = json!({
             "metadata": {
                 "name": "web-7d9-x", "namespace": "shop", "uid": "u-a", "labels": {"pod-template-hash": "7d9"},

@@ -26,7 +26,7 @@ use crate::clock;
 use crate::error::line;
 use crate::source::api_error::ApiError;
 use crate::source::pods::owners::Owners;
-use crate::source::pods::{self, Access, PodsError};
+use crate::source::pods::{self, Access, Allowed, PodsError};
 use crate::source::watch::machine::LONGEST_PAUSE;
 use crate::source::watch::{ANSWER, Change, LeanNamespace, LeanPod, LeanSlice, Watch, WatchEvent, WatchOptions, Watched};
 
@@ -68,7 +68,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts the requests on the current Tokio runtime. An API server that does not answer is not an error.
-    pub fn start(client: &Client, counters: &Arc<ClusterCounters>) -> Cluster {
+    pub fn start(client: &Client, counters: &Arc<ClusterCounters>, allowed: &Allowed) -> Cluster {
         let (inputs, receiver) = mpsc::channel(QUEUE);
         let feed = |watch| Feed {
             watch,
@@ -79,10 +79,10 @@ impl Cluster {
         let (names, lookups) = Names::new(Owners::new(client.clone(), Arc::default()));
         let mut tasks = JoinSet::new();
         tasks.spawn(feed(observe::Watch::EndpointSlices).run(client, slice_inputs));
-        let of_pods = names.clone();
-        tasks.spawn(feed(observe::Watch::Pods).run(client, move |change| pod_inputs(&of_pods, change)));
+        let (of_pods, allowed_pods, allowed) = (names.clone(), allowed.clone(), allowed.clone());
+        tasks.spawn(feed(observe::Watch::Pods).run(client, move |change| pod_inputs(&of_pods, &allowed_pods, change)));
         tasks.spawn(lookups);
-        tasks.spawn(feed(observe::Watch::Namespaces).run(client, namespace_inputs));
+        tasks.spawn(feed(observe::Watch::Namespaces).run(client, move |change| namespace_inputs(&allowed, change)));
         let measured = |clock| (clock::now(), Input::ApiClock(clock));
         tasks.spawn(pods::clock::run(client.clone(), Arc::default(), inputs, measured));
         Cluster {
@@ -121,10 +121,10 @@ fn slice_inputs(change: Change<LeanSlice>) -> Result<Inputs, Incomplete> {
     Ok([Some(input), None])
 }
 
-fn pod_inputs(names: &Names, change: Change<LeanPod>) -> Result<Inputs, Incomplete> {
+fn pod_inputs(names: &Names, allowed: &Allowed, change: Change<LeanPod>) -> Result<Inputs, Incomplete> {
     match change {
         Change::Applied { object, listed } => {
-            let sight = convert::pod(&object.0).ok_or(Incomplete)?;
+            let sight = convert::pod(&object.0, allowed).ok_or(Incomplete)?;
             // A list includes every pod that terminated in the last days: the owners of these pods are not looked up.
             if !listed && PodSight::ends(&sight) {
                 names.want(object.0);
@@ -133,7 +133,7 @@ fn pod_inputs(names: &Names, change: Change<LeanPod>) -> Result<Inputs, Incomple
         }
         Change::Deleted(pod) => {
             // The last state first: no other input reports a forced deletion.
-            let sight = convert::pod(&pod.0).ok_or(Incomplete)?;
+            let sight = convert::pod(&pod.0, allowed).ok_or(Incomplete)?;
             names.want(pod.0);
             let uid = sight.identity.uid.clone();
             Ok([Some(Input::Pod(sight)), Some(Input::PodGone(uid))])
@@ -141,9 +141,9 @@ fn pod_inputs(names: &Names, change: Change<LeanPod>) -> Result<Inputs, Incomple
     }
 }
 
-fn namespace_inputs(change: Change<LeanNamespace>) -> Result<Inputs, Incomplete> {
+fn namespace_inputs(allowed: &Allowed, change: Change<LeanNamespace>) -> Result<Inputs, Incomplete> {
     let input = match change {
-        Change::Applied { object, .. } => convert::namespace(&object.0),
+        Change::Applied { object, .. } => convert::namespace(&object.0, allowed),
         Change::Deleted(namespace) => namespace.0.name.map(Input::NamespaceGone),
     };
     Ok([Some(input.ok_or(Incomplete)?), None])

@@ -27,9 +27,10 @@ const MAX_PROGRAM: usize = 256;
 const MAX_CONTAINERS: usize = 256;
 const MAX_PORTS: usize = 64;
 
-/// Annotation of the kubelet on the mirror pods of static pods.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotations of the kubelet on the mirror pods of static pods.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
+const SOURCE: &str = "kubernetes.io/config.source";
 
 /// None for an object without UID, name or namespace, which no API server sends.
 pub(in crate::source) fn uid(pod: &api::Pod) -> Option<PodUid> {
@@ -42,15 +43,14 @@ pub(in crate::source) fn uid(pod: &api::Pod) -> Option<PodUid> {
 pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload) -> Option<PodIdentity> {
     let meta = &pod.metadata;
     let uid = uid(pod)?;
-    let annotation = |name: &str| meta.annotations.as_ref()?.get(name).filter(|value| !value.is_empty());
-    let mirror = annotation(MIRROR);
+    let mirror = mirror(pod, node);
     let cgroup_uid = match mirror {
-        Some(mirror) => pod_uid(annotation(HASH).unwrap_or(mirror)),
-        None => uid.clone(),
+        Mirror::Of(hash) => pod_uid(hash),
+        Mirror::OfManifestUid | Mirror::Claimed | Mirror::No => uid.clone(),
     };
     Some(PodIdentity {
         cgroup_uid,
-        is_static: mirror.is_some(),
+        is_static: matches!(mirror, Mirror::Of(_) | Mirror::OfManifestUid),
         namespace: bounded(meta.namespace.as_deref()?, MAX_NAME),
         name: bounded(meta.name.as_deref()?, MAX_NAME),
         node: node.to_owned(),
@@ -59,6 +59,41 @@ pub(in crate::source) fn identity(pod: &api::Pod, node: &str, workload: Workload
         created: meta.creation_timestamp.as_ref().and_then(wall),
         uid,
     })
+}
+
+/// Whether a pod is the mirror of a static pod, which has cgroups of another UID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mirror<'a> {
+    No,
+    /// Of the static pod with this hash.
+    Of(&'a str),
+    /// Of a static pod with a UID in its manifest. Any pod can have such a UID, so only container ids in the status join the two.
+    OfManifestUid,
+    /// The annotation is there, but the kubelet of the node did not write it.
+    Claimed,
+}
+
+/// Whoever creates a pod chooses its annotations. The kubelet's mirror pods also belong to their node (Kubernetes 1.17 and later),
+/// and the hash is MD5 in hex, which is the UID of no pod that the API server creates.
+pub(super) fn mirror<'a>(pod: &'a api::Pod, node: &str) -> Mirror<'a> {
+    let meta = &pod.metadata;
+    let annotation = |name: &str| meta.annotations.as_ref()?.get(name).filter(|value| !value.is_empty());
+    let Some(mirror) = annotation(MIRROR) else {
+        return Mirror::No;
+    };
+    let is_from_manifest = matches!(annotation(SOURCE).map(String::as_str), Some("file" | "http"));
+    let is_of_node = match meta.owner_references.as_deref() {
+        Some([owner]) => {
+            owner.kind == "Node" && owner.api_version == "v1" && owner.name == node && owner.controller == Some(true)
+        }
+        _ => false,
+    };
+    let is_hash = |text: &str| text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    match annotation(HASH).filter(|hash| *hash == mirror && is_from_manifest && is_of_node) {
+        Some(hash) if is_hash(hash) => Mirror::Of(hash),
+        Some(_) => Mirror::OfManifestUid,
+        None => Mirror::Claimed,
+    }
 }
 
 /// One version of a pod, seen at `seen`.

@@ -256,22 +256,67 @@ fn a_pod_is_converted_completely() {
     .assert_debug_eq(&converted(pod));
 }
 
+/// A mirror pod as the kubelet creates it, with `change` made to its metadata.
+fn mirror_pod(change: impl FnOnce(&mut Value)) -> Arc<PodIdentity> {
+    let mut meta = json!({
+        "name": "etcd-node-1", "namespace": "kube-system", "uid": "mirror-uid",
+        "annotations": {
+            "kubernetes.io/config.hash": HASH_OF_FILE,
+            "kubernetes.io/config.mirror": HASH_OF_FILE,
+            "kubernetes.io/config.source": "file",
+        },
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "n", "controller": true}],
+    });
+    change(&mut meta);
+    converted(json!({ "metadata": meta })).pod
+}
+
+const HASH_OF_FILE: &str = "0123456789abcdef0123456789abcdef";
+
 #[test]
 fn a_mirror_pod_has_its_files_cgroups() {
-    let of = |annotations: Value| {
-        let meta = json!({"name": "etcd-node-1", "namespace": "kube-system", "uid": "mirror-uid", "annotations": annotations});
-        converted(json!({ "metadata": meta })).pod
-    };
-    let hash = "0123456789abcdef0123456789abcdef";
-    let mirror = of(
-        json!({"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash, "kubernetes.io/config.source": "file"}),
-    );
+    let mirror = mirror_pod(|_| {});
     assert!(mirror.is_static);
-    assert_eq!((&*mirror.cgroup_uid.0, &*mirror.uid.0), (hash, "mirror-uid"));
-    // Any user may write the other annotation on a pod: it must not name another pod's cgroups.
-    let pretender = of(json!({"kubernetes.io/config.hash": hash}));
-    assert!(!pretender.is_static);
-    assert_eq!(pretender.cgroup_uid, pretender.uid);
+    assert_eq!((&*mirror.cgroup_uid.0, &*mirror.uid.0), (HASH_OF_FILE, "mirror-uid"));
+    let from_url = mirror_pod(|meta| meta["annotations"]["kubernetes.io/config.source"] = json!("http"));
+    assert_eq!(&*from_url.cgroup_uid.0, HASH_OF_FILE);
+}
+
+/// Any user may write the annotations on a pod: they must not name another pod's cgroups.
+#[test]
+fn annotations_alone_make_no_mirror_pod() {
+    const VICTIM: &str = "8b7c1f9a-52d1-4a47-9f0e-0c1d2e3f4a5b";
+    let claims: [fn(&mut Value); 8] = [
+        |meta| meta["ownerReferences"] = json!([]),
+        |meta| meta["ownerReferences"][0]["name"] = json!("node-2"),
+        |meta| meta["ownerReferences"][0]["kind"] = json!("ReplicaSet"),
+        |meta| meta["ownerReferences"][0]["controller"] = json!(false),
+        |meta| {
+            let first = meta["ownerReferences"][0].clone();
+            meta["ownerReferences"].as_array_mut().unwrap().push(first);
+        },
+        |meta| meta["annotations"]["kubernetes.io/config.source"] = json!("api"),
+        |meta| meta["annotations"]["kubernetes.io/config.mirror"] = json!(VICTIM),
+        |meta| meta["annotations"]["kubernetes.io/config.hash"] = json!(VICTIM),
+    ];
+    for (i, claim) in claims.into_iter().enumerate() {
+        let pod = mirror_pod(claim);
+        assert!(!pod.is_static && pod.cgroup_uid == pod.uid, "{i}");
+    }
+    let without = mirror_pod(|meta| {
+        meta["annotations"]
+            .as_object_mut()
+            .unwrap()
+            .remove("kubernetes.io/config.mirror");
+    });
+    assert!(!without.is_static && without.cgroup_uid == without.uid);
+    // A UID of the API server's form, with all the rest: the static pod of a manifest with a UID, or a claim. No key of another pod.
+    let of_uid = mirror_pod(|meta| {
+        for name in ["kubernetes.io/config.hash", "kubernetes.io/config.mirror"] {
+            meta["annotations"][name] = json!(VICTIM);
+        }
+    });
+    assert!(of_uid.is_static && of_uid.cgroup_uid == of_uid.uid);
 }
 
 #[test]

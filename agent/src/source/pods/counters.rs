@@ -40,16 +40,20 @@ pub enum PodsDropReason {
     EventQueueFull,
     /// More pods of one namespace terminated within a minute than Events are listed for.
     EventRate,
+    /// An annotation with a value that cannot be used, or that does not count for the pod.
     BadAnnotation,
+    /// Another object already has the cgroups that the object names.
+    KeyTaken,
 }
 
 impl PodsDropReason {
-    pub const ALL: [PodsDropReason; 5] = [
+    pub const ALL: [PodsDropReason; 6] = [
         PodsDropReason::Unreadable,
         PodsDropReason::PodCap,
         PodsDropReason::EventQueueFull,
         PodsDropReason::EventRate,
         PodsDropReason::BadAnnotation,
+        PodsDropReason::KeyTaken,
     ];
 
     /// Value of the label `reason`.
@@ -60,6 +64,7 @@ impl PodsDropReason {
             PodsDropReason::EventQueueFull => "hint_queue_full",
             PodsDropReason::EventRate => "hint_rate",
             PodsDropReason::BadAnnotation => "bad_annotation",
+            PodsDropReason::KeyTaken => "pod_key_taken",
         }
     }
 }

@@ -63,6 +63,17 @@ impl Known {
         Some(known.fact.pod.clone())
     }
 
+    /// The other pod that already has the cgroups of a static pod. The kubelet creates a deleted mirror pod again under its name.
+    pub fn holder(&self, pod: &PodIdentity) -> Option<Arc<PodIdentity>> {
+        let is_claim = |of: &PodIdentity| of.cgroup_uid != of.uid;
+        let is_other = |known: &&Arc<PodIdentity>| {
+            let is_same = known.namespace == pod.namespace && known.name == pod.name;
+            known.cgroup_uid == pod.cgroup_uid && known.uid != pod.uid && !is_same
+        };
+        let mut known = self.pods.values().filter(|entry| entry.proves()).map(|entry| &entry.fact.pod);
+        is_claim(pod).then(|| known.find(is_other).cloned()).flatten()
+    }
+
     /// Keeps the pod; true if Events may explain a change of it.
     pub fn keep(&mut self, fact: Arc<PodFact>, version: Option<String>, is_resolved: bool) -> Result<bool, Full> {
         let uid = fact.pod.uid.clone();
@@ -83,6 +94,14 @@ impl Known {
     /// False if the pod was not known.
     pub fn forget(&mut self, uid: &PodUid) -> bool {
         self.pods.remove(uid).is_some()
+    }
+}
+
+impl Entry {
+    /// Only the kubelet writes a status: until it names a container, a mirror pod's annotation is a claim.
+    fn proves(&self) -> bool {
+        let pod = &self.fact.pod;
+        pod.cgroup_uid == pod.uid || self.fact.containers.iter().any(|status| status.id.is_some())
     }
 }
 

@@ -32,6 +32,7 @@ use crate::error::chain;
 
 pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;
+pub use options::Allowed;
 
 use events::EventLookups;
 use known::Known;
@@ -72,7 +73,7 @@ impl Pods {
     ///
     /// # Errors
     /// Settings that allow no request: no or a bad node name, a kubeconfig or a ServiceAccount's files that cannot be used.
-    pub async fn start(node: Option<&str>, access: &Access) -> Result<Pods, PodsError> {
+    pub async fn start(node: Option<&str>, access: &Access, allowed: Allowed) -> Result<Pods, PodsError> {
         let node = node_name(node)?;
         let client = connect(access).await?;
         let counters = Arc::new(PodsCounters::default());
@@ -83,11 +84,13 @@ impl Pods {
             event_lookups,
             owners: Owners::new(client.clone(), counters.clone()),
             namespaces: Namespaces::new(client.clone(), counters.clone()),
+            allowed,
             node: node.clone(),
             counters: counters.clone(),
             known: Known::default(),
             state: None,
             logged: HashSet::new(),
+            refused: HashSet::new(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(watch::run(client.clone(), publisher));

@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use epitaph_core::ids::PodUid;
 use epitaph_core::input::Input;
 use epitaph_core::pod::{PodEventsState, PodEventsUpdate, PodFact, PodGone, PodIdentity, PodsState};
 use epitaph_core::time::Boot;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc::{self, Sender};
 
-use super::convert::{self, fact, identity};
+use super::convert::{self, Mirror, fact, identity};
 use super::counters::{PodsCounters, PodsDropReason};
 use super::known::Known;
 use super::namespaces::Namespaces;
-use super::options::{Annotated, BadAnnotation};
+use super::options::{Allowed, Annotated, BadAnnotation};
 use super::owners::Owners;
 use crate::clock;
 use crate::error::line;
@@ -32,11 +33,14 @@ pub(super) struct Publisher {
     pub event_lookups: Sender<Arc<PodIdentity>>,
     pub owners: Owners,
     pub namespaces: Namespaces,
+    pub allowed: Allowed,
     pub node: String,
     pub counters: Arc<PodsCounters>,
     pub known: Known,
     pub state: Option<PodsState>,
     pub logged: HashSet<(String, BadAnnotation)>,
+    /// Pods whose cgroups another pod has, as logged.
+    pub refused: HashSet<PodUid>,
 }
 
 impl Publisher {
@@ -117,6 +121,10 @@ impl Publisher {
             return Ok(());
         };
         let fact = Arc::new(fact);
+        if let Some(holder) = self.known.holder(&fact.pod) {
+            self.refuse(&fact.pod, &holder);
+            return Ok(());
+        }
         match self.known.keep(fact.clone(), version, is_resolved) {
             Ok(wants_events) => {
                 let pod = fact.pod.clone();
@@ -128,6 +136,24 @@ impl Publisher {
             Err(_) => self.counters.count_drop(PodsDropReason::PodCap),
         }
         Ok(())
+    }
+
+    /// Two objects never share cgroups: what terminates there is one pod's.
+    fn refuse(&mut self, pod: &PodIdentity, holder: &PodIdentity) {
+        self.counters.count_drop(PodsDropReason::KeyTaken);
+        if self.refused.len() >= LOGGED {
+            self.refused.clear();
+        }
+        if self.refused.insert(pod.uid.clone()) {
+            tracing::warn!(
+                "pod {}/{} names the cgroups of pod {}/{} (hash {}) and is left out",
+                pod.namespace,
+                pod.name,
+                holder.namespace,
+                holder.name,
+                pod.cgroup_uid.0
+            );
+        }
     }
 
     /// The object of a deletion is the pod's last version, with its final statuses: it is sent first.
@@ -157,14 +183,24 @@ impl Publisher {
             namespaces,
             logged,
             counters,
+            allowed,
+            node,
             ..
         } = self;
         let of_namespace = format!("namespace {}", identity.namespace);
         let namespace = namespaces
             .annotated(&identity.namespace, |bad| warn(logged, counters, &of_namespace, bad))
-            .await;
+            .await
+            .allowed(allowed, &identity.namespace, |bad| warn(logged, counters, &of_namespace, bad));
         let of_pod = format!("pod {}/{}", identity.namespace, identity.name);
-        let own = Annotated::parse(pod.metadata.annotations.as_ref(), |bad| warn(logged, counters, &of_pod, bad));
+        let own = Annotated::parse(pod.metadata.annotations.as_ref(), |bad| warn(logged, counters, &of_pod, bad)).allowed(
+            allowed,
+            &identity.namespace,
+            |bad| warn(logged, counters, &of_pod, bad),
+        );
+        if convert::mirror(pod, node) == Mirror::Claimed {
+            warn(logged, counters, &of_pod, BadAnnotation::Mirror);
+        }
         Some((fact(pod, identity, own.over(&namespace), seen), is_resolved))
     }
 
@@ -222,11 +258,13 @@ mod tests {
             event_lookups,
             owners: Owners::new(client.clone(), counters.clone()),
             namespaces: Namespaces::new(client, counters.clone()),
+            allowed: Allowed::default(),
             node: "node-1".to_owned(),
             counters: counters.clone(),
             known: Known::default(),
             state: None,
             logged: HashSet::new(),
+            refused: HashSet::new(),
         };
         let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}});
         let pod: Pod = serde_json::from_value(pod).expect("a pod");

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epitaph_core::attribute::Question;
-use epitaph_core::attribute::path::{self, Place};
+use epitaph_core::attribute::path::{self, Nodes, Place};
 use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
 use epitaph_core::time::{Boot, WallOffset};
@@ -121,6 +121,7 @@ impl Procfs {
             wall_offset,
             since,
             cgroups: self.cgroups(),
+            nodes_in_containers: false,
         })
     }
 
@@ -213,7 +214,7 @@ impl Procfs {
 }
 
 fn is_subject(path: &str) -> bool {
-    matches!(path::parse(path), Ok(Place::Subject(..)))
+    matches!(path::parse(path, Nodes::default()), Ok(Place::Subject(..)))
 }
 
 /// Processes in the cgroups of subjects.

@@ -6,6 +6,7 @@ mod sender;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use crate::attribute::path::Nodes;
 use crate::attribute::{Attribution, Index, Question, Subject};
 use crate::event::{Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
@@ -159,8 +160,8 @@ impl Attributor {
         self.index.questions(event)
     }
 
-    pub fn start(&mut self, machine: CgroupMode) {
-        self.index.start(machine);
+    pub fn start(&mut self, machine: CgroupMode, nodes: Nodes) {
+        self.index.start(machine, nodes);
     }
 
     /// A kernel event. Waiting events may depend on it.

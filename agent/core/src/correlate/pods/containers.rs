@@ -53,6 +53,12 @@ impl Pods {
         let Some(key) = self.ids.get(id).or(path_uid.as_ref()).cloned() else {
             return false;
         };
+        // A second cgroup with the id of a pod's container, in no pod: a name that any container or user may give.
+        let is_known = |pod: &Pod| pod.containers.iter().any(|of| of.id == *id);
+        if path_uid.is_none() && self.pods.get(&key).is_some_and(is_known) {
+            self.forged += 1;
+            return false;
+        }
         self.make_room(&key, now, out);
         let pod = self.pods.entry(key.clone()).or_insert_with(|| Pod::new(key.clone(), now));
         pod.touched = now;

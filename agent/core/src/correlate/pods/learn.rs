@@ -3,12 +3,23 @@
 use std::sync::Arc;
 
 use crate::ids::{ContainerId, PodUid};
-use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
+use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodIdentity, PodsState};
 use crate::report::Report;
 use crate::time::{Boot, WallOffset};
 
 use super::pod::Pod;
 use super::{FromPods, Pods};
+
+/// See [`Pods::claim`].
+enum Claim {
+    Proven,
+    /// No status so far: a later version may prove the claim.
+    Unproven,
+    /// Another object has the cgroups.
+    Taken,
+    /// Another object has the cgroups by its annotation, and this one by its own UID.
+    Prior,
+}
 
 impl Pods {
     /// Returns true if pods are expected from now on.
@@ -47,6 +58,15 @@ impl Pods {
     /// A version of a pod.
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut FromPods) {
         let key = fact.pod.cgroup_uid.clone();
+        match self.claim(&fact) {
+            Claim::Proven => {}
+            Claim::Unproven => return,
+            Claim::Taken => {
+                self.forged += 1;
+                return;
+            }
+            Claim::Prior => self.forget_object(&key, now, out),
+        }
         self.make_room(&key, now, out);
         // Only workloads of known pods: never more than there are pods.
         if !fact.spec.options.ignore && !self.workloads.contains(&fact.pod.workload) {
@@ -87,6 +107,27 @@ impl Pods {
             out.requested.extend(self.living(&key));
         }
         self.fit(now, out);
+    }
+
+    /// Whether the object is that of the cgroups it names. Anyone who creates pods chooses a pod's annotations, and only the
+    /// API server an object's own UID. A mirror pod has its static pod's cgroups, which an annotation names: only the kubelet
+    /// writes a status, so a status that names a container is the proof.
+    fn claim(&self, fact: &PodFact) -> Claim {
+        let is_own = |pod: &PodIdentity| pod.uid == pod.cgroup_uid;
+        if !is_own(&fact.pod) && !fact.containers.iter().any(|status| status.id.is_some()) {
+            return Claim::Unproven;
+        }
+        let holder = self.pods.get(&fact.pod.cgroup_uid).filter(|pod| pod.gone.is_none());
+        let Some(known) = holder.and_then(|pod| pod.fact.as_ref()) else {
+            return Claim::Proven;
+        };
+        // The kubelet creates a deleted mirror pod again under its name.
+        let is_same = known.pod.namespace == fact.pod.namespace && known.pod.name == fact.pod.name;
+        match () {
+            () if known.pod.uid == fact.pod.uid || is_same => Claim::Proven,
+            () if is_own(&fact.pod) && !is_own(&known.pod) => Claim::Prior,
+            () => Claim::Taken,
+        }
     }
 
     /// A pod that is gone from the API.

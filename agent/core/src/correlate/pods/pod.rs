@@ -134,6 +134,16 @@ impl Pod {
         }
     }
 
+    /// Only what the kernel showed stays. Returns the rest.
+    pub fn forget_object(&mut self, now: Boot) -> Pod {
+        let mut forgotten = std::mem::replace(self, Pod::new(self.key.clone(), now));
+        self.containers = std::mem::take(&mut forgotten.containers);
+        self.held = std::mem::take(&mut forgotten.held);
+        self.reported_ids = std::mem::take(&mut forgotten.reported_ids);
+        self.due = forgotten.due.take();
+        forgotten
+    }
+
     /// Takes a version of the pod; versions arrive in order.
     pub fn learn(&mut self, fact: Arc<PodFact>) {
         // A mirror pod that is back: the static pod itself was never gone, or its manifest is back.

@@ -1,5 +1,6 @@
 //! The pod and container of a signal's sender.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Pods;
@@ -8,7 +9,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::report::{Report, Termination};
-use crate::termination::{PodContainer, TerminationFacts};
+use crate::termination::{PeerPlace, PodContainer, TerminationFacts};
 
 impl Pods {
     /// A termination that does not wait, with the containers of its signals' senders.
@@ -25,7 +26,27 @@ impl Pods {
     }
 
     pub(super) fn with_sender_pods(&self, facts: TerminationFacts) -> TerminationFacts {
-        facts.with_sender_pods(|place| self.container_at(place))
+        facts
+            .with_sender_pods(|place| self.container_at(place))
+            .with_peer_places(|address| self.peer_at(address))
+    }
+
+    /// By the addresses in the pods' statuses; a pod in the host's network has the node's. An address that two pods have had is
+    /// of none.
+    fn peer_at(&self, address: IpAddr) -> PeerPlace {
+        let has = |pod: &&Pod| pod.fact.as_ref().is_some_and(|fact| fact.spec.ips.contains(&address));
+        let mut place = PeerPlace::Elsewhere;
+        for pod in self.pods.values().filter(has) {
+            let Some(fact) = &pod.fact else { continue };
+            if fact.spec.host_network {
+                return PeerPlace::Node;
+            }
+            match place {
+                PeerPlace::Elsewhere if !pod.is_ignored() => place = PeerPlace::Pod(fact.pod.clone()),
+                _ => return PeerPlace::Elsewhere,
+            }
+        }
+        place
     }
 
     /// By a status that names the container's id: the cgroup's own name is not proof. None for a pod with `epitaph.dev/ignore`.

@@ -130,6 +130,21 @@ impl Pods {
         slim(&mut self.homes);
     }
 
+    /// The object so far was another pod's: the next version is the first of the pod itself.
+    pub(super) fn forget_object(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        let forgotten = pod.forget_object(now);
+        for id in forgotten.names.keys() {
+            if self.ids.get(id) == Some(key) {
+                self.ids.remove(id);
+            }
+        }
+        if let Some(fact) = &forgotten.fact {
+            self.uids.remove(&fact.pod.uid);
+            self.let_go(&fact.pod.workload, out);
+        }
+    }
+
     /// A pod no longer has that workload: whether another pod has it.
     pub(super) fn let_go(&mut self, workload: &Workload, out: &mut FromPods) {
         let mut used = self.pods.values().filter_map(|pod| pod.fact.as_ref());

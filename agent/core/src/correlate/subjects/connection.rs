@@ -27,6 +27,8 @@ pub(super) struct Connection {
     /// An RST without a socket, not for a SYN.
     pub late: Option<Boot>,
     pub cut: Option<(Boot, Use)>,
+    /// Established before, and closed without a loss.
+    pub closed: Option<Boot>,
     pub by_kubelet: bool,
     pub last: Boot,
 }
@@ -81,6 +83,18 @@ impl Connection {
         !is_refused && !self.is_end_of_one()
     }
 
+    /// Known by its close alone: a later connect from the same port is another.
+    pub fn is_only_closed(&self) -> bool {
+        self.closed.is_some() && self.accepted.is_none() && self.is_only_accepted()
+    }
+
+    /// The client had a connection, also one that began before the observation. An RST without a socket does not prove this:
+    /// anyone can send a packet that is no SYN.
+    pub fn was_established(&self) -> bool {
+        let ended = self.reset.is_some() || self.queued.is_some() || self.cut.is_some();
+        ended || self.accepted.is_some() || self.closed.is_some()
+    }
+
     /// A connection that was established, and closed.
     pub fn is_end_of_one(&self) -> bool {
         self.reset.is_some() || self.queued.is_some() || self.late.is_some() || self.cut.is_some()
@@ -103,6 +117,7 @@ pub(super) enum Fact {
     Queued,
     Late,
     Cut(Use),
+    Closed,
 }
 
 /// How a client's connection was closed.
@@ -114,7 +129,8 @@ pub(super) enum End {
 }
 
 impl End {
-    pub fn count(self, traffic: &mut Traffic, port: u16, at: Boot) {
+    /// `known`: the peer had connected before.
+    pub fn count(self, traffic: &mut Traffic, port: u16, at: Boot, known: bool) {
         let to = match self {
             End::Refused(source) => {
                 // The server's own record goes before a client's, in any order of arrival.
@@ -122,6 +138,10 @@ impl End {
                     traffic.refused_source = source;
                 }
                 count(traffic.refused_by_port.entry(port).or_default(), Some(at));
+                if known {
+                    count(traffic.refused_known_by_port.entry(port).or_default(), Some(at));
+                    count(&mut traffic.refused_known, Some(at));
+                }
                 &mut traffic.refused
             }
             End::Reset { queued } => {

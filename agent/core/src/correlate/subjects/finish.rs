@@ -119,7 +119,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let mut traffic = timeline.sockets.within(&Window {
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
-        refusing_on: state.is_refusing_on(end, context.linger),
+        refusing_from: state.refusing_from(end, context.linger),
         observed,
         clients: context.clients,
         kubelet_known: context.kubelet_known,

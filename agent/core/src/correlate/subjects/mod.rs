@@ -11,6 +11,7 @@ mod doubt;
 mod evidence;
 mod finish;
 mod listeners;
+mod peers;
 mod subject;
 mod timeline;
 mod timers;

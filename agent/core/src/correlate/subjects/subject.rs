@@ -325,13 +325,13 @@ impl State {
         (until > end.plus(linger) && !self.may_be_stage()).then_some(until)
     }
 
-    /// Whether clients were refused until counting stopped, and so probably longer.
-    pub fn is_refusing_on(&self, end: Boot, linger: Duration) -> bool {
+    /// Clients that were refused after this were refused until counting stopped, and so probably longer.
+    pub fn refusing_from(&self, end: Boot, linger: Duration) -> Boot {
         let (pause, over) = match self.is_of_pod() {
             true => (REFUSED_PAUSE, REFUSED_ON),
             false => (REFUSED_LATE, linger),
         };
-        self.last_refused().is_some_and(|last| last.plus(pause) > end.plus(over))
+        end.plus(over).minus(pause)
     }
 
     fn last_refused(&self) -> Option<Boot> {

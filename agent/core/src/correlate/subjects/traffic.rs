@@ -17,6 +17,8 @@
 //! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
 //! - *rejected*: a connect from this node to an address and port of the subject that failed with an error and without an RST.
 //! - The kubelet's connections are separate from all of these, if its sockets are known.
+//! - A peer (remote address) *had connected before* if a connection of it was accepted, or was open and closed later. Refused
+//!   connections of such peers are counted apart: anyone can send a SYN to a closed port.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +31,7 @@ use crate::time::Boot;
 use super::clients::{Clients, Connect};
 use super::connection::{Connection, End, Fact, Pair, Refused, Use, count, earlier, first, in_use};
 use super::listeners::Listeners;
+use super::peers::{Known, Lost};
 
 /// The time that counts for a termination, and other facts of that time.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +39,8 @@ pub(super) struct Window<'a> {
     /// Both included: from the pod's deletion request, otherwise the stop signal, otherwise the exit; until clients' errors no longer count.
     pub since: Boot,
     pub until: Boot,
-    /// Clients were still refused at the end of the time.
-    pub refusing_on: bool,
+    /// Clients that were refused after this were still trying to connect when counting stopped.
+    pub refusing_from: Boot,
     /// The probes were active for the whole time.
     pub observed: bool,
     pub clients: &'a Clients,
@@ -58,6 +61,8 @@ pub(super) struct Sockets {
     served: Vec<SocketAddr>,
     /// There were more.
     served_over: bool,
+    /// The peers of the merged connections.
+    known: Known,
     /// First and last close of a connection on a socket of another cgroup.
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap that had other facts.
@@ -105,7 +110,7 @@ impl Sockets {
                 Use::Unanswered => Fact::Cut(Use::Unanswered),
                 other if tcp.by_exit => Fact::Cut(other),
                 // The server had answered and closed normally.
-                Use::Idle | Use::Other => return true,
+                Use::Idle | Use::Other => Fact::Closed,
             },
             // With an error the client gave up.
             (
@@ -115,6 +120,13 @@ impl Sockets {
                 },
                 true,
             ) if tcp.unheld && tcp.sk_err == 0 => Fact::Queued,
+            (
+                TcpOp::State {
+                    old: TcpState::Established | TcpState::CloseWait,
+                    ..
+                },
+                true,
+            ) => Fact::Closed,
             (TcpOp::ResetSent { .. }, true) => Fact::Reset,
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
@@ -164,6 +176,7 @@ impl Sockets {
             Fact::Reset => first(&mut connection.reset, at),
             Fact::Queued => first(&mut connection.queued, at),
             Fact::Late => first(&mut connection.late, at),
+            Fact::Closed => first(&mut connection.closed, at),
             Fact::Cut(used) => {
                 if connection.cut.is_none_or(|(known, _)| known > at) {
                     connection.cut = Some((at, used));
@@ -192,6 +205,8 @@ impl Sockets {
         }
         window.add(&mut traffic.accepted, self.accepted_over);
         window.add(&mut traffic.kubelet.accepted, self.kubelet_accepted);
+        let known = self.known(window);
+        let mut lost = Lost::default();
         for (pair, connection) in &self.connections {
             let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
             // A connect from another node or namespace, which the kernel cannot relate to the closed port.
@@ -215,28 +230,59 @@ impl Sockets {
                 match (end, by_kubelet) {
                     (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
                     (End::Reset { .. } | End::Cut(_), true) => count(&mut traffic.kubelet.broken, Some(at)),
-                    (end, false) => end.count(&mut traffic, pair.local.port(), at),
+                    (end, false) => {
+                        let had_connected = known.has(pair.remote.ip());
+                        lost.add(pair, &end, had_connected);
+                        end.count(&mut traffic, pair.local.port(), at, had_connected);
+                    }
                     (End::Idle, true) => {}
                 }
             }
         }
         for (pair, connect) in window.clients.failed(window.since) {
-            self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic);
+            let had_connected = known.has(pair.remote.ip());
+            if let Some(end) = self.connect_failed(pair, connect, within(Some(connect.at)), &mut traffic) {
+                lost.add(pair, &end, had_connected);
+                end.count(&mut traffic, pair.local.port(), connect.at, had_connected);
+            }
         }
         let forgot = |served: &SocketAddr| window.clients.forgot_one_of(served.ip(), window.since, window.until);
         traffic.observed &= !self.served.iter().any(forgot) && self.forgotten.is_none_or(|before| before < window.since);
         // A connection of the kubelet's may count as a client's.
         traffic.kubelet.known &= !window.clients.forgot_kubelets(window.since, window.until);
+        traffic.peers = lost.peers(&known, traffic.observed);
+        let clients = traffic.refused_clients();
+        let last_refused = match clients.count < traffic.refused.count {
+            true => (clients.count > 0).then_some(clients.last),
+            false => self.refused,
+        };
+        traffic.refusing_on = last_refused.is_some_and(|last| last > window.refusing_from);
         traffic
+    }
+
+    /// The clients that had connected before, the kubelet apart.
+    fn known(&self, window: &Window<'_>) -> Known {
+        let mut known = self.known.clone();
+        for (pair, connection) in &self.connections {
+            let is_kubelets = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
+            if connection.was_established() && self.is_clients(pair, connection) && !is_kubelets {
+                known.add(pair.remote.ip());
+            }
+        }
+        known
+    }
+
+    /// Not a connection that the subject itself had opened.
+    fn is_clients(&self, pair: &Pair, connection: &Connection) -> bool {
+        // The accepted connection itself may have been merged with others. An outgoing one has a port of its own.
+        let is_accepted = connection.accepted.is_some() || self.served.contains(&pair.local);
+        is_accepted || self.listeners.had_port(pair.local.port())
     }
 
     /// The result of a connection within the time that counts.
     fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
-        // The accepted connection itself may have been merged with others. An outgoing one has a port of its own.
-        let is_accepted = connection.accepted.is_some() || self.served.contains(&pair.local);
-        let is_clients = is_accepted || self.listeners.had_port(pair.local.port());
-        if !is_clients && connection.is_end_of_one() {
+        if !self.is_clients(pair, connection) && connection.is_end_of_one() {
             return None;
         }
         let queued = within(connection.queued);
@@ -263,26 +309,29 @@ impl Sockets {
     }
 
     /// A failed connect from this node: to this subject, if the subject was reached at that address.
-    fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) {
+    fn connect_failed(&self, pair: &Pair, connect: &Connect, at: Option<Boot>, traffic: &mut Traffic) -> Option<End> {
         let to = pair.local.ip();
         let is_port = self.listeners.took(pair.local) || self.served.contains(&pair.local);
         // The server's side already recorded it.
-        if at.is_none() || self.connections.contains_key(pair) || to.is_loopback() {
-            return;
+        let is_recorded = self
+            .connections
+            .get(pair)
+            .is_some_and(|connection| !connection.is_only_closed());
+        if at.is_none() || is_recorded || to.is_loopback() {
+            return None;
         }
         if !is_port || !self.serves_at(to) {
             // Of too many addresses and ports, this one may not have been kept.
             traffic.observed &= !self.served_over;
-            return;
+            return None;
         }
         match (connect.by, connect.reset) {
             (Client::Kubelet, _) => count(&mut traffic.kubelet.refused, at),
-            (Client::Other, true) => {
-                End::Refused(RefusedSource::ClientError).count(traffic, pair.local.port(), connect.at);
-            }
+            (Client::Other, true) => return Some(End::Refused(RefusedSource::ClientError)),
             (Client::Other, false) if connect.errno != ETIMEDOUT => count(&mut traffic.rejected, at),
             (Client::Other, false) => {}
         }
+        None
     }
 
     fn serves_at(&self, address: IpAddr) -> bool {
@@ -295,6 +344,7 @@ impl Sockets {
             self.forgotten = Some(before);
         }
         self.expire(before);
+        self.known.lose();
     }
 
     /// Time of the earliest event.
@@ -308,7 +358,8 @@ impl Sockets {
 
     /// Number of events, in pieces of bounded size.
     pub fn len(&self) -> usize {
-        self.listeners.len() + self.connections.len() + self.accepted.len() + usize::from(self.foreign.is_some())
+        let lists = self.listeners.len() + self.connections.len() + self.accepted.len() + self.known.len();
+        lists + usize::from(self.foreign.is_some())
     }
 
     /// Keeps only events after `before`, which belong to the subject's next life.
@@ -318,6 +369,7 @@ impl Sockets {
         self.accepted.retain(|at| *at > before);
         self.accepted_over = Count::default();
         self.kubelet_accepted = Count::default();
+        self.known.clear();
         self.foreign = self.foreign.filter(|&(_, last)| last > before);
         if let Some((first, _)) = &mut self.foreign {
             *first = (*first).max(before);
@@ -335,15 +387,23 @@ impl Sockets {
             accepted_over,
             kubelet_accepted,
             connections,
+            known,
+            listeners,
             ..
         } = self;
-        connections.retain(|_, connection| {
+        connections.retain(|pair, connection| {
             let only = connection.is_only_accepted();
             let at = connection.accepted.filter(|_| only);
             if connection.by_kubelet {
                 count(kubelet_accepted, at);
-            } else {
-                accepted.extend(at);
+                return !only;
+            }
+            accepted.extend(at);
+            match connection.accepted.is_some() || listeners.had_port(pair.local.port()) {
+                _ if !only => {}
+                true => known.keep(pair.remote.ip()),
+                // The listener may close later.
+                false => known.lose(),
             }
             !only
         });
@@ -360,7 +420,7 @@ impl Sockets {
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
         let lists = self.accepted.capacity() * size_of::<Boot>() + self.served.capacity() * size_of::<SocketAddr>();
-        table::<Pair, Connection>(self.connections.capacity()) + lists + self.listeners.bytes()
+        table::<Pair, Connection>(self.connections.capacity()) + lists + self.listeners.bytes() + self.known.bytes()
     }
 
     /// Whether [`Sockets::squeeze`] frees anything.
@@ -380,6 +440,7 @@ impl Sockets {
         }
         let dropped = self.connections.len() as u64;
         self.connections = HashMap::new();
+        self.known.lose();
         self.over_cap += dropped;
         dropped
     }
@@ -411,7 +472,6 @@ fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     Traffic {
         observed,
         since: window.since,
-        refusing_on: window.refusing_on,
         ..Traffic::default()
     }
 }

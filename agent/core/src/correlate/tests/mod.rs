@@ -6,6 +6,7 @@ mod hosts;
 mod kills;
 mod monotone;
 mod nested;
+mod peers;
 mod pods;
 mod processes;
 mod properties;

@@ -304,6 +304,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 wall_offset: WallOffset(0),
                 since: now,
                 cgroups: [CgroupMode::V2, CgroupMode::Hybrid, CgroupMode::V1(4)][usize::from(c % 3)],
+                nodes_in_containers: false,
             });
         }
         _ => return Input::Tick,

@@ -27,7 +27,7 @@ fn refused_after_the_listener_closed() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed, and clients were still trying to connect when counting stopped
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 3.2 s after the listener closed (10.0.0.2), and clients were still trying to connect when counting stopped
               fix: 3 connections were refused, and clients were still trying to connect when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
@@ -55,7 +55,7 @@ fn the_window_is_that_of_the_port_that_was_refused() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 2 connections were refused in the 1.0 s after the listener closed (10.0.0.2)
               fix: 2 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
         "#]],
     );
@@ -75,7 +75,7 @@ fn the_window_is_that_of_the_port_that_was_refused() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 21.5 s later; 3 connections were refused in the 1.5 s after the listener closed (10.0.0.2)
               fix: 3 connections were refused in the 1.5 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
         "#]],
     );
@@ -269,7 +269,7 @@ fn a_port_used_again_at_once_is_another_connection() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; 3 connections were refused in the 0.4 s after the listener closed (10.0.0.2)
               fix: 3 connections were refused in the 0.4 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
         "#]],
     );
@@ -378,7 +378,7 @@ fn cut_goes_before_refused() {
         ),
         expect![[r#"
             cut-connections: Stopped/Clean/Cut
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit, with an unanswered request; 1 connection was refused in the 0.4 s after the listener closed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit, with an unanswered request; 1 connection was refused in the 0.4 s after the listener closed (10.0.0.2)
               fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them; for the 1 refused connection: keep accepting after the stop signal until clients stop connecting
         "#]],
     );
@@ -549,7 +549,7 @@ fn a_port_that_the_kubelet_had_long_before_is_a_clients() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.1 s after the listener closed (10.0.0.2)
               fix: 1 connection was refused in the 0.1 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
         "#]],
     );
@@ -601,7 +601,7 @@ fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine)
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
               fix: 1 connection was refused in the 0.3 s after the listener closed: a preStop sleep of 1 s would have avoided the refusals
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler

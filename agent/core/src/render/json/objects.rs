@@ -208,6 +208,7 @@ pub(super) struct ConnectionsObject {
     pub(super) refused_first: Option<String>,
     pub(super) refused_last: Option<String>,
     pub(super) refused_known_by: Option<&'static str>,
+    pub(super) refused_new_peers: u64,
     pub(super) reset: u64,
     pub(super) reset_queued: u64,
     pub(super) cut: u64,
@@ -215,7 +216,22 @@ pub(super) struct ConnectionsObject {
     pub(super) idle_closed: u64,
     pub(super) rejected: u64,
     pub(super) kubelet: Option<KubeletObject>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) peers: Vec<PeerObject>,
+    pub(super) peers_more: u64,
     pub(super) listeners_closed: Vec<ListenerObject>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PeerObject {
+    pub(super) address: std::net::IpAddr,
+    pub(super) place: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pod: Option<String>,
+    pub(super) had_connected: bool,
+    pub(super) refused: u64,
+    pub(super) reset: u64,
+    pub(super) cut: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -75,7 +75,7 @@ impl Missed {
         let refused = traffic.refusal_window().map(|window| {
             format!(
                 "{} refused in the {} after the listener closed",
-                many(traffic.refused.count, "connection"),
+                many(traffic.refused_clients().count, "connection"),
                 seconds(window)
             )
         });

@@ -104,7 +104,7 @@ fn unknown_remedy(missing: &Missing) -> String {
 
 fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
     let traffic = case.traffic();
-    let refused = || were(traffic.refused.count, "connection");
+    let refused = || were(traffic.refused_clients().count, "connection");
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
         // Proxies send clients elsewhere only if the pod is deleted.
@@ -128,11 +128,15 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
             None => lower(row(Exit::Clean, axis).remedy),
         }),
         // A pod has an advice for the refused connections.
-        TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused.count > 0 => Some(format!(
-            "{}; for the {}: keep accepting after the stop signal until clients stop connecting",
-            lower(row(Exit::Clean, axis).remedy),
-            many(traffic.refused.count, "refused connection")
-        )),
-        TrafficAxis::ProxyRejected | TrafficAxis::Reset | TrafficAxis::Cut => Some(lower(row(Exit::Clean, axis).remedy)),
+        TrafficAxis::Reset | TrafficAxis::Cut if case.kubernetes.is_none() && traffic.refused_clients().count > 0 => {
+            Some(format!(
+                "{}; for the {}: keep accepting after the stop signal until clients stop connecting",
+                lower(row(Exit::Clean, axis).remedy),
+                many(traffic.refused_clients().count, "refused connection")
+            ))
+        }
+        TrafficAxis::RefusedNewPeers | TrafficAxis::ProxyRejected | TrafficAxis::Reset | TrafficAxis::Cut => {
+            Some(lower(row(Exit::Clean, axis).remedy))
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod bad_days;
 mod deletions;
 mod events;
+mod forgeries;
 mod hooks;
 mod overlaps;
 mod places;

@@ -1,0 +1,167 @@
+//! What a tenant can write (annotations of its own pods, cgroups below its own container) does not hide or forge another pod's
+//! terminations.
+
+use expect_test::expect;
+
+use super::{check, web};
+
+/// A container with a writable cgroup tree, and `forge` below it.
+fn hostile(forge: &str, exit: &str) -> String {
+    web(&format!(
+        "
+        pod evil app
+        -50 mkdir evil:app
+        proc evil in=evil:app pid=300 ns=1 start=-50 parent=shim comm=evil
+        -50 exec evil
+        -49 pod evil app=running
+        +1 mkdir evil:app>web:{forge}
+        proc fake in=evil:app>web:{name} pid=310 ns=1 level=2 start=+1.1 parent=evil comm=web
+        +1.2 exec fake
+        {exit}
+        +3 rmdir evil:app>web:{name}
+        ",
+        name = forge.split(' ').next().expect("a name"),
+    ))
+}
+
+#[test]
+fn a_cgroup_below_a_container_that_names_another_pod_is_not_that_pods() {
+    check(&hostile("fake", "+2 exit fake 1"), expect![[""]]);
+    // With the id of the victim's container.
+    check(&hostile("fake as=web:app", "+2 exit fake 1"), expect![[""]]);
+}
+
+/// An early warning is no less a report than a termination.
+#[test]
+fn a_forged_stop_is_not_the_victims() {
+    check(
+        &hostile(
+            "fake",
+            "+2 TERM evil -> fake ignored default\n+2.5 KILL evil -> fake\n+2.51 exit fake KILL",
+        ),
+        expect![[""]],
+    );
+}
+
+/// The victim's own termination is judged as without the forgery.
+#[test]
+fn a_forged_container_does_not_change_the_victims_termination() {
+    const DELETED: &str = "
+        +2 exit fake 1
+        +10.05 pod web deleted=+10:30
+        +10.3 TERM runc -> main handler
+        +10.31 enter main TERM
+        +10.5 exit main 0
+        +11 pod web app=0:Completed
+        +12 gone web";
+    check(
+        &hostile("fake as=web:app", DELETED),
+        expect![[r#"
+            +12.800 pod web +10.000…+10.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +10.000…+10.050 grace 30 s
+              web/app +10.300…+10.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +12.000
+        "#]],
+    );
+}
+
+const DELETION: &str = "
+    +1.05 pod web deleted=+1:30
+    +1.3 TERM runc -> main handler
+    +1.31 enter main TERM
+    +1.5 exit main 0
+    +2 pod web app=0:Completed
+    +3 gone web
+    +4 tick
+    ";
+
+/// As an annotation of a pod of another tenant may claim it, with an opt-out: before and after the victim.
+#[test]
+fn a_pod_that_claims_anothers_uid_hides_nothing() {
+    let claim = "pod evil uid=00000000-0000-4000-8000-0000000000ee hash=00000000-0000-4000-8000-000000000001 ignore app";
+    for claimed in ["-50 pod evil", "-50 pod evil\n+0 gone evil", "+1.2 pod evil", "+2.5 pod evil"] {
+        check(
+            &web(&format!("{claim}\n{claimed}\n{DELETION}")),
+            expect![[r#"
+                +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+                  request +1.000…+1.050 grace 30 s
+                  web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                    Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                  gone +3.000
+            "#]],
+        );
+    }
+    // Even if the tenant could write the status of its pod; the second object of a name is counted.
+    check(
+        &web(&format!("{claim}\n-50 pod evil app=running\n{DELETION}")),
+        expect![[r#"
+            -49.800 dropped unattributed: 1
+            +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +3.000
+        "#]],
+    );
+}
+
+/// The claim is there before the pod: the object's own UID counts for more than an annotation.
+#[test]
+fn a_pod_whose_uid_was_claimed_before_is_itself() {
+    check(
+        &format!(
+            "
+        -70 api synced
+        pod web app
+        pod evil hash=00000000-0000-4000-8000-000000000001 ignore app
+        -69 pod evil app=running
+        {}
+        {DELETION}",
+            super::WEB.replace("-60 api synced", "").replace("pod web app\n", "\n")
+        ),
+        expect![[r#"
+            +3.800 pod web +1.000…+1.500 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.300…+1.500 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+              gone +3.000
+        "#]],
+    );
+}
+
+/// A static pod's hash is no secret. Only the kubelet writes a status, so only a status proves the claim of a mirror pod.
+#[test]
+fn a_pod_that_claims_a_static_pods_hash_hides_nothing() {
+    for (before, after) in [("-50 pod evil", ""), ("", "+1.02 pod evil")] {
+        check(
+            &format!(
+                "
+                -60 api synced
+                pod evil uid=00000000-0000-4000-8000-0000000000ee hash=abc ignore app
+                {before}
+                pod web hash=abc app
+                -60 mkdir web:pause
+                proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+                -60 exec pause
+                -59 mkdir web:app
+                proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+                -59 exec main
+                -58 pod web
+                -57 pod web app=running
+                {after}
+                +2 TERM runc -> main handler
+                +2.1 enter main TERM
+                +3 exit main 0
+                +3.5 gone web
+                "
+            ),
+            expect![[r#"
+                +5.300 pod web +2.000…+3.000 clean: Deleted/Clean/Quiet (the mirror pod was deleted and not created again)
+                  web/app +2.000…+3.000 clean: Deleted/Clean/Quiet
+                    Deleted: the mirror pod was deleted and not created again
+                  gone +3.500
+            "#]],
+        );
+    }
+}
