@@ -2,6 +2,10 @@
 
 #![warn(unused_crate_dependencies)]
 
+// Only the example that writes the manual pages needs this, and an example has the dependencies of tests.
+#[cfg(test)]
+use clap_mangen as _;
+
 mod cache;
 pub mod cli;
 pub mod clock;

@@ -83,19 +83,36 @@ impl Service {
     /// The sum of a metric's series that have all of `labels` (as in `verdict="clean"`).
     ///
     /// # Errors
-    /// /metrics does not answer, or not with numbers.
+    /// /metrics does not answer, or not with numbers; there is no such series.
     pub fn metric(&self, name: &str, labels: &[&str]) -> anyhow::Result<f64> {
+        self.known(name, labels)?
+            .with_context(|| format!("no series {name} with {labels:?} on /metrics"))
+    }
+
+    /// The same of a counter whose series appear with the first count: 0 before.
+    ///
+    /// # Errors
+    /// /metrics does not answer, or not with numbers.
+    pub fn count(&self, name: &str, labels: &[&str]) -> anyhow::Result<f64> {
+        Ok(self.known(name, labels)?.unwrap_or_default())
+    }
+
+    /// None: there is no such series.
+    fn known(&self, name: &str, labels: &[&str]) -> anyhow::Result<Option<f64>> {
         let (status, body) = get(self.port, "/metrics")?;
         anyhow::ensure!(status == 200, "/metrics answered {status}");
         let series = |line: &&str| {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && labels.iter().all(|l| line.contains(l))
         };
         let lines: Vec<&str> = body.lines().filter(series).collect();
-        anyhow::ensure!(!lines.is_empty(), "no series {name} with {labels:?} on /metrics");
-        lines
-            .iter()
-            .map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<f64>().context("a number"))
-            .sum()
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        let values = lines.iter().map(|line| line.rsplit(' ').next().unwrap_or_default());
+        values
+            .map(|value| value.parse::<f64>().context("a number"))
+            .sum::<anyhow::Result<f64>>()
+            .map(Some)
     }
 
     /// Waits until the metric is at least `least`.
@@ -105,7 +122,7 @@ impl Service {
     pub fn until(&self, name: &str, labels: &[&str], least: f64) -> anyhow::Result<()> {
         let mut value = 0.0;
         for _ in 0..400 {
-            value = self.metric(name, labels)?;
+            value = self.count(name, labels)?;
             if value >= least {
                 return Ok(());
             }

@@ -262,7 +262,7 @@ fn every_thread_drops_privileges_that_are_no_longer_needed() -> anyhow::Result<(
     let bounding = first.sets["CapBnd"];
     assert_eq!(bounding, 0, "{first:?}");
 
-    let judged = || agent.metric("epitaph_terminations_total", &[]);
+    let judged = || agent.count("epitaph_terminations_total", &[]);
     let before = judged()?;
     let players = Players::new(&binaries())?;
     for name in STORIES {

@@ -99,7 +99,7 @@ fn the_endpoints_report_probes_and_terminations() -> anyhow::Result<()> {
     }
 
     let labels = [r#"verdict="crashed""#, r#"runtime="containerd""#, r#"unclean="true""#];
-    let before = agent.metric("epitaph_terminations_total", &labels)?;
+    let before = agent.count("epitaph_terminations_total", &labels)?;
     stage.play(story("abort"))?;
     agent.until("epitaph_terminations_total", &labels, before + 1.0)?;
     assert_eq!(get(agent.port, "/")?.0, 404);
@@ -148,7 +148,7 @@ fn counts_what_it_cannot_send(test: &str, port: u16) -> anyhow::Result<()> {
     let url = format!("http://127.0.0.1:{port}");
     let mut agent = stage.agent(&["--otlp", &url, "--set", "limits.export_queue=1"])?;
     let judged = ["epitaph_terminations_total"];
-    let before = agent.metric(judged[0], &[])?;
+    let before = agent.count(judged[0], &[])?;
     for _ in 0..5 {
         stage.play(story("completed"))?;
     }

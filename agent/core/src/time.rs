@@ -39,6 +39,11 @@ impl Wall {
         UNIX_EPOCH + Duration::from_nanos(self.0)
     }
 
+    /// Seconds since the Unix epoch, as Prometheus has times; exact to a microsecond.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
     /// RFC 3339, UTC: `2026-11-21T11:44:10.123456789Z`.
     pub fn rfc3339(self) -> String {
         humantime::format_rfc3339_nanos(self.system_time()).to_string()

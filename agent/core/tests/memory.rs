@@ -70,6 +70,7 @@ impl Node {
             wall_offset: WallOffset(0),
             since: Boot(0),
             cgroups: CgroupMode::V2,
+            nodes_in_containers: false,
         }));
         for name in Kind::ALL.iter().map(|kind| kind.name()) {
             let (name, state) = (name.to_owned(), ProbeState::Active);

@@ -66,7 +66,7 @@ impl Sinks {
             tracing::debug!(subject = %t.subject, "epitaph stopped while this container or unit was still shutting down");
             return self.show(|terminal| terminal.report(report, observation, path));
         }
-        self.metrics.report(report);
+        self.metrics.report(observation.wall_offset.wall(now), report);
         if let (Some(traces), Some(trace)) = (&self.traces, self.trace(report, observation)) {
             // A full queue drops and counts its oldest trace; the count is on /metrics.
             traces.offer(trace);

@@ -1,23 +1,26 @@
 //! Metrics: OpenTelemetry instruments, read at `/metrics` and, if a collector is configured, pushed to it.
 //!
-//! [`TABLE`] is the one list; `docs/metrics.md` is made from it. Labels have few values and never an id, a pid or a name that a
-//! process chose. Every series that an alert uses starts at 0: a series that starts at 1 has no increase.
+//! [`TABLE`] is the one list; `docs/metrics.md` is made from it, and [`alerts`] uses its rows. Labels have few values and never an id,
+//! a pid or a name that a process chose. A series that starts at 1 has no increase, and no scrape need come between the start and the
+//! crash of a container: alerts on terminations use the time of the latest, not a count.
 
+pub mod alerts;
 pub mod observer;
 pub mod push;
 mod table;
 mod workloads;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use epitaph_core::attribute::{Runtime, Subject};
+use epitaph_core::attribute::Subject;
 use epitaph_core::event::Kind;
 use epitaph_core::input::ProbeState;
 use epitaph_core::pod::{ApiClock, PodsState};
 use epitaph_core::render::json::runtime_name;
 use epitaph_core::report::{DropReason, Report, Termination};
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, MeterProvider as _};
@@ -48,6 +51,8 @@ pub struct Metrics {
     lost: Counter<u64>,
     dropped: Counter<u64>,
     probe: Gauge<u64>,
+    /// The state that each probe was last reported with.
+    probes: Mutex<BTreeMap<String, &'static str>>,
     neighbours: Gauge<u64>,
     kubernetes: Gauge<u64>,
     clock: Gauge<f64>,
@@ -108,6 +113,7 @@ impl Metrics {
             lost: LOST.counter(&meter),
             dropped: DROPPED.counter(&meter),
             probe: PROBE.gauge(&meter),
+            probes: Mutex::default(),
             neighbours: NEIGHBOURS.gauge(&meter),
             kubernetes: KUBERNETES_STATE.gauge(&meter),
             opted_out: OPTED_OUT.counter(&meter),
@@ -126,21 +132,6 @@ impl Metrics {
     }
 
     fn start_at_zero(&self) {
-        const RUNTIMES: [Runtime; 5] = [
-            Runtime::Containerd,
-            Runtime::CriO,
-            Runtime::Docker,
-            Runtime::Podman,
-            Runtime::Unnamed,
-        ];
-        for row in &verdict::table::TABLE {
-            let headline = (row.headline, row.unclean);
-            for runtime in RUNTIMES {
-                self.terminations
-                    .add(0, &termination_labels(headline, "container", runtime_name(runtime)));
-            }
-            self.terminations.add(0, &termination_labels(headline, "unit", "systemd"));
-        }
         for subject in ["container", "unit"] {
             self.ignored.add(0, &[KeyValue::new("subject", subject)]);
             self.child_oom.add(0, &[KeyValue::new("subject", subject)]);
@@ -167,7 +158,7 @@ impl Metrics {
     }
 
     /// Counts a report of the core.
-    pub fn report(&self, report: &Report) {
+    pub fn report(&self, now: Wall, report: &Report) {
         match report {
             Report::Terminated(t) => {
                 self.termination(t);
@@ -177,8 +168,11 @@ impl Metrics {
                         verdict: &t.verdict,
                         needs: verdict::advice::needs(&[t.as_judged()], &[]),
                     };
-                    let over = self.workloads.ended(&context.pod.workload, &end, [&t.traffic]);
+                    let over = self.workloads.ended(now, &context.pod.workload, &end, [&t.traffic]);
                     self.dropped(workloads::OVER_CAP, over);
+                } else if t.verdict.unclean {
+                    let (kind, runtime) = subject(&t.subject);
+                    self.workloads.host_unclean(now, [t.verdict.headline, kind, runtime]);
                 }
             }
             Report::PodTerminated(pod) => {
@@ -190,16 +184,16 @@ impl Metrics {
                     verdict: &pod.verdict,
                     needs: verdict::advice::needs(&members, &pod.unseen),
                 };
-                let over = self.workloads.ended(&pod.pod.workload, &end, traffic);
+                let over = self.workloads.ended(now, &pod.pod.workload, &end, traffic);
                 self.dropped(workloads::OVER_CAP, over);
             }
             Report::StopSignalIgnored(e) => {
                 self.ignored.add(1, &[KeyValue::new("subject", subject(&e.subject).0)]);
                 if let Some(context) = &e.kubernetes {
-                    self.workloads.ignored(&context.pod.workload);
+                    self.workloads.ignored(now, &context.pod.workload);
                 }
             }
-            Report::Stuck(stuck) => self.workloads.stuck(&stuck.kubernetes.pod.workload),
+            Report::Stuck(stuck) => self.workloads.stuck(now, &stuck.kubernetes.pod.workload),
             Report::ChildOomKilled { subject: of, .. } => {
                 self.child_oom.add(1, &[KeyValue::new("subject", subject(of).0)]);
             }
@@ -247,9 +241,13 @@ impl Metrics {
             ProbeState::Unsupported(_) => "unsupported",
             ProbeState::Failed(_) => "failed",
         };
-        for each in ["active", "substituted", "unsupported", "failed"] {
+        let former = {
+            let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+            probes.insert(name.to_owned(), state).filter(|former| *former != state)
+        };
+        for (each, is) in former.map(|former| (former, 0)).into_iter().chain([(state, 1)]) {
             let labels = [KeyValue::new("probe", name.to_owned()), KeyValue::new("state", each)];
-            self.probe.record(u64::from(each == state), &labels);
+            self.probe.record(is, &labels);
         }
     }
 

@@ -107,7 +107,7 @@ fn the_agent_reads_the_rendered_settings() -> anyhow::Result<()> {
     assert_eq!(read.export.resource_attributes["deployment.environment.name"], "test");
     assert_eq!(
         (read.kernel.ring_bytes, read.limits.core.timelines, read.observer.pods),
-        (16_777_216, 2000, 1_000_000)
+        (Some(16_777_216), 2000, 1_000_000)
     );
     assert_eq!(read.kubernetes.kubelet_units, ["a.service", "b.service"]);
     assert_eq!(read.host.proc, Path::new("/host/proc"));

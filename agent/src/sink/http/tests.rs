@@ -117,7 +117,7 @@ async fn metrics_are_served_and_other_paths_are_not() {
     let (address, _stop, _task) = start(Arc::default()).await;
     let (status, of_type, body) = ask(address, "GET", "/metrics").await;
     assert_eq!((status, of_type.as_str()), (200, "text/plain; version=0.0.4"));
-    assert!(body.contains("# TYPE epitaph_terminations_total counter"), "{body}");
+    assert!(body.contains("# TYPE epitaph_connections_total counter"), "{body}");
     for path in ["/", "/debug/pprof", "/metrics/", "//metrics"] {
         assert_eq!(ask(address, "GET", path).await.0, 404, "{path}");
     }

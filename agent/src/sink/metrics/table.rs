@@ -25,6 +25,19 @@ pub struct Row {
     pub about: &'static str,
 }
 
+/// Values of the label `incident`: lost connections, in the order of the outcomes, then the others.
+pub const INCIDENTS: [&str; 6] = [
+    "connections-refused",
+    "connections-reset",
+    "connections-cut",
+    "connections-rejected",
+    "stop-signal-ignored",
+    "stuck",
+];
+
+/// Placeholder for [`INCIDENTS`].
+const OF_INCIDENTS: &str = "{incidents}";
+
 /// Placeholder for the values of the traffic axis.
 const OF_TRAFFIC: &str = "{traffic}";
 
@@ -43,7 +56,7 @@ pub const TERMINATIONS: Row = Row {
             "containerd, cri-o, docker, podman; unnamed: the cgroup path does not show the runtime; systemd for units",
         ),
     ],
-    about: "Terminations by verdict. All series start at 0: alert on this metric",
+    about: "Terminations by verdict; a series appears with the first termination, so that an increase misses the first: alert on epitaph_host_unclean_timestamp_seconds and epitaph_workload_unclean_timestamp_seconds",
 };
 pub const BY_CAUSE: Row = Row {
     name: "epitaph.terminations.by_cause",
@@ -117,7 +130,7 @@ pub const PROBE: Row = Row {
         ("probe", "name of the tracepoint"),
         ("state", "active, substituted, unsupported, failed"),
     ],
-    about: "1 for the state of the probe, 0 for the other states; /readyz shows the reason",
+    about: "1 for the state of the probe, 0 for former states; /readyz shows the reason",
 };
 pub const NEIGHBOURS: Row = Row {
     name: "epitaph.agent.neighbours",
@@ -217,7 +230,7 @@ pub const WORKLOAD_TERMINATIONS: Row = Row {
         ),
         ("unclean", "true, false"),
     ],
-    about: "Terminations of a workload's pods on this node. All series start at 0 as soon as a pod of the workload runs here: alert on this metric",
+    about: "Terminations of a workload's pods on this node. All series start at 0 as soon as a pod of the workload runs here: for rates and ratios. A container that crashes before the first scrape starts at 1: alert on epitaph_workload_unclean_timestamp_seconds",
 };
 pub const WORKLOAD_VERDICTS: Row = Row {
     name: "epitaph.workload.verdicts",
@@ -236,21 +249,51 @@ pub const WORKLOAD_CONNECTIONS: Row = Row {
         WORKLOAD_NAME,
         ("outcome", "refused, reset, cut, rejected"),
     ],
-    about: "Client connections lost when the workload's pods terminated. All series start at 0 as soon as a pod of the workload runs here",
+    about: "Client connections lost when the workload's pods terminated; a series appears with the first: alert on epitaph_workload_incident_timestamp_seconds",
 };
 pub const WORKLOAD_IGNORED: Row = Row {
     name: "epitaph.workload.stop_signals.ignored",
     shape: Shape::Counter,
     unit: "{signal}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Stop signals to the workload's pods that the kernel discarded, counted before SIGKILL. Starts at 0 as soon as a pod of the workload runs here",
+    about: "Stop signals to the workload's pods that the kernel discarded, counted before SIGKILL; appears with the first",
 };
 pub const WORKLOAD_STUCK: Row = Row {
     name: "epitaph.workload.stuck",
     shape: Shape::Counter,
     unit: "{container}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Containers that were still running 15 s after the grace period of the pod's deletion (the grace period counts from the stop signal if that came later), counted then, before they exit. Starts at 0 as soon as a pod of the workload runs here",
+    about: "Containers that were still running 15 s after the grace period of the pod's deletion (the grace period counts from the stop signal if that came later), counted then, before they exit; appears with the first",
+};
+pub const WORKLOAD_UNCLEAN: Row = Row {
+    name: "epitaph.workload.unclean.timestamp",
+    shape: Shape::Gauge,
+    unit: "s",
+    labels: &[
+        NAMESPACE,
+        WORKLOAD_KIND,
+        WORKLOAD_NAME,
+        ("verdict", "each unclean verdict of docs/verdicts.md"),
+    ],
+    about: "Unix time at which the agent reported the workload's latest unclean termination with this verdict on this node; appears with the first, and is true without an earlier scrape: alert on this metric",
+};
+pub const WORKLOAD_INCIDENT: Row = Row {
+    name: "epitaph.workload.incident.timestamp",
+    shape: Shape::Gauge,
+    unit: "s",
+    labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME, ("incident", OF_INCIDENTS)],
+    about: "Unix time at which the agent reported the workload's latest incident of this kind on this node: connections lost by a termination, whatever its verdict; a stop signal that the kernel discarded; a container that still runs long after the grace period; appears with the first: alert on this metric",
+};
+pub const HOST_UNCLEAN: Row = Row {
+    name: "epitaph.host.unclean.timestamp",
+    shape: Shape::Gauge,
+    unit: "s",
+    labels: &[
+        ("verdict", "each unclean verdict of docs/verdicts.md"),
+        SUBJECT,
+        ("runtime", "as in epitaph_terminations_total"),
+    ],
+    about: "Unix time at which the agent reported the latest unclean termination of a unit, or of a container whose pod is not known; appears with the first: alert on this metric",
 };
 pub const WORKLOAD_ADVICE: Row = Row {
     name: "epitaph.workload.advice",
@@ -297,7 +340,10 @@ pub const TABLE: &[Row] = &[
     WORKLOAD_CONNECTIONS,
     WORKLOAD_IGNORED,
     WORKLOAD_STUCK,
+    WORKLOAD_UNCLEAN,
+    WORKLOAD_INCIDENT,
     WORKLOAD_ADVICE,
+    HOST_UNCLEAN,
     KUBERNETES_STATE,
     KUBERNETES_CLOCK,
     KUBERNETES_REQUESTS,
@@ -376,6 +422,7 @@ fn rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
             .iter()
             .map(|(name, values)| {
                 let values = values.replace(OF_TRAFFIC, &traffic);
+                let values = values.replace(OF_INCIDENTS, &INCIDENTS.join(", "));
                 format!("`{}` ({values})", name.replace('.', "_"))
             })
             .collect();

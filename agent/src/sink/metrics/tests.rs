@@ -35,6 +35,9 @@ impl PushMetricExporter for Collector {
     }
 }
 
+/// 2026-11-21T11:44:10Z.
+const NOW: Wall = Wall(1_795_261_450_000_000_000);
+
 fn metrics() -> Metrics {
     let resource = Resource::builder_empty()
         .with_attribute(KeyValue::new("service.name", "epitaph"))
@@ -54,7 +57,7 @@ fn play(metrics: &Metrics) {
             count: 2,
         },
     ] {
-        metrics.report(&output);
+        metrics.report(NOW, &output);
     }
     metrics.pods(&PodsState::Synced);
     metrics.api_clock(&ApiClock {
@@ -80,10 +83,11 @@ fn play_pods(metrics: &Metrics) {
     for output in [
         Report::Workload(pod.pod.workload.clone()),
         Report::StopSignalIgnored(Box::new(pods::early(&restarted))),
+        Report::Stuck(Box::new(pods::stuck(restarted.clone()))),
         Report::Terminated(Box::new(restarted)),
         Report::PodTerminated(Box::new(pod)),
     ] {
-        metrics.report(&output);
+        metrics.report(NOW, &output);
     }
 }
 
@@ -97,32 +101,55 @@ fn counted(metrics: &Metrics) -> String {
     lines.join("\n") + "\n"
 }
 
+/// 132 combinations of verdict, subject and runtime were series of every idle node.
 #[test]
-fn every_verdict_is_zero_before_the_first_termination() {
-    let text = metrics().text().unwrap();
-    for row in &verdict::table::TABLE {
-        let verdict = row.headline;
-        let series = text
-            .lines()
-            .filter(|l| l.starts_with("epitaph_terminations_total{") && l.contains(&format!("verdict=\"{verdict}\"")));
-        let zero = series.inspect(|l| assert!(l.ends_with(" 0"), "{l}")).count();
-        assert_eq!(zero, 6, "five runtimes and systemd, for {verdict}");
+fn an_idle_agent_has_few_series() {
+    let metrics = metrics();
+    for (name, state) in sample::probes() {
+        metrics.probe(&name, &state);
     }
+    let text = metrics.text().unwrap();
+    let series = |name: &str| text.lines().filter(|l| l.starts_with(name)).count();
+    assert_eq!(
+        (
+            series("epitaph_terminations"),
+            series("epitaph_host"),
+            series("epitaph_workload")
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(series("epitaph_probe_state"), sample::probes().len());
+    assert!(series("epitaph_") < 50, "{text}");
 }
 
 #[test]
-fn a_termination_is_counted_in_the_series_that_was_zero() {
+fn a_probe_that_changes_has_its_former_state_at_zero() {
     let metrics = metrics();
-    let series = |text: &str| text.lines().filter(|l| l.starts_with("epitaph_terminations_total{")).count();
-    let before = series(&metrics.text().unwrap());
+    metrics.probe("tcp_send_reset", &ProbeState::Active);
+    metrics.probe("tcp_send_reset", &ProbeState::Active);
+    metrics.probe("tcp_send_reset", &ProbeState::Failed("detached".into()));
+    let text = metrics.text().unwrap();
+    let states: Vec<&str> = text.lines().filter(|l| l.starts_with("epitaph_probe_state")).collect();
+    assert_eq!(
+        states,
+        [
+            "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"active\"} 0",
+            "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"failed\"} 1"
+        ]
+    );
+}
+
+#[test]
+fn a_termination_is_counted_and_its_time_is_known() {
+    let metrics = metrics();
     play(&metrics);
-    assert_eq!(series(&metrics.text().unwrap()), before);
     expect![[r#"
         epitaph_agent_neighbours 1
         epitaph_build_info{records="4",version="0.1.0"} 1
         epitaph_connections_total{outcome="accepted"} 3
         epitaph_connections_total{outcome="refused"} 14
         epitaph_dropped_total{reason="fact_cap"} 2
+        epitaph_host_unclean_timestamp_seconds{runtime="containerd",subject="container",verdict="ignored-stop-signal"} 1795261450
         epitaph_kubernetes_clock_ahead_seconds{bound="least"} -0.25
         epitaph_kubernetes_clock_ahead_seconds{bound="most"} 0.05
         epitaph_kubernetes_state{state="synced"} 1
@@ -148,18 +175,18 @@ fn a_termination_is_counted_in_the_series_that_was_zero() {
 #[test]
 fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
     let metrics = metrics();
-    metrics.report(&Report::Terminated(Box::new(sample::ignored())));
+    metrics.report(NOW, &Report::Terminated(Box::new(sample::ignored())));
     let before = metrics.text().unwrap().lines().count();
     let mut t = sample::hostile("evil\n\u{1b}name");
     t.verdict.cause = sample::ignored().verdict.cause;
-    metrics.report(&Report::Terminated(Box::new(t)));
+    metrics.report(NOW, &Report::Terminated(Box::new(t)));
     let text = metrics.text().unwrap();
     assert!(
         !text.contains("evil") && !text.contains("3f1c") && !text.contains("4021"),
         "{text}"
     );
-    // A unit's stop and refusal histograms begin, and no other series.
-    let new = 2 * (BUCKETS.len() + 1 + 2);
+    // A unit's stop and refusal histograms, count and time of its verdict begin, and no other series.
+    let new = 2 * (BUCKETS.len() + 1 + 2) + 2;
     assert_eq!(text.lines().count(), before + new);
 }
 
@@ -168,7 +195,7 @@ fn connections_that_were_not_observed_are_not_counted() {
     let metrics = metrics();
     let mut t = sample::ignored();
     t.facts.traffic.observed = false;
-    metrics.report(&Report::Terminated(Box::new(t)));
+    metrics.report(NOW, &Report::Terminated(Box::new(t)));
     let text = counted(&metrics);
     assert!(
         !text.contains("epitaph_connections") && !text.contains("epitaph_refusal"),
@@ -225,9 +252,10 @@ fn the_documentation_lists_what_the_code_has() {
     let doc = format!(
         "# Metrics\n\n\
          Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit.\n\n\
-         The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. All combinations of labels in\n\
-         `epitaph_terminations_total` start at 0, so that the first termination is an increase; those of a workload start as soon as\n\
-         one of its pods runs on the node. Over OTLP the labels of a workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
+         The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. A counter of terminations appears with the\n\
+         first termination, and a container can crash before the first scrape: `increase` then sees nothing. An alert on a single\n\
+         termination compares a `_timestamp_seconds` with `time()`, as the rules in `deploy/alerts` do. Over OTLP the labels of a\n\
+         workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
          `epitaph.workload.name`.\n\n{}",
         markdown()
     );

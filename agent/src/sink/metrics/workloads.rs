@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use epitaph_core::pod;
 use epitaph_core::termination::Traffic;
-use epitaph_core::time::Boot;
+use epitaph_core::time::{Boot, Wall};
 use epitaph_core::verdict::advice::Need;
 use epitaph_core::verdict::{self, AdviceKind, Verdict};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
 use super::table::{
-    Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_STUCK, WORKLOAD_TERMINATIONS, WORKLOAD_VERDICTS,
+    HOST_UNCLEAN, INCIDENTS, Row, WORKLOAD_ADVICE, WORKLOAD_CONNECTIONS, WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK,
+    WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
 };
 use crate::render::attributes::key;
 
@@ -73,6 +74,8 @@ struct Known {
     all: HashMap<Name, Counts>,
     /// Counts of the workloads beyond the limit.
     other: Option<Counts>,
+    /// The latest unclean termination without a pod, by verdict, subject and runtime.
+    host: BTreeMap<[&'static str; 3], Wall>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,6 +98,10 @@ struct Counts {
     connections: [u64; 4],
     ignored: u64,
     stuck: u64,
+    /// The latest unclean termination by verdict.
+    unclean: BTreeMap<&'static str, Wall>,
+    /// The latest of each of [`INCIDENTS`].
+    incidents: BTreeMap<&'static str, Wall>,
     /// Recommended values, in seconds.
     advice: BTreeMap<AdviceKind, Recent<u64>>,
     /// Observed needs, by the kind of recommendation for less that they exclude.
@@ -112,6 +119,7 @@ impl Workloads {
             swept: Boot(0),
             all: HashMap::new(),
             other: None,
+            host: BTreeMap::new(),
         })));
         known.counter(&WORKLOAD_TERMINATIONS, meter, |counts, observe| {
             for (what, ended) in What::ALL.into_iter().zip(counts.ended) {
@@ -129,28 +137,65 @@ impl Workloads {
             }
         });
         known.counter(&WORKLOAD_CONNECTIONS, meter, |counts, observe| {
-            for (outcome, count) in OUTCOMES.into_iter().zip(counts.connections) {
+            for (outcome, count) in OUTCOMES.into_iter().zip(counts.connections).filter(|(_, count)| *count > 0) {
                 observe(count, &[KeyValue::new("outcome", outcome)]);
             }
         });
-        known.counter(&WORKLOAD_IGNORED, meter, |counts, observe| observe(counts.ignored, &[]));
-        known.counter(&WORKLOAD_STUCK, meter, |counts, observe| observe(counts.stuck, &[]));
-        let advised = known.0.clone();
-        // The SDK keeps an observable gauge's last value forever, but ends the series of a silent up-down counter.
+        known.counter(&WORKLOAD_IGNORED, meter, |counts, observe| some(counts.ignored, observe));
+        known.counter(&WORKLOAD_STUCK, meter, |counts, observe| some(counts.stuck, observe));
+        known.gauge(&WORKLOAD_UNCLEAN, meter, |known, observe| {
+            known.each(&mut |name, counts| {
+                for (verdict, at) in &counts.unclean {
+                    observe(
+                        at.seconds(),
+                        &[&name, [KeyValue::new("verdict", *verdict)].as_slice()].concat(),
+                    );
+                }
+            });
+        });
+        known.gauge(&WORKLOAD_INCIDENT, meter, |known, observe| {
+            known.each(&mut |name, counts| {
+                for (incident, at) in &counts.incidents {
+                    observe(
+                        at.seconds(),
+                        &[&name, [KeyValue::new("incident", *incident)].as_slice()].concat(),
+                    );
+                }
+            });
+        });
+        known.gauge(&HOST_UNCLEAN, meter, |known, observe| {
+            for (values, at) in &known.host {
+                let labels = ["verdict", "subject", "runtime"].into_iter().zip(*values);
+                observe(
+                    at.seconds(),
+                    &labels.map(|(name, value)| KeyValue::new(name, value)).collect::<Vec<_>>(),
+                );
+            }
+        });
+        known.gauge(&WORKLOAD_ADVICE, meter, |known, observe| {
+            known.each(&mut |name, counts| {
+                for (kind, seconds) in counts.advised() {
+                    observe(
+                        seconds as f64,
+                        &[&name, [KeyValue::new("advice", kind.name())].as_slice()].concat(),
+                    );
+                }
+            });
+        });
+        known
+    }
+
+    /// The SDK keeps an observable gauge's last value forever, but ends the series of a silent up-down counter.
+    fn gauge(&self, row: &Row, meter: &Meter, read: impl Fn(&Known, &mut dyn FnMut(f64, &[KeyValue])) + Send + Sync + 'static) {
+        let known = self.0.clone();
         meter
-            .i64_observable_up_down_counter(WORKLOAD_ADVICE.name)
-            .with_unit(WORKLOAD_ADVICE.unit)
-            .with_description(WORKLOAD_ADVICE.about)
+            .f64_observable_up_down_counter(row.name)
+            .with_unit(row.unit)
+            .with_description(row.about)
             .with_callback(move |observer| {
-                lock(&advised).each(&mut |name, counts| {
-                    for (kind, seconds) in counts.advised() {
-                        let labels = [&name, [KeyValue::new("advice", kind.name())].as_slice()].concat();
-                        observer.observe(i64::try_from(seconds).unwrap_or(i64::MAX), &labels);
-                    }
-                });
+                read(&lock(&known), &mut |value, labels| observer.observe(value, labels));
             })
             .build();
-        known
     }
 
     /// `read` returns the numbers of one workload, each with its labels in addition to the workload's.
@@ -173,7 +218,7 @@ impl Workloads {
             .build();
     }
 
-    /// A pod of the workload runs here: all series that an alert uses start at 0.
+    /// A pod of the workload runs here: its terminations start at 0.
     pub(super) fn runs(&self, workload: &pod::Workload) {
         let mut known = lock(&self.0);
         if let Some(counts) = known.own(workload) {
@@ -194,6 +239,7 @@ impl Workloads {
     /// Returns how many terminations were counted as `other`.
     pub(super) fn ended<'a>(
         &self,
+        at: Wall,
         workload: &pod::Workload,
         end: &Ended<'_>,
         traffic: impl IntoIterator<Item = &'a Traffic>,
@@ -202,9 +248,17 @@ impl Workloads {
         let (now, (counts, over)) = (known.now, known.counts(workload));
         counts.ended[end.what as usize][usize::from(end.verdict.unclean)] += 1;
         *counts.verdicts.entry(end.verdict.headline).or_default() += 1;
+        if end.verdict.unclean {
+            counts.unclean.insert(end.verdict.headline, at);
+        }
         for t in traffic.into_iter().filter(|t| t.observed) {
             let of = [t.refused.count, t.reset.count, t.cut.count, t.rejected.count];
-            counts.connections.iter_mut().zip(of).for_each(|(sum, count)| *sum += count);
+            for ((sum, incident), count) in counts.connections.iter_mut().zip(INCIDENTS).zip(of) {
+                *sum += count;
+                if count > 0 {
+                    counts.incidents.insert(incident, at);
+                }
+            }
         }
         // A recommendation for `other` would apply to no particular workload.
         if !over {
@@ -213,12 +267,23 @@ impl Workloads {
         u64::from(over)
     }
 
-    pub(super) fn ignored(&self, workload: &pod::Workload) {
-        lock(&self.0).counts(workload).0.ignored += 1;
+    /// An unclean termination without a pod.
+    pub(super) fn host_unclean(&self, at: Wall, labels: [&'static str; 3]) {
+        lock(&self.0).host.insert(labels, at);
     }
 
-    pub(super) fn stuck(&self, workload: &pod::Workload) {
-        lock(&self.0).counts(workload).0.stuck += 1;
+    pub(super) fn ignored(&self, at: Wall, workload: &pod::Workload) {
+        let mut known = lock(&self.0);
+        let (counts, _) = known.counts(workload);
+        counts.ignored += 1;
+        counts.incidents.insert("stop-signal-ignored", at);
+    }
+
+    pub(super) fn stuck(&self, at: Wall, workload: &pod::Workload) {
+        let mut known = lock(&self.0);
+        let (counts, _) = known.counts(workload);
+        counts.stuck += 1;
+        counts.incidents.insert("stuck", at);
     }
 
     pub(super) fn alive(&self, now: Boot) {
@@ -349,6 +414,13 @@ impl Name {
             KeyValue::new(key::WORKLOAD_KIND, self.kind.clone()),
             KeyValue::new(key::WORKLOAD_NAME, self.name.clone()),
         ]
+    }
+}
+
+/// A count that is not 0.
+fn some(count: u64, observe: &mut dyn FnMut(u64, &[KeyValue])) {
+    if count > 0 {
+        observe(count, &[]);
     }
 }
 

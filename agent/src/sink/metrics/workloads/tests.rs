@@ -10,6 +10,9 @@ use opentelemetry_sdk::Resource;
 use super::*;
 use crate::sink::metrics::{Metrics, push};
 
+/// 2026-11-21T11:44:10Z.
+const NOW: Wall = Wall(1_795_261_450_000_000_000);
+
 fn metrics(workloads: usize) -> Metrics {
     Metrics::new::<push::Push>(Resource::builder_empty().build(), None, workloads).unwrap()
 }
@@ -47,17 +50,11 @@ fn at(seconds: u64) -> Boot {
 }
 
 #[test]
-fn a_workload_starts_at_zero_as_soon_as_it_runs() {
+fn a_workloads_terminations_start_at_zero_as_soon_as_it_runs() {
     let metrics = metrics(10);
     assert_eq!(series(&metrics), "\n");
-    metrics.report(&Report::Workload(workload("cart")));
+    metrics.report(NOW, &Report::Workload(workload("cart")));
     expect![[r#"
-        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="cut"} 0
-        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="refused"} 0
-        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="rejected"} 0
-        connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="reset"} 0
-        stop_signals_ignored_total{kind="Deployment",name="cart",ns_name="shop"} 0
-        stuck_total{kind="Deployment",name="cart",ns_name="shop"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="container"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="false",what="pod"} 0
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 0
@@ -69,25 +66,30 @@ fn a_workload_starts_at_zero_as_soon_as_it_runs() {
 #[test]
 fn pods_and_restarts_are_counted_separately() {
     let metrics = metrics(10);
-    metrics.report(&Report::Workload(workload("cart")));
-    let before = series(&metrics).lines().count();
+    metrics.report(NOW, &Report::Workload(workload("cart")));
     let restarted = pods::restarted(3);
-    metrics.report(&Report::StopSignalIgnored(Box::new(pods::early(&restarted))));
-    metrics.report(&Report::Stuck(Box::new(pods::stuck(restarted.clone()))));
-    metrics.report(&Report::Terminated(Box::new(restarted)));
-    metrics.report(&ended(of("Deployment", "cart")));
+    metrics.report(NOW, &Report::StopSignalIgnored(Box::new(pods::early(&restarted))));
+    metrics.report(NOW, &Report::Stuck(Box::new(pods::stuck(restarted.clone()))));
+    metrics.report(NOW, &Report::Terminated(Box::new(restarted)));
+    metrics.report(NOW, &ended(of("Deployment", "cart")));
     let after = series(&metrics);
-    assert_eq!(after.lines().count(), before + 1, "one verdict: {after}");
     let counted: Vec<&str> = after.lines().filter(|l| !l.ends_with(" 0")).collect();
     expect![[r#"
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="cut"} 6
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="refused"} 28
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="rejected"} 2
         connections_total{kind="Deployment",name="cart",ns_name="shop",outcome="reset"} 2
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-cut",ns_name="shop"} 1795261450
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-refused",ns_name="shop"} 1795261450
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-rejected",ns_name="shop"} 1795261450
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-reset",ns_name="shop"} 1795261450
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="stop-signal-ignored",ns_name="shop"} 1795261450
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="stuck",ns_name="shop"} 1795261450
         stop_signals_ignored_total{kind="Deployment",name="cart",ns_name="shop"} 1
         stuck_total{kind="Deployment",name="cart",ns_name="shop"} 1
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="container"} 1
         terminations_total{kind="Deployment",name="cart",ns_name="shop",unclean="true",what="pod"} 1
+        unclean_timestamp_seconds{kind="Deployment",name="cart",ns_name="shop",verdict="ignored-stop-signal"} 1795261450
         verdicts_total{kind="Deployment",name="cart",ns_name="shop",verdict="ignored-stop-signal"} 2
     "#]]
     .assert_eq(&(counted.join("\n") + "\n"));
@@ -97,8 +99,8 @@ fn pods_and_restarts_are_counted_separately() {
 fn jobs_and_bare_pods_have_no_names_here() {
     let metrics = metrics(10);
     for run in 0..50 {
-        metrics.report(&ended(of("Job", &format!("job-{run}"))));
-        metrics.report(&ended(of("Pod", &format!("pod-{run}"))));
+        metrics.report(NOW, &ended(of("Job", &format!("job-{run}"))));
+        metrics.report(NOW, &ended(of("Pod", &format!("pod-{run}"))));
     }
     let text = series(&metrics);
     assert!(!text.contains("job-") && !text.contains("pod-"), "{text}");
@@ -114,8 +116,8 @@ fn jobs_and_bare_pods_have_no_names_here() {
 fn workloads_beyond_the_limit_are_counted_together() {
     let metrics = metrics(2);
     for name in ["a", "b", "c", "d"] {
-        metrics.report(&Report::Workload(workload(name)));
-        metrics.report(&ended(of("Deployment", name)));
+        metrics.report(NOW, &Report::Workload(workload(name)));
+        metrics.report(NOW, &ended(of("Deployment", name)));
     }
     let text = series(&metrics);
     assert!(!text.contains("\"c\"") && !text.contains("\"d\""), "{text}");
@@ -131,8 +133,8 @@ fn workloads_beyond_the_limit_are_counted_together() {
     );
 
     // There is room again once a workload has no pod here.
-    metrics.report(&Report::WorkloadGone(workload("a")));
-    metrics.report(&Report::Workload(workload("c")));
+    metrics.report(NOW, &Report::WorkloadGone(workload("a")));
+    metrics.report(NOW, &Report::Workload(workload("c")));
     let text = series(&metrics);
     assert!(text.contains("\"c\"") && !text.contains("\"a\""), "{text}");
 }
@@ -142,11 +144,11 @@ fn workloads_without_pods_are_kept_for_an_hour() {
     let metrics = metrics(10);
     metrics.alive(at(1_000));
     for name in ["gone", "back", "here"] {
-        metrics.report(&Report::Workload(workload(name)));
+        metrics.report(NOW, &Report::Workload(workload(name)));
     }
-    metrics.report(&Report::WorkloadGone(workload("gone")));
-    metrics.report(&Report::WorkloadGone(workload("back")));
-    metrics.report(&Report::Workload(workload("back")));
+    metrics.report(NOW, &Report::WorkloadGone(workload("gone")));
+    metrics.report(NOW, &Report::WorkloadGone(workload("back")));
+    metrics.report(NOW, &Report::Workload(workload("back")));
     metrics.alive(at(4_500));
     assert!(series(&metrics).contains("\"gone\""));
     metrics.alive(at(4_700));
@@ -164,16 +166,16 @@ fn a_workload_is_gone_with_the_last_owner_of_its_name() {
         through: Some(("ReplicaSet".into(), set.into(), None)),
         ..workload("cart")
     });
-    metrics.report(&Report::Workload(old.clone()));
-    metrics.report(&Report::Workload(new.clone()));
-    metrics.report(&Report::WorkloadGone(old));
+    metrics.report(NOW, &Report::Workload(old.clone()));
+    metrics.report(NOW, &Report::Workload(new.clone()));
+    metrics.report(NOW, &Report::WorkloadGone(old));
     metrics.alive(at(9_000));
     assert!(series(&metrics).contains("\"cart\""));
-    metrics.report(&Report::WorkloadGone(new));
+    metrics.report(NOW, &Report::WorkloadGone(new));
     metrics.alive(at(19_000));
     assert!(!series(&metrics).contains("\"cart\""));
     // A workload without announced pods is forgotten as well.
-    metrics.report(&ended(of("Deployment", "stray")));
+    metrics.report(NOW, &ended(of("Deployment", "stray")));
     assert!(series(&metrics).contains("\"stray\""));
     metrics.alive(at(29_000));
     assert!(!series(&metrics).contains("\"stray\""));
@@ -189,7 +191,7 @@ fn advise(metrics: &Metrics, kind: AdviceKind, seconds: Option<u64>) -> String {
         seconds,
         text: "measured".into(),
     }];
-    metrics.report(&ended(p));
+    metrics.report(NOW, &ended(p));
     advised(metrics)
 }
 
@@ -207,7 +209,7 @@ fn advised(metrics: &Metrics) -> String {
 fn the_largest_recommendation_of_the_last_hour_is_exported() {
     let metrics = metrics(10);
     let advise = |kind, seconds| advise(&metrics, kind, seconds);
-    metrics.report(&Report::Workload(workload("cart")));
+    metrics.report(NOW, &Report::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(advise(AdviceKind::AcceptWhileDraining, None), "");
     assert_eq!(advise(AdviceKind::GraceShorter, Some(5)), "\"grace-shorter\" 5");
@@ -233,7 +235,7 @@ fn the_largest_recommendation_of_the_last_hour_is_exported() {
 #[test]
 fn a_bounded_number_of_recommendations_is_kept() {
     let metrics = metrics(10);
-    metrics.report(&Report::Workload(workload("cart")));
+    metrics.report(NOW, &Report::Workload(workload("cart")));
     for i in 0..100 {
         metrics.alive(at(1_000 + i));
         assert_eq!(
@@ -253,7 +255,7 @@ fn a_bounded_number_of_recommendations_is_kept() {
 fn less_is_recommended_only_if_no_termination_of_the_last_hour_needed_more() {
     let metrics = metrics(10);
     let shorter = |seconds| advise(&metrics, AdviceKind::GraceShorter, Some(seconds));
-    metrics.report(&Report::Workload(workload("cart")));
+    metrics.report(NOW, &Report::Workload(workload("cart")));
     metrics.alive(at(1_000));
     assert_eq!(shorter(5), "\"grace-shorter\" 5");
     assert_eq!(shorter(10), "\"grace-shorter\" 10");
@@ -262,13 +264,13 @@ fn less_is_recommended_only_if_no_termination_of_the_last_hour_needed_more() {
     busy.containers.remove(0);
     busy.facts.unseen.clear();
     busy.verdict.advice.clear();
-    metrics.report(&ended(busy));
+    metrics.report(NOW, &ended(busy));
     assert_eq!(advised(&metrics), "");
     assert_eq!(shorter(35), "");
     assert_eq!(shorter(40), "\"grace-shorter\" 40");
     // A container that was stopped without enough time; its pod continued.
     metrics.alive(at(2_000));
-    metrics.report(&Report::Terminated(Box::new(pods::restarted(3))));
+    metrics.report(NOW, &Report::Terminated(Box::new(pods::restarted(3))));
     assert_eq!(shorter(40), "");
     metrics.alive(at(5_590));
     assert_eq!(shorter(5), "");
@@ -284,7 +286,7 @@ fn the_sdk_has_room_for_all_allowed_series() {
         for row in &verdict::table::TABLE {
             let mut p = of("Deployment", &format!("w-{n}"));
             p.verdict.headline = row.headline;
-            metrics.report(&ended(p));
+            metrics.report(NOW, &ended(p));
         }
     }
     let text = series(&metrics);

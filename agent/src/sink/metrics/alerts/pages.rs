@@ -1,0 +1,277 @@
+//! The runbooks: one page for each alert. What a verdict means, what proves it and what to change are the table's words.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use epitaph_core::verdict::table::{Row as VerdictRow, TABLE as VERDICTS};
+
+use super::{Group, alert_of, groups, severity};
+
+/// The text of one page that no table has.
+pub struct Page {
+    pub alert: &'static str,
+    pub means: &'static str,
+    pub proves: &'static str,
+    /// Steps.
+    pub to_do: &'static [&'static str],
+    pub silence: &'static str,
+}
+
+/// Where the evidence of an alert about a workload is.
+const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termination VERDICT` or `container.stop VERDICT`, with the \
+     sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `error=true`, *Find Traces*. Without Jaeger: \
+     `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
+
+pub const PAGES: [Page; 15] = [
+    Page {
+        alert: "EpitaphUncleanTermination",
+        means: "A pod or container of the workload terminated in a way that loses work, and no other alert has the verdict.",
+        proves: IN_THE_TRACE,
+        to_do: &[
+            "Read the sentence and the remedy in the trace: they name the signal, its sender, and the exit code.",
+            "Find the verdict below and change what its remedy names.",
+        ],
+        silence: "While a known fault waits for its fix: silence the workload and the label `verdict`. For an exit code that means \
+                  success, declare the code in the pod's annotation `epitaph.dev/expected-exit-codes` instead.",
+    },
+    Page {
+        alert: "EpitaphOutOfMemory",
+        means: "Memory ran out. With the label `verdict` the container terminated; without the label the main process survived the OOM \
+                kill of another process, and the alert names the node.",
+        proves: IN_THE_TRACE,
+        to_do: &[
+            "Compare the memory limit in the span's attributes with the workload's usage before the kill.",
+            "Raise the memory limit, or reduce the need: heap size, caches, number of workers.",
+            "If the node ran out of memory and not the limit, look for pods without requests on the node.",
+        ],
+        silence: "Never for long: every OOM kill drops the requests in flight.",
+    },
+    Page {
+        alert: "EpitaphStopSignalIgnored",
+        means: "The stop signal had no effect, so that the container runs until the grace period ends, and then is killed. The alert \
+                fires at the discarded signal, before the kill.",
+        proves: IN_THE_TRACE,
+        to_do: &[
+            "Find out which process is PID 1 of the container: the sentence names the process.",
+            "A shell as PID 1: start the program with `exec`. Any other program without a handler: run tini or dumb-init as PID 1, or \
+             install a handler.",
+            "Where the image's STOPSIGNAL is not the signal that the program handles, set the right one.",
+        ],
+        silence: "Only for a workload that holds no connections and no state: each of its terminations takes the whole grace period.",
+    },
+    Page {
+        alert: "EpitaphGraceTooShort",
+        means: "The process was shutting down when the grace period ended, and was killed.",
+        proves: IN_THE_TRACE,
+        to_do: &[
+            "Set terminationGracePeriodSeconds to the advised value: the alert's description and the metric \
+             `epitaph_workload_advice_seconds{advice=\"grace-longer\"}` have the value.",
+            "A sidecar that was killed needs the main containers to finish earlier, or a longer grace period.",
+            "If the shutdown has no upper bound (long polls, queues), bound the shutdown inside the program.",
+        ],
+        silence: "While the new grace period is being rolled out: the old pods still terminate with the old one.",
+    },
+    Page {
+        alert: "EpitaphPreStopOverran",
+        means: "The preStop hook used up the grace period, so that the main process had about two seconds.",
+        proves: "The span `preStop` of the trace: the hook ran until the grace period had (nearly) ended. The sentence has both times.",
+        to_do: &[
+            "Shorten the hook: a `sleep` must be shorter than the grace period minus the time of the shutdown.",
+            "Or raise terminationGracePeriodSeconds to more than both need together.",
+            "A hook that hangs waits for something that is gone already: give its command a timeout.",
+        ],
+        silence: "While the corrected hook is being rolled out.",
+    },
+    Page {
+        alert: "EpitaphStuckTerminating",
+        means: "A container of a deleted pod still runs long after the grace period. The pod stays `Terminating`, its volumes stay \
+                attached, and a StatefulSet cannot start the replacement.",
+        proves: "The Event `TerminationStuck` on the pod, and the container's processes on the node. The trace follows at the exit.",
+        to_do: &[
+            "`kubectl describe pod` shows the node. On the node: is the kubelet running, does the container runtime answer?",
+            "A process in state D (`ps -eo pid,stat,wchan,cmd`) waits for a disk or a network mount: repair or unmount that.",
+            "Delete with `--force` only when the processes are gone: otherwise two instances may write the same volume.",
+        ],
+        silence: "While a node is being repaired: silence the workload for the time of the repair.",
+    },
+    Page {
+        alert: "EpitaphConnectionsLost",
+        means: "Clients lost connections while a pod of the workload terminated, whatever the verdict of the termination. The label \
+                `verdict` says how: cut, reset, refused or rejected.",
+        proves: "The spans `cut connections`, `reset connections`, `refused connections` and `rejected connections` of the trace have \
+                 the first and the last time and the count. `epitaph_workload_connections_total` has the sums.",
+        to_do: &[
+            "Refused: clients still connected after the listener had closed. Add a preStop sleep of the advised length (the alert's \
+             description, `epitaph_workload_advice_seconds{advice=\"pre-stop-sleep-longer\"}`).",
+            "Reset: serve the accept queue and read all data before closing.",
+            "Cut: finish the requests in flight before the exit, and give the shutdown enough time.",
+            "Rejected: find the NetworkPolicy or proxy rule that acted before the process exited.",
+        ],
+        silence: "For workloads whose clients retry by themselves, such as message brokers: silence `verdict=\"refused-connections\"` \
+                  for these workloads.",
+    },
+    Page {
+        alert: "EpitaphUncleanRate",
+        means: "The workload terminated unclean more than five times within an hour, summed over all nodes.",
+        proves: "`sum by (verdict) (increase(epitaph_workload_verdicts_total{k8s_namespace_name=\"NAMESPACE\",epitaph_workload_name=\"\
+                 NAME\"}[1h]))` shows which verdict repeats.",
+        to_do: &[
+            "A crash loop: the runbook of the alert with the verdict, and `kubectl logs --previous`.",
+            "The start of the series coincides with a rollout: roll back.",
+        ],
+        silence: "During load tests and chaos experiments on the workload.",
+    },
+    Page {
+        alert: "EpitaphUncleanRatio",
+        means: "More than a quarter of the workload's terminations within an hour were unclean, of at least five.",
+        proves: "`epitaph_workload_terminations_total` by the label `unclean`.",
+        to_do: &[
+            "All terminations of the workload share a fault of its shutdown: change what the alert by verdict names, once.",
+            "Check the change with one `kubectl rollout restart`: the new pods' terminations must be clean.",
+        ],
+        silence: "While the corrected version is being rolled out: the old pods still terminate unclean.",
+    },
+    Page {
+        alert: "EpitaphHostUncleanTermination",
+        means: "A systemd unit, or a container whose pod is not known, terminated unclean on the host.",
+        proves: "The trace under service `epitaph` on that host; live: `epitaph watch` on the host. For a unit also `journalctl -u UNIT`.",
+        to_do: &[
+            "Read the sentence in the trace; find the verdict with `epitaph explain VERDICT`.",
+            "On a Kubernetes node a container without its pod means that the agent lost the API at that time: see \
+             EpitaphKubernetesAway.",
+        ],
+        silence: "For a unit that fails by design (a oneshot that reports its result by exit code): exclude the host's alert by \
+                  `instance` and `verdict`.",
+    },
+    Page {
+        alert: "EpitaphProbeNotActive",
+        means: "One of the agent's kernel probes is not attached. What the probe observes is missing; a verdict that needs the probe is \
+                `unknown`, not clean. Severity info: the kernel does not offer what the probe needs. Severity warning: the probe failed.",
+        proves: "`/readyz` of the agent names the probe and the reason.",
+        to_do: &[
+            "Run `epitaph doctor` on the node: each finding has its remedy.",
+            "Failed with a permission error: a capability is missing, see `docs/privileges.md`.",
+            "Unsupported: `docs/kernels.md` lists what each kernel supports.",
+        ],
+        silence: "Severity info on nodes whose kernel stays: permanently, by `instance`.",
+    },
+    Page {
+        alert: "EpitaphRecordsLost",
+        means: "The kernel produced records faster than the agent read them. The agent knows which kind was lost, and judges the \
+                terminations of that time as `unknown` where the lost records could have decided.",
+        proves: "`epitaph_records_lost_total` by kind.",
+        to_do: &[
+            "Raise `kernel.ring_bytes` (EPITAPH_RING_BYTES), by default 8 MiB.",
+            "Give the agent's pod a higher CPU request: an agent that is not scheduled cannot read.",
+        ],
+        silence: "During load tests of the node.",
+    },
+    Page {
+        alert: "EpitaphNotExporting",
+        means: "Traces do not reach the collector: either every request fails, or spans were dropped (label `outcome`).",
+        proves: "`epitaph_export_spans_total` by outcome and `epitaph_export_retries_total`; the agent's log has the error of the last \
+                 request with its remedy.",
+        to_do: &[
+            "Check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
+            "Check the collector itself: its own metrics, its memory limiter, its log.",
+            "`queue_full`: the collector was away for too long; the terminations of that time are in metrics and Events only.",
+        ],
+        silence: "During maintenance of the collector.",
+    },
+    Page {
+        alert: "EpitaphAgentDown",
+        means: "Prometheus cannot scrape an agent or observer that was there within the last six hours. Terminations on the node are not \
+                observed while no agent runs.",
+        proves: "*Status > Target health* in Prometheus has the error of the scrape.",
+        to_do: &[
+            "`kubectl -n epitaph get pods -o wide`, then `kubectl -n epitaph logs POD --previous`: a start error has its remedy.",
+            "The pod runs and is ready: a NetworkPolicy or a firewall blocks port 9464.",
+        ],
+        silence: "For nodes that are shut down on purpose but stay in Prometheus' configuration.",
+    },
+    Page {
+        alert: "EpitaphKubernetesAway",
+        means: "The agent runs without the Kubernetes API: terminations are reported late, or as containers without a pod.",
+        proves: "`/readyz` of the agent, and `epitaph_kubernetes_requests_total` by outcome.",
+        to_do: &[
+            "`forbidden`: apply the agent's ClusterRole and ClusterRoleBinding again (`docs/privileges.md` has the reason for each rule).",
+            "`failed`: check the way from the node to the API server: DNS, NetworkPolicy, certificates.",
+        ],
+        silence: "During an upgrade of the control plane that makes the API unavailable for more than ten minutes.",
+    },
+];
+
+/// Each alert's page as Markdown, by its name, and the list of all as `README`.
+pub fn pages() -> Vec<(&'static str, String)> {
+    let groups = groups(60);
+    let mut out: Vec<_> = PAGES.iter().map(|page| (page.alert, markdown(page, &groups))).collect();
+    out.push(("README", list(&groups)));
+    out
+}
+
+fn markdown(page: &Page, groups: &[Group]) -> String {
+    let rules = || {
+        groups
+            .iter()
+            .flat_map(|group| &group.rules)
+            .filter(|rule| rule.alert == page.alert)
+    };
+    let severities: BTreeSet<&str> = rules().map(|rule| rule.severity).collect();
+    let severities: Vec<&str> = severities.into_iter().collect();
+    let mut out = format!(
+        "# {}\n\nGenerated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit.\n\nSeverity: {}.\n\n## What \
+         it means\n\n{}\n\n## What proves it\n\n{}\n\n## What to do\n\n",
+        page.alert,
+        severities.join(", "),
+        page.means,
+        page.proves
+    );
+    for (n, step) in page.to_do.iter().enumerate() {
+        let _ = writeln!(out, "{}. {step}", n + 1);
+    }
+    let _ = write!(out, "\n## When to silence\n\n{}\n", page.silence);
+    for row in VERDICTS
+        .iter()
+        .filter(|row| alert_of(row).is_some_and(|(alert, _)| alert == page.alert))
+    {
+        out += &section(row);
+    }
+    out
+}
+
+fn section(row: &VerdictRow) -> String {
+    format!(
+        "\n## `{}` ({})\n\n{}\n\n**Proof.** {}\n\n**Remedy.** {}\n",
+        row.headline,
+        severity(row.severity),
+        row.meaning,
+        row.proof,
+        row.remedy
+    )
+}
+
+fn list(groups: &[Group]) -> String {
+    let mut out = String::from(
+        "# Runbooks\n\nGenerated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit.\n\nOne page for each \
+         alert of `deploy/alerts`.\n\n| Alert | Group | Severity | Means |\n|---|---|---|---|\n",
+    );
+    for page in &PAGES {
+        let (mut of, mut severities) = (BTreeSet::new(), BTreeSet::new());
+        for group in groups {
+            for rule in group.rules.iter().filter(|rule| rule.alert == page.alert) {
+                of.insert(group.name);
+                severities.insert(rule.severity);
+            }
+        }
+        let join = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(", ");
+        let means = page.means.split(". ").next().unwrap_or_default().trim_end_matches('.');
+        let _ = writeln!(
+            out,
+            "| [{0}]({0}.md) | {1} | {2} | {means}. |",
+            page.alert,
+            join(of),
+            join(severities)
+        );
+    }
+    out
+}
