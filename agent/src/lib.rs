@@ -13,6 +13,8 @@ pub mod config;
 pub mod doctor;
 pub mod error;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod mock_api;
 pub mod recording;
 pub mod render;

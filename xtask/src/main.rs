@@ -14,8 +14,10 @@ mod crate_tool;
 mod deb;
 mod debian;
 mod demo;
+mod deny;
 mod dist;
 mod fresh;
+mod fuzz;
 mod go;
 mod image;
 mod jaeger;
@@ -61,6 +63,20 @@ const TASKS: &[Task] = &[
         about: "records into tests/corpus what has no recording there: the demo's stories (root) and the text timelines, or these alone; \
                 --all records everything anew; then writes what replay gives of all of it",
         run: corpus::task,
+    },
+    Task {
+        name: "fuzz",
+        flags: "[TARGET] [--time SECONDS]",
+        about: "hostile input for everything that reads bytes from outside: seconds of CPU in all, an hour without --time; a failing \
+                input is shrunk and written to tests/fuzz",
+        run: fuzz::task,
+    },
+    Task {
+        name: "deny",
+        flags: "",
+        about: "check licences, banned crates, sources and known vulnerabilities of the dependencies (deny.toml) with cargo-deny, \
+                which is built at the first call; `test` checks them too once cargo-deny is built",
+        run: deny::task,
     },
     Task {
         name: "jaeger",

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, done, fresh, go::NoGo, image, jaeger, kernels, shell, skips, skips::Allowed,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, shell, skips, skips::Allowed,
     tally::Tally,
 };
 
@@ -41,6 +41,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     shell::run(shell::cargo().args(["fmt", "--all", "--check"]), "checking the format")?;
     bpf::build()?;
     clippy()?;
+    deny::if_built()?;
     let jaeger = unless_no_go(jaeger::path(), "no-jaeger", &mut holding)?;
     let cluster_tools = unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)?;
     let kernels = kernels::btf::of_every_series()?;

@@ -281,4 +281,7 @@ macro_rules! as_text {
 use as_text;
 
 #[cfg(test)]
+#[path = "fuzz_tests.rs"]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{HasRemedy, Remedy};
 
 pub use reader::{Reader, Report};
-pub use writer::Writer;
+pub use writer::{Writer, create};
 
 const MAGIC: [u8; 8] = *b"EPITAPH\n";
 

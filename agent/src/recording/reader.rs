@@ -155,12 +155,18 @@ fn read_header<R: Read>(frames: &mut Frames<R>) -> Result<Header, ReadError> {
     Ok(header)
 }
 
+/// Most bytes that are checksummed in search of the next frame. Damage costs far less. Every byte of a file that is made for it can
+/// look like the begin of a long frame, and a megabyte of such a file would cost hours.
+const MAX_SEARCHED: usize = 256 << 20;
+
 /// Finds complete frames in a stream of bytes.
 struct Frames<R> {
     file: R,
     /// Read and unused bytes are `buffer[at..]`.
     buffer: Vec<u8>,
     at: usize,
+    /// Checksummed in search of a frame, bytes.
+    searched: usize,
     ended: bool,
     error: Option<std::io::Error>,
 }
@@ -184,6 +190,7 @@ impl<R: Read> Frames<R> {
             file,
             buffer: Vec::new(),
             at: 0,
+            searched: 0,
             ended: false,
             error: None,
         }
@@ -203,6 +210,12 @@ impl<R: Read> Frames<R> {
                     error: self.error.take().map(|error| error.to_string()),
                 };
             }
+            if self.searched > MAX_SEARCHED {
+                return Next::End {
+                    tail: skipped,
+                    error: Some("too much of the file is damaged to find the next input".to_owned()),
+                };
+            }
             self.at += 1;
             skipped += 1;
         }
@@ -217,9 +230,15 @@ impl<R: Read> Frames<R> {
         if length > MAX_PAYLOAD || !self.fill(PREFIX + length) {
             return None;
         }
+        self.searched += length;
         let (ahead, crc) = (self.ahead(), self.number(4));
         let prefix = [ahead[0], ahead[1], ahead[2], ahead[3]];
-        (checksum(prefix, &ahead[PREFIX..PREFIX + length]) == crc).then_some(length)
+        if checksum(prefix, &ahead[PREFIX..PREFIX + length]) != crc {
+            return None;
+        }
+        // Of a whole frame, nothing is searched.
+        self.searched -= length;
+        Some(length)
     }
 
     fn ahead(&self) -> &[u8] {

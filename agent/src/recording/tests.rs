@@ -404,3 +404,37 @@ fn a_pod_event_is_read_by_both_of_its_tags() {
         |tag: &str| serde_json::from_str::<StoredInput>(&format!(r#"{{"input":"{tag}","uid":"u","seen":5,"state":"known"}}"#));
     assert_eq!(update("pod_hints").unwrap(), update("pod_events").unwrap());
 }
+
+#[test]
+fn a_recording_is_its_owners_only_and_replaces_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let file = create(&path("new")).unwrap();
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+
+    std::fs::write(path("old"), "evidence").unwrap();
+    std::os::unix::fs::symlink(path("old"), path("link")).unwrap();
+    std::os::unix::fs::symlink(path("nowhere"), path("dangling")).unwrap();
+    for name in ["old", "link", "dangling"] {
+        let error = create(&path(name)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(path("old")).unwrap(), "evidence");
+    assert!(!path("nowhere").exists(), "a link is not followed");
+}
+
+/// Three of four bytes of this tail look like the begin of a frame, most of them of a megabyte.
+#[test]
+fn a_file_that_is_made_to_be_slow_is_given_up() {
+    let (mut file, _) = record(&inputs());
+    let end = file.len();
+    file.resize(end + (4 << 20), 0);
+    for (at, byte) in file[end..].iter_mut().enumerate() {
+        *byte = if at % 4 == 2 { 0x0f } else { 0 };
+    }
+    let (read, report) = read(&file);
+    assert_eq!(read, inputs());
+    let error = report.error.unwrap();
+    assert_eq!(error, "too much of the file is damaged to find the next input");
+}

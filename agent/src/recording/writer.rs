@@ -1,10 +1,22 @@
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use epitaph_core::input::{Input, Observation};
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::Boot;
 
 use super::{Header, MAGIC, MAX_PAYLOAD, STAMP, TAG_INPUT, TAG_KERNEL, VERSION, WriteError, checksum};
+
+/// A new file for a recording: of its owner only (0600) from the first moment, because names, command lines and addresses of all
+/// tenants of the machine are in it.
+///
+/// # Errors
+/// The name exists, also as a symbolic link to anywhere: evidence is never overwritten, and no link is followed.
+pub fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
 
 /// Writes evidence in the order in which the core gets it. Each input is one `write`: use a buffered writer.
 pub struct Writer<W: Write> {

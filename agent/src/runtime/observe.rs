@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::cli::SysExit;
 use crate::clock;
 use crate::config::{Config, Env, KubernetesMode};
-use crate::recording::Writer;
+use crate::recording::{self, Writer};
 use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::source::kernel::{self, Kernel};
@@ -176,7 +176,7 @@ struct NewRecording<'a> {
 impl NewRecording<'_> {
     /// A recording is evidence: it is never overwritten.
     fn create(path: &Path) -> Result<NewRecording<'_>, RuntimeError> {
-        match File::create_new(path) {
+        match recording::create(path) {
             Ok(file) => Ok(NewRecording { path, file: Some(file) }),
             Err(error) => {
                 let remedy = match error.kind() {

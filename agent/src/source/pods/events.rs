@@ -230,7 +230,7 @@ fn occurrences(event: &Event) -> i32 {
 }
 
 /// None for an Event on an earlier pod of the same name.
-fn pod_event(event: &Event, pod: &PodIdentity, seen: Boot) -> Option<PodEvent> {
+pub(super) fn pod_event(event: &Event, pod: &PodIdentity, seen: Boot) -> Option<PodEvent> {
     let about = &event.involved_object;
     let uid = about.uid.as_deref()?;
     let is = |of: &PodUid| *of.0 == *uid;

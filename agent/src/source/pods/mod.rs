@@ -8,6 +8,9 @@ pub(in crate::source) mod convert;
 mod counters;
 pub(in crate::source) mod error;
 mod events;
+#[cfg(test)]
+#[path = "fuzz_tests.rs"]
+mod fuzz;
 mod known;
 mod lookup;
 mod namespaces;

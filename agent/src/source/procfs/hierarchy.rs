@@ -251,7 +251,7 @@ fn is_in_namespace(process: &Path) -> bool {
 }
 
 /// The kernel shows a cgroup outside a namespace as the relative path from the namespace's root: `/../other.slice/x.scope`.
-fn resolve(namespace: &str, path: &str) -> String {
+pub(super) fn resolve(namespace: &str, path: &str) -> String {
     let (mut base, mut rest) = (namespace, path);
     while let Some(up) = rest.strip_prefix("/..").filter(|up| up.is_empty() || up.starts_with('/')) {
         rest = up;
@@ -297,7 +297,7 @@ impl<'a> Membership<'a> {
 }
 
 /// A line of `/proc/PID/mountinfo` for a cgroup hierarchy.
-struct Mount {
+pub(super) struct Mount {
     point: PathBuf,
     root: String,
     is_v2: bool,
@@ -306,7 +306,7 @@ struct Mount {
 
 impl Mount {
     /// `36 35 0:30 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu`; see proc_pid_mountinfo(5).
-    fn parse(line: &str, sys: &Path) -> Option<Mount> {
+    pub(super) fn parse(line: &str, sys: &Path) -> Option<Mount> {
         let (head, tail) = line.split_once(" - ")?;
         let mut head = head.split(' ').skip(3);
         let (root, point) = (unescape(head.next()?), unescape(head.next()?));

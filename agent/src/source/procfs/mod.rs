@@ -257,4 +257,7 @@ fn unreadable(path: &Path, source: io::Error) -> ProcfsError {
 }
 
 #[cfg(test)]
+#[path = "fuzz_tests.rs"]
+mod fuzz;
+#[cfg(test)]
 mod tests;

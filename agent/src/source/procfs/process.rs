@@ -60,8 +60,8 @@ fn cgroup(line: &Membership<'_>, hierarchies: &Hierarchies) -> (CgroupId, String
     }
 }
 
-struct Stat {
-    comm: String,
+pub(super) struct Stat {
+    pub(super) comm: String,
     ppid: u32,
     is_exiting: bool,
     /// Since boot, suspend included.
@@ -70,7 +70,7 @@ struct Stat {
 
 impl Stat {
     /// `42 (co) mm)) S 1 …`: the name ends at the last parenthesis; see proc_pid_stat(5).
-    fn parse(text: &str) -> Option<Stat> {
+    pub(super) fn parse(text: &str) -> Option<Stat> {
         let (head, tail) = text.rsplit_once(')')?;
         let (_, comm) = head.split_once('(')?;
         let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
@@ -85,7 +85,7 @@ impl Stat {
 }
 
 /// Depth of the pid namespace below the reader's, and the pid in that namespace: `NSpid:\t4711\t12\t1` is depth 2, pid 1.
-fn namespace(status: &str) -> Option<(u32, u32)> {
+pub(super) fn namespace(status: &str) -> Option<(u32, u32)> {
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let pids: Vec<u32> = pids.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     Some((u32::try_from(pids.len().checked_sub(1)?).ok()?, *pids.last()?))
