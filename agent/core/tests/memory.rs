@@ -264,7 +264,7 @@ fn nested(node: &mut Node) {
     node.rmdir(100);
 }
 
-/// 200 terminations with 2,000 connections each, of which the half is in use.
+/// 200 terminations with 600 connections each, of which the half is in use.
 fn connections(node: &mut Node) {
     let ids = || (0..200).map(|i| (200_000 + i, 2_000 + i as u32));
     for (id, tgid) in ids() {
@@ -272,7 +272,7 @@ fn connections(node: &mut Node) {
         node.event(exec(id, tgid));
         node.event(stop(id, tgid));
     }
-    for peer in 0..2_000 {
+    for peer in 0..600 {
         for (id, _) in ids() {
             let op = if peer % 2 == 0 {
                 ACCEPTED
@@ -306,12 +306,12 @@ fn subjects(node: &mut Node) {
     }
 }
 
-/// 500 clients fail 200 times each, to as many addresses, while something terminates.
+/// 500 clients fail 80 times each, to as many addresses, while something terminates.
 fn clients(node: &mut Node) {
     node.mkdir(500_000, path(500_000));
     node.event(exec(500_000, 50));
     node.event(stop(500_000, 50));
-    for i in 0..100_000 {
+    for i in 0..40_000 {
         let failed = Tcp {
             client: Some(Client::Other),
             sk_err: 111,
@@ -325,9 +325,9 @@ fn clients(node: &mut Node) {
     node.rmdir(500_000);
 }
 
-/// Events of 50,000 cgroups that nothing is known of.
+/// Events of 20,000 cgroups that nothing is known of.
 fn unknown(node: &mut Node) {
-    for i in 0..50_000 {
+    for i in 0..20_000 {
         node.event(exec(600_000 + i, 7));
     }
 }
