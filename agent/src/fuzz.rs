@@ -16,11 +16,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use epitaph_core::attribute::path;
+use epitaph_core::attribute::path::{self, Nodes};
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::decode::decode;
 use epitaph_core::event::Kind;
-use epitaph_core::input::Input;
+use epitaph_core::input::{Input, LossScope};
 use epitaph_core::render::json;
 use epitaph_core::report::Report;
 use epitaph_core::time::Boot;
@@ -228,13 +228,13 @@ fn cgroup_path() {
         let text = String::from_utf8_lossy(bytes);
         let shown = path::shown(&text);
         assert!(!shown.contains(char::is_control), "{shown:?} can change a terminal");
-        for part in [path::outermost_container(&text), path::enclosing_container(&text)]
-            .into_iter()
-            .flatten()
-        {
-            assert!(text.starts_with(part), "{part:?} is not a cgroup above {text:?}");
+        let outermost = path::outermost_container(&text);
+        for nodes in [Nodes::default(), Nodes::Containers] {
+            for part in outermost.into_iter().chain(path::enclosing_container(&text, nodes)) {
+                assert!(text.starts_with(part), "{part:?} is not a cgroup above {text:?}");
+            }
         }
-        match path::parse(&text) {
+        match path::parse(&text, Nodes::default()) {
             Ok(place) => outcome(("ok", shape(&place))),
             Err(error) => outcome(("error", shape(&error))),
         }
@@ -286,7 +286,16 @@ fn replay() {
         }
         for kind in Kind::ALL {
             let (since, count) = (last, 1);
-            take(last, Input::Lost { kind, since, count });
+            let scope = LossScope::Machine;
+            take(
+                last,
+                Input::Lost {
+                    kind,
+                    scope,
+                    since,
+                    count,
+                },
+            );
         }
         take(last, Input::End);
         outcome(seen)

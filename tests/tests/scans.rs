@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use epitaph_tests::agent::{Agent, program};
@@ -19,6 +19,7 @@ use nix::libc::SIGTERM;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
+use tokio::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CLIENT: &str = "127.0.0.1:0";

@@ -170,13 +170,16 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// What a request needs, and the clock.
+type With<T> = State<(Arc<T>, fn() -> Boot)>;
+
 type Answer = (StatusCode, [(HeaderName, &'static str); 1], Bytes);
 
 const TEXT: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
 const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 const PROMETHEUS: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)];
 
-async fn serve_metrics(State((scrapes, now)): State<(Arc<Scrapes>, fn() -> Boot)>) -> Answer {
+async fn serve_metrics(State((scrapes, now)): With<Scrapes>) -> Answer {
     match scrapes.text(now()).await {
         Ok(text) => (StatusCode::OK, PROMETHEUS, text),
         Err(error) => (
@@ -187,7 +190,7 @@ async fn serve_metrics(State((scrapes, now)): State<(Arc<Scrapes>, fn() -> Boot)
     }
 }
 
-async fn serve_health(State((health, now)): State<(Arc<Health>, fn() -> Boot)>) -> Answer {
+async fn serve_health(State((health, now)): With<Health>) -> Answer {
     match health.since_alive(now()) {
         Some(since) if since < STUCK_AFTER => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
         Some(since) => {
@@ -233,7 +236,7 @@ fn kubernetes_object(state: &PodsState) -> KubernetesObject {
     }
 }
 
-async fn serve_ready(State((health, _)): State<(Arc<Health>, fn() -> Boot)>) -> Answer {
+async fn serve_ready(State((health, _)): With<Health>) -> Answer {
     if let Some(state) = health.observer_state() {
         return ready_answer(state.ready, &state);
     }
