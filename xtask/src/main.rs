@@ -15,6 +15,7 @@ mod fresh;
 mod go;
 mod jaeger;
 mod kernels;
+mod monitoring;
 mod shell;
 mod skips;
 mod tally;
