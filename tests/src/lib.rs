@@ -21,6 +21,7 @@ pub mod guest;
 pub mod http;
 pub mod jaeger;
 pub mod machine;
+pub mod monitoring;
 pub mod network;
 pub mod play;
 pub mod privileges;

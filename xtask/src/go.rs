@@ -36,14 +36,22 @@ impl std::error::Error for NoGo {}
 
 /// Builds `package` of the go.mod in `module`, once for its content; the built file.
 pub fn build(module: &Path, package: &str, takes: &str) -> Result<PathBuf> {
-    let mut built = build_all(module, &[package], "", takes)?;
+    let mut built = build_all(module, &[package], Flags::default(), takes)?;
     built.pop().context("go build of one program reported no file")
 }
 
-/// Builds `packages` of the go.mod in `module`, each once for its content and `ldflags`; the built files, in the same order.
+/// Flags of `go build`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags<'a> {
+    pub ldflags: &'a str,
+    /// Build tags, separated by commas.
+    pub tags: &'a str,
+}
+
+/// Builds `packages` of the go.mod in `module`, each once for its content and `flags`; the built files, in the same order.
 /// What is missing is built by one call, so that what several share is compiled once and every core has work.
-pub fn build_all(module: &Path, packages: &[&str], ldflags: &str, takes: &str) -> Result<Vec<PathBuf>> {
-    let files = packages.iter().map(|package| place(module, package, ldflags));
+pub fn build_all(module: &Path, packages: &[&str], flags: Flags<'_>, takes: &str) -> Result<Vec<PathBuf>> {
+    let files = packages.iter().map(|package| place(module, package, flags));
     let files: Vec<PathBuf> = files.collect::<Result<_>>()?;
     let pairs = packages.iter().zip(&files);
     let missing: Vec<(&str, &PathBuf)> = pairs
@@ -57,7 +65,8 @@ pub fn build_all(module: &Path, packages: &[&str], ldflags: &str, takes: &str) -
     fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
     let mut go = find(module)?;
     go.current_dir(module)
-        .args(["build", "-trimpath", &format!("-ldflags=-s -w {ldflags}"), "-o"])
+        .args(["build", "-trimpath", &format!("-ldflags=-s -w {}", flags.ldflags)])
+        .args(["-tags", flags.tags, "-o"])
         .arg(format!("{}/", partial.display()))
         .args(missing.iter().map(|(package, _)| package));
     let names: Vec<&str> = missing.iter().map(|(package, _)| name(package)).collect();
@@ -79,15 +88,17 @@ pub fn build_all(module: &Path, packages: &[&str], ldflags: &str, takes: &str) -
 }
 
 /// Directory of a built program, named by everything that it is made from.
-fn place(module: &Path, package: &str, ldflags: &str) -> Result<PathBuf> {
+fn place(module: &Path, package: &str, flags: Flags<'_>) -> Result<PathBuf> {
     let name = name(package);
     let mut content = Content::default();
     // go.mod, go.sum, and the sources of a program of ours.
     content.tree(module)?;
     content.part("program", package.as_bytes());
     content.part("arch", std::env::consts::ARCH.as_bytes());
-    if !ldflags.is_empty() {
-        content.part("ldflags", ldflags.as_bytes());
+    for (name, value) in [("ldflags", flags.ldflags), ("tags", flags.tags)] {
+        if !value.is_empty() {
+            content.part(name, value.as_bytes());
+        }
     }
     Ok(shell::cache().join(format!("go-{name}-{}", &content.hex()[..16])).join(name))
 }
@@ -224,6 +235,8 @@ mod tests {
             "xtask/helm",
             "xtask/jaeger",
             "xtask/kubernetes",
+            "xtask/otelcol",
+            "xtask/prometheus",
             "xtask/registry",
             "tests/go-server",
         ] {

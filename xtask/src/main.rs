@@ -22,6 +22,7 @@ mod go;
 mod image;
 mod jaeger;
 mod kernels;
+mod monitoring;
 mod shell;
 mod skips;
 mod tally;

@@ -35,6 +35,10 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no kube-apiserver could be built: no Go, and no package golang-go",
     ),
     (
+        "no-monitoring",
+        "no Prometheus could be built: no Go, and no package golang-go",
+    ),
+    (
         "no-kernel-packages",
         "some of Debian's kernels could not be fetched: no Debian, or no network",
     ),

@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, shell, skips, skips::Allowed,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, monitoring, shell, skips,
+    skips::Allowed,
     tally::Tally,
 };
 
@@ -44,6 +45,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     deny::if_built()?;
     let jaeger = unless_no_go(jaeger::path(), "no-jaeger", &mut holding)?;
     let cluster_tools = unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)?;
+    let monitoring = unless_no_go(monitoring::programs(), "no-monitoring", &mut holding)?;
     let kernels = kernels::btf::of_every_series()?;
     if !kernels.missing.is_empty() {
         holding.insert("no-kernel-packages".into());
@@ -75,6 +77,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
                 None => cargo.env_remove(name),
             };
         }
+        cargo.envs(monitoring.iter().flatten().map(|(name, path)| (*name, path)));
         let failed_before = tally.failed;
         if !counted(&mut cargo, what, &mut tally)? && tally.failed == failed_before {
             println!("{what}: cargo failed outside the tests; see above");
@@ -137,9 +140,9 @@ fn clippy() -> Result<()> {
 }
 
 /// Without Go, and without a package of Go, the tests of Go programs are skipped; a failed build is an error.
-fn unless_no_go(built: Result<PathBuf>, condition: &str, holding: &mut BTreeSet<String>) -> Result<Option<PathBuf>> {
+fn unless_no_go<T>(built: Result<T>, condition: &str, holding: &mut BTreeSet<String>) -> Result<Option<T>> {
     match built {
-        Ok(path) => Ok(Some(path)),
+        Ok(built) => Ok(Some(built)),
         Err(error) if error.is::<NoGo>() => {
             shell::log(format_args!("{condition}: {error:#}"));
             holding.insert(condition.into());

@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{go, shell};
+use crate::{
+    go::{self, Flags},
+    shell,
+};
 
 /// What an everyday test needs: an API server with its store, and a client.
 pub const API: &[&str] = &["etcd", "kube-apiserver", "kubectl"];
@@ -39,7 +42,12 @@ pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let package = |name: &&str| PACKAGES.iter().find(|(known, _)| known == name).map(|(_, package)| *package);
     let packages: Option<Vec<&str>> = names.iter().map(package).collect();
     let packages = packages.with_context(|| format!("one of {} is not a program of the cluster", names.join(", ")))?;
-    let files = go::build_all(&module, &packages, &stamps(&module)?, "up to six minutes on two cores")?;
+    let ldflags = stamps(&module)?;
+    let flags = Flags {
+        ldflags: &ldflags,
+        ..Flags::default()
+    };
+    let files = go::build_all(&module, &packages, flags, "up to six minutes on two cores")?;
     Ok(names.iter().map(|name| (*name).to_owned()).zip(files).collect())
 }
 

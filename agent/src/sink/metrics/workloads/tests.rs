@@ -95,6 +95,38 @@ fn pods_and_restarts_are_counted_separately() {
     .assert_eq(&(counted.join("\n") + "\n"));
 }
 
+/// No series of the workload was there before; a clean termination does not move the time.
+#[test]
+fn the_time_of_the_latest_unclean_termination_is_known_from_the_first_on() {
+    let metrics = metrics(10);
+    metrics.alive(at(1_000));
+    let mut clean = of("Deployment", "cart");
+    (clean.verdict.headline, clean.verdict.unclean) = ("clean", false);
+    clean.containers.clear();
+    let times = || {
+        let text = series(&metrics);
+        text.lines()
+            .filter(|l| l.contains("timestamp"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    metrics.report(NOW, &ended(clean.clone()));
+    assert!(times().is_empty());
+    metrics.report(NOW, &ended(of("Deployment", "cart")));
+    metrics.report(Wall(NOW.0 + 60_500_000_000), &ended(of("Deployment", "cart")));
+    metrics.report(Wall(NOW.0 + 90_000_000_000), &ended(clean));
+    expect![[r#"
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-cut",ns_name="shop"} 1795261510.5
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-refused",ns_name="shop"} 1795261510.5
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-rejected",ns_name="shop"} 1795261510.5
+        incident_timestamp_seconds{kind="Deployment",name="cart",incident="connections-reset",ns_name="shop"} 1795261510.5
+        unclean_timestamp_seconds{kind="Deployment",name="cart",ns_name="shop",verdict="ignored-stop-signal"} 1795261510.5
+    "#]]
+    .assert_eq(&(times().join("\n") + "\n"));
+    metrics.alive(at(9_000));
+    assert!(times().is_empty(), "forgotten with the workload");
+}
+
 #[test]
 fn jobs_and_bare_pods_have_no_names_here() {
     let metrics = metrics(10);

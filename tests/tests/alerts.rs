@@ -1,0 +1,197 @@
+//! The alert rules: by promtool on made-up series, and for real: Prometheus scrapes an agent, Alertmanager has the alerts.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph::clock;
+use epitaph::sink::metrics::{Metrics, alerts, push};
+use epitaph_core::fixtures::pods;
+use epitaph_core::report::Report;
+use epitaph_tests::agent::program as agent_program;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::monitoring::{Alert, Alertmanager, Prometheus, program};
+use epitaph_tests::play::Players;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use opentelemetry_sdk::Resource;
+
+/// An alert after a termination: scrape, evaluation and delivery take a second each.
+const TO_FIRE: Duration = Duration::from_secs(40);
+/// The rules' 15 + 5 short minutes of a second each, and the same delays.
+const TO_RESOLVE: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(200);
+
+#[test]
+fn the_rules_fire_on_their_cases_and_on_nothing_else() -> anyhow::Result<()> {
+    let Some(promtool) = program("EPITAPH_PROMTOOL") else {
+        skip("the_rules_fire_on_their_cases_and_on_nothing_else", NOT_BUILT);
+        return Ok(());
+    };
+    for (args, file) in [
+        (&["check", "rules"][..], "deploy/alerts/epitaph.rules.yaml"),
+        (&["test", "rules"][..], "tests/alerts/rules.test.yaml"),
+    ] {
+        let done = Command::new(&promtool).args(args).arg(root().join(file)).output()?;
+        let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        ensure!(done.status.success(), "promtool {args:?} {file}: {out}{err}");
+    }
+    Ok(())
+}
+
+/// Demo stories under an agent, and a pod of a workload that had no series before: both alerts reach Alertmanager and resolve. Then the
+/// agent is killed.
+#[test]
+fn alerts_fire_for_real_and_resolve() -> anyhow::Result<()> {
+    let test = "alerts_fire_for_real_and_resolve";
+    let (Some(prometheus), Some(alertmanager)) = (program("EPITAPH_PROMETHEUS"), program("EPITAPH_ALERTMANAGER")) else {
+        skip(test, NOT_BUILT);
+        return Ok(());
+    };
+    if !is_root() {
+        skip(test, "observing needs root");
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let epitaph = Epitaph::copied(&agent_program(&binaries()), directory.path())?;
+    let mut agent = Service::start(&epitaph, directory.path(), &[])?;
+    let cluster = metrics()?;
+    let pods_port = serve(cluster.clone())?;
+    let alertmanager = Alertmanager::start(&alertmanager, directory.path())?;
+    let rules = alerts::rule_file(&alerts::groups(1));
+    let targets = [agent.port, pods_port];
+    let prometheus = Prometheus::start(&prometheus, directory.path(), &rules, &targets, alertmanager.port)?;
+    let on = format!("127.0.0.1:{}", agent.port);
+    let crashed = |alert: &Alert| {
+        alert.label("alertname") == "EpitaphHostUncleanTermination"
+            && (alert.label("verdict"), alert.label("runtime")) == ("crashed", "containerd")
+            && alert.label("instance") == on
+    };
+    let ignored = |alert: &Alert| {
+        (alert.label("alertname"), alert.label("verdict")) == ("EpitaphStopSignalIgnored", "ignored-stop-signal")
+    };
+
+    // A clean termination, scraped and evaluated: no alert about a workload or about a container of this runtime.
+    play("completed")?;
+    agent.until(
+        "epitaph_terminations_total",
+        &[r#"runtime="containerd""#, r#"unclean="false""#],
+        1.0,
+    )?;
+    until(
+        TO_FIRE,
+        "the first scrapes",
+        || Ok(prometheus.query("epitaph_terminations_total")?.is_empty()),
+        false,
+    )?;
+    sleep(3 * Duration::from_secs(1));
+    let early = alertmanager.alerts()?;
+    let is_ours = |alert: &Alert| alert.label("runtime") == "containerd" || !alert.label("epitaph_workload_name").is_empty();
+    let early: Vec<_> = early.iter().filter(|alert| is_ours(alert)).collect();
+    ensure!(early.is_empty(), "{early:?}");
+
+    play("abort")?;
+    cluster.report(
+        clock::wall_offset().wall(clock::now()),
+        &Report::PodTerminated(Box::new(pods::pod(1))),
+    );
+    let has = |wanted: &dyn Fn(&Alert) -> bool| -> anyhow::Result<bool> { Ok(alertmanager.alerts()?.iter().any(wanted)) };
+    until(TO_FIRE, "the alert of the crash", || has(&crashed), true).with_context(|| prometheus.log())?;
+    until(TO_FIRE, "the alert of the workload", || has(&ignored), true).with_context(|| prometheus.log())?;
+    let all = alertmanager.alerts()?;
+    let alert = all.iter().find(|alert| ignored(alert)).context("resolved too early")?;
+    assert_eq!(alert.annotation("summary"), "Deployment shop/cart: ignored-stop-signal");
+    let runbook = alert.annotation("runbook_url");
+    assert!(root().join(runbook).is_file(), "{runbook}");
+    let mut lost: Vec<_> = all
+        .iter()
+        .filter(|alert| alert.label("alertname") == "EpitaphConnectionsLost")
+        .collect();
+    lost.sort_by_key(|alert| alert.label("verdict").to_owned());
+    let lost: Vec<_> = lost.iter().map(|alert| alert.label("verdict")).collect();
+    assert_eq!(
+        lost,
+        [
+            "cut-connections",
+            "proxy-rejected",
+            "refused-connections",
+            "reset-connections"
+        ],
+        "those of the pod, beside its verdict"
+    );
+    until(TO_RESOLVE, "the end of the crash's alert", || has(&crashed), false)?;
+    until(TO_RESOLVE, "the end of the workload's alert", || has(&ignored), false)?;
+
+    agent.kill()?;
+    let down = |alert: &Alert| alert.label("alertname") == "EpitaphAgentDown" && alert.label("instance") == on;
+    until(TO_FIRE, "the alert of the agent", || has(&down), true)
+}
+
+const NOT_BUILT: &str =
+    "cargo xtask test builds Prometheus and names it in EPITAPH_PROMETHEUS, EPITAPH_PROMTOOL, EPITAPH_ALERTMANAGER";
+
+/// Waits until `is` returns `wanted`.
+fn until(limit: Duration, what: &str, is: impl Fn() -> anyhow::Result<bool>, wanted: bool) -> anyhow::Result<()> {
+    let mut waited = Duration::ZERO;
+    while waited < limit {
+        if is()? == wanted {
+            return Ok(());
+        }
+        sleep(STEP);
+        waited += STEP;
+    }
+    bail!("waited {limit:?} for {what}")
+}
+
+/// The metrics of an agent on Kubernetes, without the agent.
+fn metrics() -> anyhow::Result<Arc<Metrics>> {
+    Ok(Arc::new(Metrics::new::<push::Push>(
+        Resource::builder_empty().build(),
+        None,
+        100,
+    )?))
+}
+
+/// `/metrics` for as long as the test runs.
+fn serve(metrics: Arc<Metrics>) -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let body = metrics.text().expect("the encoder has no error to report");
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    Ok(port)
+}
+
+fn play(name: &str) -> anyhow::Result<()> {
+    let players = Players::new(&binaries())?;
+    let role = players.cast(stories().find(|story| story.name == name).context("a story of that name")?)?;
+    let differs = players.play(&role)?.differs(&role);
+    ensure!(differs.is_empty(), "{name}: {}", differs.join("\n"));
+    Ok(())
+}
+
+fn binaries() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}

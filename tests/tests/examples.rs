@@ -1,0 +1,132 @@
+//! `deploy/examples` with the real programs: the collector accepts its configuration and passes terminations on to Jaeger, where they are
+//! found by the clicks that the README describes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::agent::program as agent_program;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::free_port;
+use epitaph_tests::jaeger::Jaeger;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::monitoring::{Daemon, program};
+use epitaph_tests::play::Players;
+use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use serde_json::Value;
+
+#[test]
+fn a_collector_passes_terminations_on_to_jaeger() -> anyhow::Result<()> {
+    let test = "a_collector_passes_terminations_on_to_jaeger";
+    let (Some(collector), Some(jaeger)) = (program("EPITAPH_OTELCOL"), program("EPITAPH_JAEGER")) else {
+        skip(
+            test,
+            "cargo xtask test builds both and names them in EPITAPH_OTELCOL and EPITAPH_JAEGER",
+        );
+        return Ok(());
+    };
+    if !is_root() {
+        skip(test, "observing needs root");
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let config = directory.path().join("config.yaml");
+    let manifest = fs::read_to_string(root().join("deploy/examples/collector.yaml"))?;
+    fs::write(
+        &config,
+        literal(&manifest, "config.yaml").context("no config.yaml in the ConfigMap")?,
+    )?;
+    let config = format!("--config={}", config.display());
+
+    // As it stands, and with a mistake: the validation is one that can fail.
+    let valid = Command::new(&collector).args(["validate", &config]).output()?;
+    ensure!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
+    let mistaken = [
+        "validate",
+        &config,
+        "--set=service::pipelines::traces::exporters=[otlp_grpc/zipkin]",
+    ];
+    ensure!(!Command::new(&collector).args(mistaken).output()?.status.success());
+
+    let jaeger = Jaeger::start(&jaeger, &directory.path().join("jaeger.log"))?;
+    let port = free_port()?;
+    let mut command = Command::new(&collector);
+    command
+        .args([&config, "--set=service::telemetry::metrics::level=none"])
+        .env("OTLP_GRPC", format!("127.0.0.1:{port}"))
+        .env("OTLP_HTTP", format!("127.0.0.1:{}", free_port()?))
+        .env("JAEGER", format!("127.0.0.1:{}", jaeger.ports().otlp_grpc));
+    let listens = || std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok();
+    let collector = Daemon::start(&mut command, directory.path().join("collector.log"), listens)?;
+
+    let epitaph = Epitaph::copied(&agent_program(&binaries()), directory.path())?;
+    let url = format!("http://127.0.0.1:{port}");
+    let to = ["--otlp", &url, "--otlp-protocol", "grpc", "--set", "otlp.metrics=false"];
+    let agent = Service::start(&epitaph, directory.path(), &to)?;
+    play("abort")?;
+    agent.until("epitaph_export_spans_total", &[r#"outcome="exported""#], 1.0)?;
+
+    // Click 1 is the service, click 2 the operation or the tag, click 3 the trace.
+    let trace = found(&jaeger).with_context(|| collector.log())?;
+    ensure!(
+        jaeger
+            .operations("epitaph")?
+            .iter()
+            .any(|name| name == "container.stop crashed")
+    );
+    let spans = trace["spans"].as_array().context("no spans")?;
+    let root = spans
+        .iter()
+        .find(|span| span["operationName"] == "container.stop crashed")
+        .context("no root")?;
+    let tags = root["tags"].as_array().context("no tags")?;
+    for wanted in ["epitaph.sentence", "epitaph.remedy", "epitaph.verdict", "error"] {
+        ensure!(tags.iter().any(|tag| tag["key"] == wanted), "no {wanted} in {tags:?}");
+    }
+    Ok(())
+}
+
+/// The trace of the story, once the collector has sent its batch.
+fn found(jaeger: &Jaeger) -> anyhow::Result<Value> {
+    for _ in 0..300 {
+        let of_crash = |trace: &Value| trace.to_string().contains("container.stop crashed");
+        let traces = jaeger.traces_with("error", "true")?;
+        if let Some(trace) = traces.into_iter().find(of_crash) {
+            return Ok(trace);
+        }
+        sleep(Duration::from_millis(100));
+    }
+    bail!("Jaeger has no trace with error=true and container.stop crashed")
+}
+
+/// A literal block of a YAML file: what stands below `key: |`, without its indentation.
+fn literal(text: &str, key: &str) -> Option<String> {
+    let mut lines = text.lines().skip_while(|line| line.trim() != format!("{key}: |"));
+    let indent = lines.next()?.find(key)? + 2;
+    let inside = |line: &&str| line.trim().is_empty() || line.len() - line.trim_start().len() >= indent;
+    let block = lines.take_while(inside).map(|line| line.get(indent..).unwrap_or_default());
+    Some(block.collect::<Vec<_>>().join("\n") + "\n")
+}
+
+fn play(name: &str) -> anyhow::Result<()> {
+    let players = Players::new(&binaries())?;
+    let role = players.cast(stories().find(|story| story.name == name).context("a story of that name")?)?;
+    let differs = players.play(&role)?.differs(&role);
+    ensure!(differs.is_empty(), "{name}: {}", differs.join("\n"));
+    Ok(())
+}
+
+fn binaries() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+}

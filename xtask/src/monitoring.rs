@@ -1,0 +1,46 @@
+//! The programs that users run beside Epitaph, for the tests of `deploy/alerts` and `deploy/examples`: Prometheus, promtool,
+//! Alertmanager and the OpenTelemetry Collector.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::{
+    go::{self, Flags},
+    shell,
+};
+
+/// Variable of the tests, and package.
+const PROMETHEUS: [(&str, &str); 3] = [
+    ("EPITAPH_PROMETHEUS", "github.com/prometheus/prometheus/cmd/prometheus"),
+    ("EPITAPH_PROMTOOL", "github.com/prometheus/prometheus/cmd/promtool"),
+    ("EPITAPH_ALERTMANAGER", "github.com/prometheus/alertmanager/cmd/alertmanager"),
+];
+const COLLECTOR: (&str, &str) = ("EPITAPH_OTELCOL", "epitaph/otelcol");
+
+/// Builds what is missing; each program by the variable that the tests read.
+pub fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
+    // Without the clouds' service discovery: their clients are most of the build.
+    let flags = Flags {
+        tags: "remove_all_sd",
+        ..Flags::default()
+    };
+    let module = shell::root().join("xtask/prometheus");
+    let files = go::build_all(
+        &module,
+        &PROMETHEUS.map(|(_, package)| package),
+        flags,
+        "about five minutes on two cores",
+    )?;
+    let mut built: Vec<_> = PROMETHEUS.iter().map(|(variable, _)| *variable).zip(files).collect();
+    let (variable, package) = COLLECTOR;
+    built.push((
+        variable,
+        go::build(
+            &shell::root().join("xtask/otelcol"),
+            package,
+            "about two minutes on two cores",
+        )?,
+    ));
+    Ok(built)
+}
