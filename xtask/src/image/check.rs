@@ -125,7 +125,8 @@ fn through_containerd(image: &Image, dir: &Path) -> Result<()> {
         command
     };
     daemon.until(|| shell::succeeds(&mut ctr(&["version"])))?;
-    let mut import = ctr(&["images", "import", "--snapshotter", "native"]);
+    // --local: the daemon's own importer unpacks only for platforms in its configuration. native: works on every file system.
+    let mut import = ctr(&["images", "import", "--local", "--snapshotter", "native"]);
     shell::run_quietly(import.arg(&image.archive), "importing the image into containerd")?;
     let list = shell::read(&mut ctr(&["images", "list"]))?;
     let line = list.lines().find(|line| line.starts_with(NAME));
