@@ -13,8 +13,7 @@ use pico_args::Arguments;
 
 use crate::{
     agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, monitoring, shell, skips,
-    skips::Allowed,
-    tally::Tally,
+    skips::Allowed, tally::Tally,
 };
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
