@@ -4,7 +4,6 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader},
-    path::PathBuf,
     process::{Command, ExitCode, Stdio},
 };
 
