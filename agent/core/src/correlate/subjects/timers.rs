@@ -59,7 +59,8 @@ impl Subjects {
             self.expire(touched, own, out);
         }
         while let Some(&(armed, own)) = self.armed.first() {
-            if armed.plus(WATCH.min(self.limits.idle)) > self.now {
+            // A subject that stays armed is listed anew, at this time: at the end of time that is due, too.
+            if armed >= self.now || armed.plus(WATCH.min(self.limits.idle)) > self.now {
                 break;
             }
             self.armed.remove(&(armed, own));
