@@ -110,7 +110,7 @@ impl Server {
         self,
         metrics: Arc<Metrics>,
         health: Arc<Health>,
-        now: fn() -> Boot,
+        now: Clock,
         stop: impl Future<Output = ()> + Send + 'static,
     ) {
         let healthy = Router::new()
@@ -170,16 +170,14 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What a request needs, and the clock.
-type With<T> = State<(Arc<T>, fn() -> Boot)>;
-
+type Clock = fn() -> Boot;
 type Answer = (StatusCode, [(HeaderName, &'static str); 1], Bytes);
 
 const TEXT: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
 const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 const PROMETHEUS: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)];
 
-async fn serve_metrics(State((scrapes, now)): With<Scrapes>) -> Answer {
+async fn serve_metrics(State((scrapes, now)): State<(Arc<Scrapes>, Clock)>) -> Answer {
     match scrapes.text(now()).await {
         Ok(text) => (StatusCode::OK, PROMETHEUS, text),
         Err(error) => (
@@ -190,7 +188,7 @@ async fn serve_metrics(State((scrapes, now)): With<Scrapes>) -> Answer {
     }
 }
 
-async fn serve_health(State((health, now)): With<Health>) -> Answer {
+async fn serve_health(State((health, now)): State<(Arc<Health>, Clock)>) -> Answer {
     match health.since_alive(now()) {
         Some(since) if since < STUCK_AFTER => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
         Some(since) => {
@@ -236,7 +234,7 @@ fn kubernetes_object(state: &PodsState) -> KubernetesObject {
     }
 }
 
-async fn serve_ready(State((health, _)): With<Health>) -> Answer {
+async fn serve_ready(State((health, _)): State<(Arc<Health>, Clock)>) -> Answer {
     if let Some(state) = health.observer_state() {
         return ready_answer(state.ready, &state);
     }
