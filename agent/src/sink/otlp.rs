@@ -11,6 +11,7 @@ pub(in crate::sink) mod transport;
 mod worker;
 
 #[cfg(test)]
+#[path = "otlp/collector_tests.rs"]
 pub(crate) mod collector;
 #[cfg(test)]
 mod tests;
