@@ -1,5 +1,7 @@
-//! The alert rules: by promtool on made-up series, and for real: Prometheus scrapes an agent, Alertmanager has the alerts.
+//! The alert rules: by promtool on made-up series, and for real: Prometheus scrapes an agent, Alertmanager has the alerts. The
+//! dashboard's queries: by promtool.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use opentelemetry_sdk::Resource;
+use serde_json::{Value, json};
 
 /// An alert after a termination: scrape, evaluation and delivery take a second each.
 const TO_FIRE: Duration = Duration::from_secs(40);
@@ -43,6 +46,42 @@ fn the_rules_fire_on_their_cases_and_on_nothing_else() -> anyhow::Result<()> {
         let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         ensure!(done.status.success(), "promtool {args:?} {file}: {out}{err}");
     }
+    Ok(())
+}
+
+/// promtool checks rules: each query of the dashboard is one, with a value in place of each of Grafana's variables.
+#[test]
+fn prometheus_parses_the_dashboards_queries() -> anyhow::Result<()> {
+    let Some(promtool) = program("EPITAPH_PROMTOOL") else {
+        skip("prometheus_parses_the_dashboards_queries", NOT_BUILT);
+        return Ok(());
+    };
+    let dashboard: Value = serde_json::from_slice(&fs::read(root().join("deploy/alerts/epitaph.dashboard.json"))?)?;
+    let mut rules = Vec::new();
+    for panel in dashboard["panels"].as_array().context("no panels")? {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expr = target["expr"].as_str().context("no expr")?;
+            let expr = expr
+                .replace("$__rate_interval", "5m")
+                .replace("$__range", "6h")
+                .replace("$namespace", ".*");
+            ensure!(!expr.contains('$'), "{expr}");
+            rules.push(json!({"record": format!("query_{}", rules.len()), "expr": expr}));
+        }
+    }
+    ensure!(!rules.is_empty(), "no queries");
+    let check = |rules: &[Value]| -> anyhow::Result<(bool, String)> {
+        let mut file = tempfile::NamedTempFile::new()?;
+        // JSON is YAML.
+        write!(file, "{}", json!({"groups": [{"name": "dashboard", "rules": rules}]}))?;
+        let done = Command::new(&promtool).args(["check", "rules"]).arg(file.path()).output()?;
+        let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+        Ok((done.status.success(), text))
+    };
+    let (is_valid, text) = check(&rules)?;
+    ensure!(is_valid && text.contains(&format!("{} rules found", rules.len())), "{text}");
+    rules.push(json!({"record": "wrong", "expr": "sum by (verdict (epitaph_terminations_total)"}));
+    ensure!(!check(&rules)?.0, "promtool accepts everything");
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! crash of a container: alerts on terminations use the time of the latest, not a count.
 
 pub mod alerts;
+pub mod dashboard;
 pub mod observer;
 pub mod push;
 mod table;

@@ -19,7 +19,7 @@ pub use pages::{Page, pages};
 pub use yaml::{prometheus_rule, rule_file};
 
 /// Directory of the runbooks, as `runbook_url` has it: the pages are part of the repository.
-const RUNBOOKS: &str = "docs/runbooks";
+pub(super) const RUNBOOKS: &str = "docs/runbooks";
 
 /// How long after a termination its alert fires, in minutes.
 const RECENT: u64 = 15;
@@ -28,7 +28,9 @@ const KEPT: u64 = 5;
 /// How long a state must last, in minutes: longer than a rollout of the DaemonSet takes on one node.
 const LASTING: u64 = 10;
 /// The window of rates, in minutes.
-const RATE: u64 = 60;
+pub(super) const RATE: u64 = 60;
+/// The share of unclean terminations from which the alert fires.
+pub(super) const UNCLEAN_RATIO: f64 = 0.25;
 
 /// Rules that belong together.
 #[derive(Clone, Debug)]
@@ -170,7 +172,7 @@ impl Rules {
         let all = self.terminations("");
         let unclean = self.terminations("unclean=\"true\"");
         Rule {
-            expr: format!("{unclean}\n/ {all} > 0.25\nand {all} > 4"),
+            expr: format!("{unclean}\n/ {all} > {UNCLEAN_RATIO}\nand {all} > 4"),
             severity: "warning",
             ..rule(
                 "EpitaphUncleanRatio",
@@ -287,11 +289,7 @@ impl Rules {
 
     fn agent_down(&self) -> Rule {
         Rule {
-            expr: format!(
-                "up == 0\nand on (job, instance) last_over_time({}[{}])",
-                BUILD.prometheus(),
-                duration(self.seconds(6 * 60))
-            ),
+            expr: unanswered(self.seconds(6 * 60)),
             lasting: self.seconds(LASTING),
             severity: "critical",
             ..rule(
@@ -362,10 +360,19 @@ fn rule(alert: &'static str, summary: String, description: String) -> Rule {
 
 /// `cluster`, which a Prometheus of several clusters adds, and the labels of a workload. A node's Prometheus labels are left out: an
 /// alert is about the workload.
-fn workload_labels() -> Vec<String> {
+pub(super) fn workload_labels() -> Vec<String> {
     let of_workload = WORKLOAD_UNCLEAN.labels.iter().map(|(name, _)| name.replace('.', "_"));
     let of_workload = of_workload.filter(|name| name != "verdict");
     std::iter::once("cluster".to_owned()).chain(of_workload).collect()
+}
+
+/// Agents that do not answer Prometheus, and had metrics within these seconds.
+pub(super) fn unanswered(within: u64) -> String {
+    format!(
+        "up == 0\nand on (job, instance) last_over_time({}[{}])",
+        BUILD.prometheus(),
+        duration(within)
+    )
 }
 
 /// The measured value of a setting, where the agents have one.
@@ -395,7 +402,7 @@ const fn severity(of: Severity) -> &'static str {
 }
 
 /// As Prometheus writes durations.
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
         _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),

@@ -1,0 +1,393 @@
+//! The dashboard for Grafana, made from the tables of verdicts and metrics: `deploy/alerts/epitaph.dashboard.json`.
+//!
+//! A counter that appears with its first event has no increase at that event. Where the first one matters, a panel shows the time of the
+//! latest event or the plain count, and not a rate.
+
+mod json;
+
+use std::collections::BTreeSet;
+
+use epitaph_core::verdict::table::TABLE as VERDICTS;
+
+use super::alerts::{RATE, RUNBOOKS, UNCLEAN_RATIO, alert_of, duration, unanswered, workload_labels};
+use super::table::{
+    BUILD, CHILD_OOM, CONNECTIONS, DROPPED, EXPORT_RETRIES, EXPORT_SPANS, HOST_UNCLEAN, KUBERNETES_STATE, LOST, PROBE,
+    REFUSAL_DURATION, Row, STOP_DURATION, WORKLOAD_ADVICE, WORKLOAD_IGNORED, WORKLOAD_INCIDENT, WORKLOAD_STUCK,
+    WORKLOAD_TERMINATIONS, WORKLOAD_UNCLEAN, WORKLOAD_VERDICTS,
+};
+
+pub use json::json;
+
+/// The window that Grafana computes from the step of the graph and the interval of the scrapes.
+const STEP: &str = "$__rate_interval";
+/// The time range of the dashboard.
+const RANGE: &str = "$__range";
+/// Workloads of the namespaces that the reader selected.
+const SELECTED: &str = "k8s_namespace_name=~\"$namespace\"";
+/// A workload in a legend.
+const WORKLOAD: &str = "{{epitaph_workload_kind}} {{k8s_namespace_name}}/{{epitaph_workload_name}}";
+
+/// Panels under a common heading.
+#[derive(Clone, Debug)]
+pub struct Section {
+    pub title: &'static str,
+    pub panels: Vec<Panel>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Panel {
+    pub title: &'static str,
+    pub about: &'static str,
+    pub view: View,
+    /// Grafana's name of the unit.
+    pub unit: &'static str,
+    /// Of [`json::WIDTH`] columns.
+    pub width: u64,
+    pub queries: Vec<Query>,
+    /// Alerts about the same, which have a runbook.
+    pub alerts: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+pub enum View {
+    Lines,
+    Stacked,
+    /// Lines, and a red line at the value where the alert fires.
+    Limit(f64),
+    /// The labels that are columns, and the heading of the value, if the value is shown.
+    Table(Vec<String>, Option<&'static str>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub expr: String,
+    /// Of a line.
+    pub legend: String,
+}
+
+pub fn sections() -> Vec<Section> {
+    vec![
+        Section {
+            title: "Workloads",
+            panels: vec![
+                latest(),
+                latest_on_hosts(),
+                by_verdict(),
+                unclean_ratio(),
+                out_of_memory(),
+                no_reaction(),
+                advice(),
+            ],
+        },
+        Section {
+            title: "Connections",
+            panels: vec![connections(), stop_duration(), refusal_duration()],
+        },
+        Section {
+            title: "Agents",
+            panels: vec![agents(), probes(), lost(), spans()],
+        },
+    ]
+}
+
+fn latest() -> Panel {
+    let labels = with(&workload_labels(), &["verdict", "incident"]);
+    let recent = |row: Row| format!("max_over_time({}{{{SELECTED}}}[{RANGE}])", row.prometheus());
+    let expr = format!(
+        "1000 * max by ({}) (\n  {}\n  or {}\n)",
+        labels.join(", "),
+        recent(WORKLOAD_UNCLEAN),
+        recent(WORKLOAD_INCIDENT)
+    );
+    let alerts: BTreeSet<&str> = VERDICTS
+        .iter()
+        .filter_map(|row| alert_of(row).map(|(alert, _)| alert))
+        .collect();
+    Panel {
+        title: "Latest unclean terminations and incidents",
+        about: "When each workload last terminated unclean, by verdict, and when clients last lost connections, a stop signal was \
+                discarded, or a container was stuck. The first termination of a workload is included. `epitaph explain VERDICT` has the \
+                meaning and the remedy; the trace of the termination has the evidence.",
+        view: View::Table(labels, Some("latest")),
+        unit: "dateTimeAsIso",
+        width: 14,
+        queries: vec![query(expr, "")],
+        alerts: alerts.into_iter().collect(),
+    }
+}
+
+fn latest_on_hosts() -> Panel {
+    let labels = with(&["cluster".to_owned()], &["instance", "subject", "runtime", "verdict"]);
+    let metric = HOST_UNCLEAN.prometheus();
+    let expr = format!("1000 * max by ({}) (max_over_time({metric}[{RANGE}]))", labels.join(", "));
+    Panel {
+        title: "Latest unclean terminations without a pod",
+        about: "When a systemd unit, or a container whose pod is not known, last terminated unclean on each node. The selected namespaces \
+                do not matter here. The trace of service `epitaph` has the name of the unit or container.",
+        view: View::Table(labels, Some("latest")),
+        unit: "dateTimeAsIso",
+        width: 10,
+        queries: vec![query(expr, "")],
+        alerts: vec!["EpitaphHostUncleanTermination"],
+    }
+}
+
+fn by_verdict() -> Panel {
+    let metric = WORKLOAD_VERDICTS.prometheus();
+    Panel {
+        title: "Terminations by verdict",
+        about: "Terminations of pods and containers per hour, by verdict. The first termination of a workload with a verdict is missing, \
+                because the series begins with that termination: the table above has the latest unclean ones, the first included.",
+        view: View::Stacked,
+        unit: "suffix:/h",
+        width: 12,
+        queries: vec![query(
+            format!("3600 * sum by (verdict) (rate({metric}{{{SELECTED}}}[{STEP}]))"),
+            "{{verdict}}",
+        )],
+        alerts: vec!["EpitaphUncleanRate"],
+    }
+}
+
+fn unclean_ratio() -> Panel {
+    let labels = workload_labels().join(", ");
+    let metric = WORKLOAD_TERMINATIONS.prometheus();
+    let window = duration(RATE * 60);
+    let terminations = |more: &str| format!("sum by ({labels}) (increase({metric}{{{SELECTED}{more}}}[{window}]))");
+    Panel {
+        title: "Unclean ratio by workload",
+        about: "The share of the terminations of the last hour that were unclean. A line exists where the workload had terminations. \
+                The red line is where the alert fires, from five terminations on.",
+        view: View::Limit(UNCLEAN_RATIO),
+        unit: "percentunit",
+        width: 12,
+        queries: vec![query(
+            format!("{}\n/ ({} > 0)", terminations(",unclean=\"true\""), terminations("")),
+            WORKLOAD,
+        )],
+        alerts: vec!["EpitaphUncleanRatio"],
+    }
+}
+
+fn out_of_memory() -> Panel {
+    let of_alert = VERDICTS
+        .iter()
+        .filter(|row| alert_of(row).is_some_and(|(alert, _)| alert == "EpitaphOutOfMemory"));
+    let verdicts: Vec<&str> = of_alert.map(|row| row.headline).collect();
+    let selector = format!("{{{SELECTED},verdict=~\"{}\"}}", verdicts.join("|"));
+    let labels = with(&workload_labels(), &["verdict"]).join(", ");
+    Panel {
+        title: "Out of memory",
+        about: "Terminations for lack of memory by workload, and OOM kills on each node that the container or unit survived, since the \
+                agents started: a step is a kill, a fall is the restart of an agent.",
+        view: View::Lines,
+        unit: "short",
+        width: 8,
+        queries: vec![
+            query(
+                format!("sum by ({labels}) ({}{selector})", WORKLOAD_VERDICTS.prometheus()),
+                &format!("{WORKLOAD}: {{{{verdict}}}}"),
+            ),
+            query(
+                format!("sum by (cluster, instance, subject) ({}) > 0", CHILD_OOM.prometheus()),
+                "survived by a {{subject}} on {{instance}}",
+            ),
+        ],
+        alerts: vec!["EpitaphOutOfMemory"],
+    }
+}
+
+fn no_reaction() -> Panel {
+    let labels = workload_labels().join(", ");
+    let sum = |row: Row| format!("sum by ({labels}) ({}{{{SELECTED}}})", row.prometheus());
+    Panel {
+        title: "Stop signals ignored, containers stuck",
+        about: "Stop signals that the kernel discarded because the process had no handler, and containers that were still running long after \
+                the grace period, since the agents started: a step is an incident, a fall is the restart of an agent. Both are counted \
+                before the container exits.",
+        view: View::Lines,
+        unit: "short",
+        width: 8,
+        queries: vec![
+            query(sum(WORKLOAD_IGNORED), &format!("ignored: {WORKLOAD}")),
+            query(sum(WORKLOAD_STUCK), &format!("stuck: {WORKLOAD}")),
+        ],
+        alerts: vec!["EpitaphStopSignalIgnored", "EpitaphStuckTerminating"],
+    }
+}
+
+fn advice() -> Panel {
+    let labels = with(&workload_labels(), &["advice"]);
+    let expr = format!(
+        "max by ({}) ({}{{{SELECTED}}})",
+        labels.join(", "),
+        WORKLOAD_ADVICE.prometheus()
+    );
+    Panel {
+        title: "Advised preStop sleep and grace period",
+        about: "The preStop sleep and terminationGracePeriodSeconds that the terminations of the last hour of the time range needed. No row: \
+                nothing to change, or no termination within that hour.",
+        view: View::Table(labels, Some("advised value")),
+        unit: "s",
+        width: 8,
+        queries: vec![query(expr, "")],
+        alerts: vec!["EpitaphGraceTooShort", "EpitaphPreStopOverran", "EpitaphConnectionsLost"],
+    }
+}
+
+fn connections() -> Panel {
+    let metric = CONNECTIONS.prometheus();
+    let selector = "outcome=~\"refused|reset|cut|rejected\"";
+    Panel {
+        title: "Connections lost at terminations",
+        about: "Client connections per hour that a terminating container or unit refused, reset or cut, or that were rejected before they \
+                reached it. All nodes, whatever the selected namespaces: the first table has the workloads.",
+        view: View::Stacked,
+        unit: "suffix:/h",
+        width: 8,
+        queries: vec![query(
+            format!("3600 * sum by (outcome) (rate({metric}{{{selector}}}[{STEP}]))"),
+            "{{outcome}}",
+        )],
+        alerts: vec!["EpitaphConnectionsLost"],
+    }
+}
+
+fn stop_duration() -> Panel {
+    Panel {
+        title: "From the stop signal to the exit",
+        about: "How long main processes took to exit after the stop signal, over the last hour, on all nodes. A line near the grace period \
+                means that processes are killed, or soon will be.",
+        alerts: vec!["EpitaphGraceTooShort"],
+        ..quantiles(STOP_DURATION)
+    }
+}
+
+fn refusal_duration() -> Panel {
+    Panel {
+        title: "Refusal window",
+        about: "How long clients were refused after a listener had closed, over the last hour, on all nodes: the preStop sleep that was \
+                missing.",
+        alerts: vec!["EpitaphConnectionsLost"],
+        ..quantiles(REFUSAL_DURATION)
+    }
+}
+
+fn quantiles(of: Row) -> Panel {
+    let window = duration(RATE * 60);
+    let buckets = format!("sum by (subject, le) (increase({}_bucket[{window}]))", of.prometheus());
+    let quantile = |of: &str| {
+        query(
+            format!("histogram_quantile({of}, {buckets})"),
+            &format!("{{{{subject}}}}, quantile {of}"),
+        )
+    };
+    Panel {
+        title: "",
+        about: "",
+        view: View::Lines,
+        unit: "s",
+        width: 8,
+        queries: ["0.5", "0.9", "0.99"].map(quantile).into(),
+        alerts: Vec::new(),
+    }
+}
+
+fn agents() -> Panel {
+    let away = format!("count({}{{state=\"away\"}} == 1)", KUBERNETES_STATE.prometheus());
+    Panel {
+        title: "Agents and observers",
+        about: "Agents and observers by version; those that had metrics within the last six hours and do not answer Prometheus now; and agents \
+                without a connection to the Kubernetes API. A node without an agent has no terminations here.",
+        view: View::Lines,
+        unit: "short",
+        width: 12,
+        queries: vec![
+            query(format!("count by (version) ({})", BUILD.prometheus()), "version {{version}}"),
+            query(
+                format!("count(\n  {}\n)", unanswered(6 * 3600).replace('\n', "\n  ")),
+                "do not answer",
+            ),
+            query(away, "away from the Kubernetes API"),
+        ],
+        alerts: vec!["EpitaphAgentDown", "EpitaphKubernetesAway"],
+    }
+}
+
+fn probes() -> Panel {
+    let labels = with(&["cluster".to_owned()], &["instance", "probe", "state"]);
+    let metric = PROBE.prometheus();
+    Panel {
+        title: "Probes that are not active",
+        about: "Probes that another probe substitutes, that the kernel does not support, or that failed. Verdicts that need an unsupported \
+                or failed probe are `unknown`. No row: every probe of the agents that Prometheus scrapes is active. /readyz of the \
+                agent has the reason.",
+        view: View::Table(labels.clone(), None),
+        unit: "none",
+        width: 12,
+        queries: vec![query(
+            format!("max by ({}) ({metric}{{state!=\"active\"}}) == 1", labels.join(", ")),
+            "",
+        )],
+        alerts: vec!["EpitaphProbeNotActive"],
+    }
+}
+
+fn lost() -> Panel {
+    Panel {
+        title: "Records lost, items dropped",
+        about: "Kernel records that were lost because the ring buffer was full, and items that agents dropped, by reason, since the agents \
+                started: a step is a loss, a fall is the restart of an agent. The affected terminations report the loss.",
+        view: View::Lines,
+        unit: "short",
+        width: 12,
+        queries: vec![
+            query(
+                format!("sum by (cluster, instance, kind) ({}) > 0", LOST.prometheus()),
+                "lost: {{kind}} on {{instance}}",
+            ),
+            query(
+                format!("sum by (cluster, instance, reason) ({}) > 0", DROPPED.prometheus()),
+                "dropped: {{reason}} on {{instance}}",
+            ),
+        ],
+        alerts: vec!["EpitaphRecordsLost"],
+    }
+}
+
+fn spans() -> Panel {
+    Panel {
+        title: "Exported spans and failures",
+        about: "Spans per second that the collector accepted, spans that never reached the collector, by reason, and export requests that \
+                failed and were sent again.",
+        view: View::Lines,
+        unit: "cps",
+        width: 12,
+        queries: vec![
+            query(
+                format!("sum by (outcome) (rate({}[{STEP}]))", EXPORT_SPANS.prometheus()),
+                "spans: {{outcome}}",
+            ),
+            query(
+                format!("sum(rate({}[{STEP}]))", EXPORT_RETRIES.prometheus()),
+                "requests sent again",
+            ),
+        ],
+        alerts: vec!["EpitaphNotExporting"],
+    }
+}
+
+fn query(expr: String, legend: &str) -> Query {
+    Query {
+        expr,
+        legend: legend.to_owned(),
+    }
+}
+
+fn with(labels: &[String], more: &[&str]) -> Vec<String> {
+    let more = more.iter().map(|&label| label.to_owned());
+    labels.iter().cloned().chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests;
