@@ -234,9 +234,11 @@ pub fn known(cgroups: Cgroups) -> Known {
         known.is_watched |= entry[watch::BITS] & watch::SELF != 0;
         if known.container == 0 {
             known.container = entry[watch::CONTAINER];
-        }
-        if !known.owner.is_named {
-            known.owner = owner(cgroups.v1_cgroup, entry);
+            // A new container that only v2 has, and that user space has not named yet, shares its v1 cgroup with its runtime: by
+            // that cgroup's owner the runtime's signals would come from within, and arm nothing.
+            if known.container != 0 || known.owner.is_machine {
+                known.owner = owner(cgroups.v1_cgroup, entry);
+            }
         }
     }
     known

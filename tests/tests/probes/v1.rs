@@ -144,3 +144,56 @@ fn with_v1_alone_no_socket_probe_is_attached_and_each_reports_why() {
     assert!(probes.kernel.arm(id).is_err(), "it has no sockets that the kernel could know");
     assert!(probes.kernel.watch(CgroupId::v2(id.id), watch::SELF, None).is_err());
 }
+
+/// A container that its runtime puts into v2 only shares its v1 cgroup with the runtime. User space names the container's owner when
+/// it has read the record of the cgroup, which is late in a storm: until then the runtime still counts as another.
+#[test]
+fn alongside_v1_a_container_of_v2_is_armed_from_outside_before_user_space_has_named_it() {
+    let v1 = V1 {
+        is_alone: false,
+        ..need!(v1(), NO_V1)
+    };
+    let mut probes = need!(load(&v1), "not root");
+    let signalled = need!(Cgroup::v2(), "no cgroup v2");
+    let player = Player::in_cgroup(&signalled, "handler");
+    player.kill(signal::Signal::SIGTERM);
+    let seen = probes.signal_to(player.pid(), 15);
+    assert_eq!(seen.target.cgroup, signalled.id());
+    assert_eq!(seen.target.v1_cgroup, seen.sender.v1_cgroup);
+    assert_eq!(seen.armed, Some(Armed::ByThis));
+
+    let exited = need!(Cgroup::v2(), "no cgroup v2");
+    let mut player = Player::in_cgroup(&exited, "handler");
+    drop(player.child.stdin.take());
+    player.wait();
+    let exit = probes.exit_of(player.pid());
+    assert_eq!((exit.task.cgroup, exit.armed), (exited.id(), Some(Armed::ByThis)));
+}
+
+/// On such a machine the runtime's unit has a v2 cgroup, which its containers in v1 share. The container is the owner, not the unit.
+#[test]
+fn alongside_v2_a_container_of_v1_is_another_owner_than_its_runtime_in_the_same_v2_cgroup() {
+    let v1 = V1 {
+        is_alone: false,
+        ..need!(v1(), NO_V1)
+    };
+    let mut probes = need!(load(&v1), "not root");
+    let unit = need!(Cgroup::v2(), "no cgroup v2");
+    let both = watch::SELF | watch::CHILDREN;
+    let named = probes.kernel.watch_for(unit.id(), both, None, Some(unit.id()));
+    named.expect("name the unit");
+    let container = Cgroup::v1(&v1.controller).expect("it was there").child("container");
+    let own = id(&container, &v1);
+    probes.kernel.watch(own, both, Some(own)).expect("name the container");
+    let procs = |cgroup: &Cgroup| cgroup.0.join("cgroup.procs").display().to_string();
+    let (of_unit, of_container) = (procs(&unit), procs(&container));
+    let script = format!("echo $$ > {of_unit}; sh -c 'echo $$ > {of_container}; exit 3'; true");
+    let status = Command::new("sh").args(["-c", &script]).status().expect("sh");
+    assert!(status.success());
+    let exit = probes.wait("the exit of the container's process", |event| match event {
+        Event::ProcessExit(exit) if exit.task.v1_cgroup == Some(own) => Some(*exit),
+        _ => None,
+    });
+    assert_eq!((exit.status, exit.task.cgroup), (ExitStatus::Exited(3), unit.id()));
+    assert_eq!((exit.task.container, exit.armed), (Some(own), Some(Armed::ByThis)));
+}
