@@ -232,13 +232,16 @@ pub fn known(cgroups: Cgroups) -> Known {
     if v1_hierarchy() != 0 {
         let entry = watched(cgroups.v1_cgroup);
         known.is_watched |= entry[watch::BITS] & watch::SELF != 0;
+        let of_v1 = entry[watch::CONTAINER];
+        // A new container that only v2 has, and that user space has not named yet, shares its v1 cgroup with its runtime: by that
+        // cgroup's owner the runtime's signals would come from within, and arm nothing. One condition, without branches: the
+        // verifier follows each way that leads here through all that comes after.
+        let has_owner = (known.container == 0) & ((of_v1 != 0) | known.owner.is_machine);
         if known.container == 0 {
-            known.container = entry[watch::CONTAINER];
-            // A new container that only v2 has, and that user space has not named yet, shares its v1 cgroup with its runtime: by
-            // that cgroup's owner the runtime's signals would come from within, and arm nothing.
-            if known.container != 0 || known.owner.is_machine {
-                known.owner = owner(cgroups.v1_cgroup, entry);
-            }
+            known.container = of_v1;
+        }
+        if has_owner {
+            known.owner = owner(cgroups.v1_cgroup, entry);
         }
     }
     known
