@@ -145,7 +145,7 @@ fn account(owner: u64) -> *mut Account {
     if let Some(made) = ACCOUNTS.get_ptr_mut(owner) {
         return made;
     }
-    ACCOUNTS.get_ptr_mut(SHARED).unwrap_or(core::ptr::null_mut())
+    ACCOUNTS.get_ptr_mut(SHARED).unwrap_or_default()
 }
 
 /// False if the owner's budget is used up.
