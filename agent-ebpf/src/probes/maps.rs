@@ -223,25 +223,27 @@ pub struct Known {
 pub fn known(cgroups: Cgroups) -> Known {
     let entry = watched(cgroups.id);
     let has_sockets = entry[watch::BITS] & watch::SELF != 0;
-    let mut known = Known {
-        is_watched: has_sockets,
-        has_sockets,
-        container: entry[watch::CONTAINER],
-        owner: owner(cgroups.id, entry),
-    };
+    let (mut owned, mut named_by) = (cgroups.id, entry);
+    let mut is_watched = has_sockets;
+    let mut container = entry[watch::CONTAINER];
     if v1_hierarchy() != 0 {
-        let entry = watched(cgroups.v1_cgroup);
-        known.is_watched |= entry[watch::BITS] & watch::SELF != 0;
-        if known.container == 0 {
-            known.container = entry[watch::CONTAINER];
+        let of_v1 = watched(cgroups.v1_cgroup);
+        is_watched |= of_v1[watch::BITS] & watch::SELF != 0;
+        if container == 0 {
+            container = of_v1[watch::CONTAINER];
             // A new container that only v2 has, and that user space has not named yet, shares its v1 cgroup with its runtime: by
             // that cgroup's owner the runtime's signals would come from within, and arm nothing.
-            if known.container != 0 || known.owner.is_machine {
-                known.owner = owner(cgroups.v1_cgroup, entry);
+            if container != 0 || !has_sockets && entry[watch::OWNER] == 0 {
+                (owned, named_by) = (cgroups.v1_cgroup, of_v1);
             }
         }
     }
-    known
+    Known {
+        is_watched,
+        has_sockets,
+        container,
+        owner: owner(owned, named_by),
+    }
 }
 
 /// Whether a task of `others` has the owner of a task of `cgroups`.

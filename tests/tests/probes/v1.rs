@@ -75,7 +75,8 @@ fn alongside_v2_a_process_in_a_new_v1_cgroup_is_watched_and_reported_with_both_c
         ..need!(v1(), NO_V1)
     };
     let mut probes = need!(load(&v1), "not root");
-    let cgroup = Cgroup::v1(&v1.controller).expect("it was there").child("container");
+    let parent = Cgroup::v1(&v1.controller).expect("it was there");
+    let cgroup = parent.child("container");
     let own = Some(id(&cgroup, &v1));
     assert!(probes.kernel.hierarchies().has(id(&cgroup, &v1)) && probes.kernel.hierarchies().has(CgroupId::v2(1)));
     let script = format!("echo $$ > {} && exec sh -c 'exit 3'", cgroup.0.join("cgroup.procs").display());
@@ -182,7 +183,8 @@ fn alongside_v2_a_container_of_v1_is_another_owner_than_its_runtime_in_the_same_
     let both = watch::SELF | watch::CHILDREN;
     let named = probes.kernel.watch_for(unit.id(), both, None, Some(unit.id()));
     named.expect("name the unit");
-    let container = Cgroup::v1(&v1.controller).expect("it was there").child("container");
+    let parent = Cgroup::v1(&v1.controller).expect("it was there");
+    let container = parent.child("container");
     let own = id(&container, &v1);
     probes.kernel.watch(own, both, Some(own)).expect("name the container");
     let procs = |cgroup: &Cgroup| cgroup.0.join("cgroup.procs").display().to_string();
