@@ -112,9 +112,11 @@ fn not_admitted(plane: &ControlPlane) -> anyhow::Result<()> {
 }
 
 fn removed(plane: &ControlPlane) -> anyhow::Result<()> {
+    // In the foreground, so that the pods of DaemonSet and Deployment are gone, too.
+    let cascade = ["--wait", "--cascade=foreground", "--timeout=120s"];
     plane
         .helm()
-        .run(&["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s"])?;
+        .run(&[&["uninstall", RELEASE, "--namespace", NAMESPACE][..], &cascade].concat())?;
     let kubectl = plane.kubectl();
     let left = |selector: &str| kubectl.run(&["get", KINDS, "--all-namespaces", "-o", "name", "--selector", selector]);
     let left = left("app.kubernetes.io/name=epitaph")? + &left("owner=helm,name=epitaph")?;
