@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Lines, Write as _};
 use std::net::SocketAddr;
+use std::ops::RangeFrom;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -23,7 +24,9 @@ use tokio::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CLIENT: &str = "127.0.0.1:0";
-const SCANNER: &str = "127.0.0.9:0";
+/// Below the ephemeral ports. The kernel may choose an ephemeral port twice, and a second SYN of the same port counts as the
+/// retransmission of the first.
+const SCANNER_PORTS: RangeFrom<u16> = 20_000..;
 
 fn can_play(test: &str) -> bool {
     if !is_root() {
@@ -51,8 +54,8 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
     // Not before the client is refused: a scanner that is served is a client.
     let mut scanned = 0;
     let until = Instant::now() + Duration::from_millis(1_500);
-    while Instant::now() < until {
-        ensure!(ask(SCANNER, address).await?.is_none(), "the scanner was served");
+    for port in SCANNER_PORTS.take_while(|_| Instant::now() < until) {
+        ensure!(scan(port, address).await?.is_none(), "the scanner was served");
         scanned += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -88,14 +91,18 @@ async fn a_scanner_alone_does_not_make_a_termination_unclean() -> anyhow::Result
         ask(CLIENT, address).await?.context("a client was refused")?;
     }
     played.ended()?;
-    for _ in 0..50 {
-        ensure!(ask(SCANNER, address).await?.is_none(), "the scanner was served");
+    for port in SCANNER_PORTS.take(50) {
+        ensure!(scan(port, address).await?.is_none(), "the scanner was served");
     }
     let termination = played.finish()?;
     assert_eq!(termination["verdict"], "refused-new-peers", "{termination:#}");
     assert_eq!(termination["unclean"], false, "{termination:#}");
     assert_eq!(termination["connections"]["refused_new_peers"], 50, "{termination:#}");
     Ok(())
+}
+
+async fn scan(from: u16, to: SocketAddr) -> anyhow::Result<Option<()>> {
+    ask(&format!("127.0.0.9:{from}"), to).await
 }
 
 /// A request from this address; None if it was refused.
