@@ -472,6 +472,6 @@ fn array<const N: usize>(b: &mut &[u8]) -> [u8; N] {
 }
 
 #[cfg(any(test, feature = "fixtures"))]
-pub(crate) mod encode;
+pub mod encode;
 #[cfg(test)]
 mod tests;

@@ -34,6 +34,8 @@ const TRACEPOINTS: [&str; 11] = [
     "tcp_receive_reset",
     "inet_sk_error_report",
 ];
+/// The default is for a node: ten thousand containers do not fit.
+const MEMORY: usize = 256 << 20;
 /// As the runtime passes the time to the core.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -86,7 +88,10 @@ impl Core {
     fn new(live: usize) -> anyhow::Result<Core> {
         let mut core = Core {
             machine: Machine::new(live),
-            correlator: Correlator::new(Limits::default()),
+            correlator: Correlator::new(Limits {
+                memory: MEMORY,
+                ..Limits::default()
+            }),
             tick: Boot(0),
             judged: 0,
             dropped: 0,

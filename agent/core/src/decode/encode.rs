@@ -17,7 +17,7 @@ pub(super) fn header(at: u64, kind: Kind) -> Vec<u8> {
 }
 
 /// A record of `event` at `at`, `CLOCK_BOOTTIME` nanoseconds: of version 3 if the event does not have whether sockets were armed.
-pub(crate) fn encode(at: u64, event: &Event) -> Vec<u8> {
+pub fn encode(at: u64, event: &Event) -> Vec<u8> {
     let mut known = event.clone();
     let armed = match &mut known {
         Event::SignalGenerate(signal) => &mut signal.armed,

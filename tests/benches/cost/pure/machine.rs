@@ -1,10 +1,16 @@
 //! A made-up machine full of containers, and what the probes would write of it: health checks that execute and end, workers
 //! that their supervisors signal, and now and then a container that is stopped, drops its connections at exit, and is replaced.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
+use epitaph_core::decode::encode::encode;
+use epitaph_core::event::{
+    Armed, CgroupMkdir, CgroupRmdir, Disposition, Event, ExitStatus, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate,
+    SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState,
+};
+use epitaph_core::ids::{CgroupId, Comm, Pid, Signal};
 use epitaph_core::time::Boot;
-use epitaph_ebpf::{COMM_LEN, Kind, PATH_LEN, VERSION, disposition, tcp_flags, tcp_op};
 
 /// Ten thousand records in a second of the machine's time.
 const STEP_NS: u64 = 100_000;
@@ -12,6 +18,7 @@ const ROOT_CGROUP: u64 = 1;
 const RUNTIME_CGROUP: u64 = 2;
 const RUNTIME: u32 = 500;
 const NETNS: u32 = 4_026_531_840;
+const SIGHUP: Signal = Signal::new(1).unwrap();
 /// Of so many things that happen, one is the stop of a container.
 const STOPS: u64 = 500;
 
@@ -41,6 +48,25 @@ struct Process {
     cgroup: u64,
     start_ns: u64,
     comm: &'static str,
+}
+
+impl Process {
+    fn task(self) -> Task {
+        let namespaced = self.cgroup != RUNTIME_CGROUP;
+        Task {
+            tgid: Pid(self.pid),
+            tid: Pid(self.pid),
+            ppid: Pid(self.parent),
+            ns_level: namespaced.into(),
+            ns_pid: self.ns_pid,
+            pidns: if namespaced { NETNS } else { 0 },
+            cgroup: CgroupId::v2(self.cgroup),
+            v1_cgroup: None,
+            container: None,
+            start: Boot(self.start_ns),
+            comm: Comm::new(self.comm),
+        }
+    }
 }
 
 impl Machine {
@@ -124,13 +150,13 @@ impl Machine {
         let Container { cgroup, .. } = self.live[index];
         let check = self.process(cgroup, RUNTIME, 20, "healthcheck");
         self.exec(check, RUNTIME_CGROUP);
-        self.exit(check, 0);
+        self.exit(check);
     }
 
     fn reload(&mut self, index: usize) {
         let Container { main, worker, .. } = self.live[index];
-        self.signal(main, worker, 1, disposition::HANDLER);
-        self.deliver(worker, 1);
+        self.signal(main, worker, SIGHUP);
+        self.deliver(worker, SIGHUP);
     }
 
     /// A stop as it should be but for one connection.
@@ -144,21 +170,26 @@ impl Machine {
             start_ns: 1_000_000_000,
             comm: "containerd-shim",
         };
-        self.signal(runtime, main, 15, disposition::HANDLER);
-        self.deliver(main, 15);
-        self.tcp(cgroup, tcp_op::STATE, 10, 7, 0, 0);
+        self.signal(runtime, main, Signal::TERM);
+        self.deliver(main, Signal::TERM);
+        let changed = |old, new| TcpOp::State { old, new };
+        self.tcp(cgroup, changed(TcpState::Listen, TcpState::Close), 0, 0);
         for client in 0..8 {
-            self.tcp(cgroup, tcp_op::STATE, 1, 4, 40_000 + client, 3_000);
+            self.tcp(
+                cgroup,
+                changed(TcpState::Established, TcpState::FinWait1),
+                40_000 + client,
+                3_000,
+            );
         }
-        self.tcp(cgroup, tcp_op::RESET_SENT, 0, 0, 40_001, 3_000);
-        self.signal(main, worker, 15, disposition::HANDLER);
-        self.deliver(worker, 15);
-        self.exit(worker, 0);
-        self.exit(main, 0);
-        let record = self.begin(Kind::CgroupRmdir);
-        self.u64(cgroup);
-        self.u64(0);
-        self.finish(record);
+        self.tcp(cgroup, TcpOp::ResetSent { reason: 0 }, 40_001, 3_000);
+        self.signal(main, worker, Signal::TERM);
+        self.deliver(worker, Signal::TERM);
+        self.exit(worker);
+        self.exit(main);
+        self.record(&Event::CgroupRmdir(CgroupRmdir {
+            cgroup: CgroupId::v2(cgroup),
+        }));
         self.terminations += 1;
     }
 
@@ -176,114 +207,89 @@ impl Machine {
     }
 
     fn mkdir(&mut self, id: u64, path: &str) {
-        let record = self.begin(Kind::CgroupMkdir);
-        self.u64(id);
-        self.u64(ROOT_CGROUP);
-        self.u32(0);
-        self.u32(path.len() as u32);
-        self.padded(path, PATH_LEN);
-        self.finish(record);
+        self.record(&Event::CgroupMkdir(CgroupMkdir {
+            cgroup: CgroupId::v2(id),
+            parent: CgroupId::v2(ROOT_CGROUP),
+            container: None,
+            path: Some(path.to_owned()),
+        }));
     }
 
     fn exec(&mut self, process: Process, parent_cgroup: u64) {
-        let record = self.begin(Kind::ProcessExec);
-        self.task(process);
-        self.u64(parent_cgroup);
-        self.u64(0);
-        self.padded("parent", COMM_LEN);
-        self.finish(record);
+        self.record(&Event::ProcessExec(ProcessExec {
+            task: process.task(),
+            parent_cgroup: CgroupId::v2(parent_cgroup),
+            parent_v1_cgroup: None,
+            parent_container: None,
+            parent_comm: Comm::new("parent"),
+        }));
     }
 
-    fn exit(&mut self, process: Process, status: u32) {
-        let record = self.begin(Kind::ProcessExit);
-        self.task(process);
-        self.u32(status);
-        self.u32(0);
-        self.finish(record);
+    fn exit(&mut self, process: Process) {
+        self.record(&Event::ProcessExit(ProcessExit {
+            task: process.task(),
+            status: ExitStatus::Exited(0),
+            armed: Some(Armed::No),
+        }));
     }
 
-    fn signal(&mut self, sender: Process, target: Process, sig: u32, disposition: u8) {
-        let record = self.begin(Kind::SignalGenerate);
-        self.task(sender);
-        self.task(target);
-        self.padded("init", COMM_LEN);
-        self.u32(1);
-        self.u32(sig);
-        self.u32(0);
-        // Group, result, disposition.
-        self.bytes.extend([1, 0, disposition, 0]);
-        self.u64(0);
-        self.finish(record);
+    fn signal(&mut self, sender: Process, target: Process, signal: Signal) {
+        self.record(&Event::SignalGenerate(SignalGenerate {
+            sender: sender.task(),
+            sender_parent_comm: Comm::new("init"),
+            sender_grandparent: Pid(1),
+            target: target.task(),
+            signal,
+            code: 0,
+            from_kernel: false,
+            group: true,
+            result: SignalResult::Delivered,
+            disposition: Disposition::Handler,
+            state: TargetState::default(),
+            pending: None,
+            armed: Some(Armed::No),
+        }));
     }
 
-    fn deliver(&mut self, process: Process, sig: u32) {
-        let record = self.begin(Kind::SignalDeliver);
-        self.task(process);
-        self.u32(sig);
-        self.u32(0);
-        self.finish(record);
+    fn deliver(&mut self, process: Process, signal: Signal) {
+        self.record(&Event::SignalDeliver(SignalDeliver {
+            task: process.task(),
+            signal,
+        }));
     }
 
-    fn tcp(&mut self, cgroup: u64, op: u8, old: u8, new: u8, remote_port: u16, bytes: u64) {
-        let address = |last| [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last];
-        let record = self.begin(Kind::Tcp);
-        self.u64(cgroup);
-        self.u32(NETNS);
-        self.bytes.extend([op, old, new, 0]);
-        self.bytes.extend(address(1));
-        self.bytes.extend(address(2));
-        self.bytes.extend(8_080_u16.to_le_bytes());
-        self.bytes.extend(remote_port.to_le_bytes());
-        self.u32(tcp_flags::FULL_SOCKET | tcp_flags::COUNTS);
-        // Error, reason, current's process, jiffies of the last send and receive, padding.
-        for value in [0, 0, 0, 2, 1, 0] {
-            self.u32(value);
-        }
-        self.u64(bytes);
-        self.u64(bytes / 10);
-        self.finish(record);
+    fn tcp(&mut self, cgroup: u64, op: TcpOp, client: u16, bytes: u64) {
+        let address = |last, port| SocketAddr::from(([10, 0, 0, last], port));
+        self.record(&Event::Tcp(Tcp {
+            op,
+            cgroup: Some(CgroupId::v2(cgroup)),
+            container: None,
+            netns: NETNS,
+            local: address(1, 8_080),
+            remote: address(2, client),
+            has_socket: true,
+            unheld: false,
+            not_syn: false,
+            client: None,
+            by_exit: false,
+            foreign: false,
+            sk_err: 0,
+            tgid: Pid(0),
+            counts: Some(TcpCounts {
+                bytes_sent: bytes,
+                bytes_received: bytes / 10,
+                last_sent: 2,
+                last_received: 1,
+            }),
+            progress: None,
+        }));
     }
 
-    fn task(&mut self, process: Process) {
-        let namespaced = process.cgroup != RUNTIME_CGROUP;
-        self.u32(process.pid);
-        self.u32(process.pid);
-        self.u32(process.parent);
-        self.u32(namespaced.into());
-        self.u32(process.ns_pid);
-        self.u32(if namespaced { NETNS } else { 0 });
-        self.u64(process.cgroup);
-        self.u64(0);
-        self.u64(process.start_ns);
-        self.padded(process.comm, COMM_LEN);
-    }
-
-    fn begin(&mut self, kind: Kind) -> usize {
+    fn record(&mut self, event: &Event) {
         self.boot_ns += STEP_NS;
         let begin = self.bytes.len();
-        self.bytes.extend((kind as u16).to_le_bytes());
-        self.bytes.extend(VERSION.to_le_bytes());
-        self.u32(0);
-        self.u64(self.boot_ns);
-        begin
-    }
-
-    fn finish(&mut self, begin: usize) {
+        self.bytes.extend(encode(self.boot_ns, event));
         self.records.push(begin..self.bytes.len());
-    }
-
-    fn u32(&mut self, value: u32) {
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    fn padded(&mut self, text: &str, length: usize) {
-        let end = self.bytes.len() + length;
-        self.bytes.extend(text.as_bytes());
-        self.bytes.resize(end, 0);
     }
 
     /// xorshift: the same machine in every run.
