@@ -88,6 +88,13 @@ fn apart(built: &Path, arch: Arch) -> Result<Dist> {
     Ok(Dist { program, debug })
 }
 
+/// A copy of `program` in the file `to`, without symbols and debug information. `program` itself stays whole: its build goes on with it.
+pub fn strip(program: &Path, to: &Path) -> Result<()> {
+    debian::ensure(&["binutils"], "stripping programs")?;
+    let what = format!("stripping {}", program.display());
+    shell::run_quietly(Command::new("strip").arg("-o").arg(to).arg(program), &what)
+}
+
 /// `1.2.3`: of the workspace.
 pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")

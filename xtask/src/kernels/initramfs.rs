@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{cgroups::Layout, vm::END};
-use crate::shell;
+use crate::{dist, shell};
 
 const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", "uname", "stty", "poweroff"];
 
@@ -51,9 +51,8 @@ pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -
             .file_name()
             .with_context(|| format!("{} is not a program", program.display()))?;
         let target = root.join("bin").join(name);
-        fs::copy(program, &target).with_context(|| format!("copying {} for the guest", program.display()))?;
-        // Unstripped they would double the guest's memory; where strip is missing they go as they are.
-        let _ = Command::new("strip").arg(&target).stderr(Stdio::null()).status();
+        // Unstripped they would double the guest's memory.
+        dist::strip(program, &target)?;
         // A test binary knows its players by the paths they were built at.
         let built = root.join(program.strip_prefix("/").unwrap_or(program));
         if built != target {
