@@ -3,15 +3,11 @@
 //! With rustup's standard library for the target if that is installed; otherwise with Debian's own, which belongs to the compiler that
 //! also builds the probes.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{ffi::OsString, fs, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{bpf, debian, shell};
+use crate::{bpf, debian, dist::Arch, kernels::packages::Apt, shell};
 
 pub const TARGET: &str = "aarch64-unknown-linux-gnu";
 pub const OBJCOPY: &str = "aarch64-linux-gnu-objcopy";
@@ -21,44 +17,48 @@ const PACKAGES: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 /// Builds the optimised binary; the probes are built already. Their object is the same for both: the byte order is the same, and no
 /// program knows an offset.
 pub fn build() -> Result<PathBuf> {
+    let mut cargo = cargo()?;
+    cargo
+        .args(["build", "--release", "--package", "epitaph", "--bins"])
+        .args(target());
+    shell::run(&mut cargo, "building epitaph for arm64")?;
+    Ok(target_dir().join(TARGET).join("release/epitaph"))
+}
+
+/// What names target and directory of a build with [`cargo`].
+pub fn target() -> [OsString; 4] {
+    ["--target".into(), TARGET.into(), "--target-dir".into(), target_dir().into()]
+}
+
+/// Beside the machine's own: another compiler would build what both share anew at every turn.
+fn target_dir() -> PathBuf {
+    shell::root().join("target/arm64")
+}
+
+/// Cargo with a compiler, a standard library and a linker for arm64.
+pub fn cargo() -> Result<Command> {
     if cfg!(not(target_arch = "x86_64")) {
         bail!("arm64 is cross-built on amd64, or built on arm64 itself");
     }
     debian::ensure(&PACKAGES, "cross-building for arm64")?;
-    let target_dir = shell::root().join("target/arm64");
-    let mut cargo = if has_standard_library()? {
-        shell::cargo()
-    } else {
+    let mut cargo = shell::cargo();
+    // A CPU's name or a linker's flag for this machine is not one for the other.
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    cargo
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+        .env("CC_aarch64_unknown_linux_gnu", LINKER);
+    if !has_standard_library()? {
         shell::log(format_args!(
             "this toolchain has no standard library for {TARGET} (`rustup target add {TARGET}` installs one): Debian's is used"
         ));
         let library = debian_library().context("cross-building for arm64 without rustup's standard library")?;
-        let mut cargo = shell::cargo();
         cargo.env("RUSTC", bpf::DEBIAN_RUSTC);
         cargo.env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
             format!("--sysroot={}", library.display()),
         );
-        cargo
-    };
-    // A CPU's name or a linker's flag for this machine is not one for the other.
-    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    cargo
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
-        .env("CC_aarch64_unknown_linux_gnu", LINKER)
-        .args([
-            "build",
-            "--release",
-            "--package",
-            "epitaph",
-            "--bins",
-            "--target",
-            TARGET,
-            "--target-dir",
-        ])
-        .arg(&target_dir);
-    shell::run(&mut cargo, "building epitaph for arm64")?;
-    Ok(target_dir.join(TARGET).join("release/epitaph"))
+    }
+    Ok(cargo)
 }
 
 fn has_standard_library() -> Result<bool> {
@@ -68,7 +68,7 @@ fn has_standard_library() -> Result<bool> {
             .env("PATH", shell::path())
             .args(["--print", "target-libdir", "--target", TARGET]),
     )?;
-    Ok(std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()))
+    Ok(fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()))
 }
 
 /// Debian's standard library for arm64, of the same version as its compiler here: taken out of its package, not installed. The
@@ -82,48 +82,21 @@ fn debian_library() -> Result<PathBuf> {
         return Ok(sysroot);
     }
     let partial = dir.with_extension(std::process::id().to_string());
-    let extracted = extract(&version, &partial);
-    let result = extracted
-        .and_then(|()| fs::rename(partial.join("root"), &dir).with_context(|| format!("renaming to {}", dir.display())));
-    fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+    fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    let package = format!("libstd-rust-web-dev={version}");
+    let extracted = apt()?.unpack(&[package], &partial);
+    let result = extracted.and_then(|()| {
+        let library = partial.join("usr/lib/rustlib").join(TARGET);
+        ensure!(library.is_dir(), "Debian's package has no {}", library.display());
+        fs::rename(&partial, &dir).with_context(|| format!("renaming to {}", dir.display()))
+    });
+    if partial.is_dir() {
+        fs::remove_dir_all(&partial).with_context(|| format!("removing {}", partial.display()))?;
+    }
     result.map(|()| sysroot)
 }
 
-/// Fetches the package by an apt of its own: the machine's does not know the packages of another architecture.
-fn extract(version: &str, dir: &Path) -> Result<()> {
-    for sub in ["lists/partial", "archives/partial", "root"] {
-        fs::create_dir_all(dir.join(sub)).with_context(|| format!("creating {}", dir.display()))?;
-    }
-    let status = dir.join("status");
-    fs::write(&status, "").with_context(|| format!("writing {}", status.display()))?;
-    let apt = |words: &[&str]| {
-        let mut apt = Command::new("apt-get");
-        apt.current_dir(dir).env("PATH", shell::path());
-        for (option, value) in [
-            ("Dir::State::lists", dir.join("lists")),
-            ("Dir::State::status", status.clone()),
-            ("Dir::Cache", dir.to_owned()),
-            ("APT::Architecture", "arm64".into()),
-            ("APT::Architectures", "arm64".into()),
-            ("APT::Sandbox::User", "root".into()),
-            ("Acquire::Languages", "none".into()),
-        ] {
-            apt.arg(format!("-o{option}={}", value.display()));
-        }
-        apt.args(words);
-        apt
-    };
-    shell::run_quietly(&mut apt(&["update"]), "reading the list of Debian's packages for arm64")?;
-    let package = format!("libstd-rust-web-dev={version}");
-    shell::run_quietly(&mut apt(&["download", &package]), &format!("fetching {package} for arm64"))?;
-    let mut debs = fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let deb = debs.find(|file| file.extension().is_some_and(|extension| extension == "deb"));
-    let deb = deb.context("apt-get download left no package")?;
-    let root = dir.join("root");
-    shell::run_quietly(Command::new("dpkg-deb").arg("--extract").arg(deb).arg(&root), "unpacking it")?;
-    ensure!(
-        root.join("usr/lib/rustlib").join(TARGET).is_dir(),
-        "{package} has no library for {TARGET}"
-    );
-    Ok(())
+/// Debian's packages for arm64, which this machine's own apt does not know. Nothing is installed.
+pub fn apt() -> Result<Apt> {
+    Apt::open(&shell::cache().join("kernels-arm64"), Arch::Arm64)
 }

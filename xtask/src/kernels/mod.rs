@@ -31,7 +31,7 @@ use self::{
     row::{Played, Row},
     table::{Measured, Total},
 };
-use crate::{bpf, debian, done, shell, tally::Tally, test};
+use crate::{bpf, debian, dist::Arch, done, shell, tally::Tally, test};
 
 /// The default kernels, with the two newest and the running one: the long-term kernels, and those at which an argument, a struct or
 /// the verifier changed.
@@ -78,7 +78,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     );
 
     let cache = shell::cache().join("kernels");
-    let apt = Apt::open(&cache)?;
+    let apt = Apt::open(&cache, Arch::Amd64)?;
     let known = apt.series()?;
     if list {
         for kernel in &known {
