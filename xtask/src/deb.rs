@@ -69,7 +69,7 @@ fn build(dev: bool) -> Result<PathBuf> {
     )?;
     let program = dir.join("epitaph");
     if dev {
-        dist::strip(&built.bin("epitaph")?, &program)?;
+        dist::strip(Arch::host()?, &built.bin("epitaph")?, &program)?;
     } else {
         let dist = dist::build(Arch::host()?)?;
         fs::copy(&dist.program, &program).with_context(|| format!("copying {}", dist.program.display()))?;

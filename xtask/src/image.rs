@@ -86,7 +86,7 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
         let program = if dev {
             // Its debug information would be most of the image.
             let program = out.join("epitaph");
-            dist::strip(&agent::build(false)?, &program)?;
+            dist::strip(*arch, &agent::build(false)?, &program)?;
             program
         } else {
             dist::build(*arch)?.program
