@@ -47,7 +47,7 @@ pub fn build() -> Result<PathBuf> {
     )?;
 
     let built = toolchain.target_dir().join(toolchain::TARGET).join("release/probes");
-    let bytes = fs::read(&built).with_context(|| format!("reading the built object {}", built.display()))?;
+    let bytes = toolchain.without_dwarf(&built)?;
     for section in [".BTF", ".BTF.ext"] {
         if elf::section(&bytes, section).is_none() {
             bail!(
@@ -80,6 +80,7 @@ fn content(toolchain: &Toolchain) -> Result<String> {
     let mut content = Content::default();
     content.part("toolchain", toolchain.identity().as_bytes());
     content.part("flags", toolchain::rustflags().as_encoded_bytes());
+    content.part("dwarf", b"removed");
     for file in ["Cargo.toml", "Cargo.lock"] {
         content.file(&root.join(file))?;
     }

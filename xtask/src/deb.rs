@@ -69,9 +69,7 @@ fn build(dev: bool) -> Result<PathBuf> {
     )?;
     let program = dir.join("epitaph");
     if dev {
-        let mut strip = Command::new("strip");
-        strip.arg("-o").arg(&program).arg(built.bin("epitaph")?);
-        shell::run_quietly(&mut strip, "stripping the binary")?;
+        dist::strip(Arch::host()?, &built.bin("epitaph")?, &program)?;
     } else {
         let dist = dist::build(Arch::host()?)?;
         fs::copy(&dist.program, &program).with_context(|| format!("copying {}", dist.program.display()))?;

@@ -61,12 +61,7 @@ pub fn build(arch: Arch) -> Result<Dist> {
 }
 
 fn apart(built: &Path, arch: Arch) -> Result<Dist> {
-    let objcopy = if arch == Arch::host()? {
-        debian::ensure(&["binutils"], "taking the debug information out of the binary")?;
-        "objcopy"
-    } else {
-        arm64::OBJCOPY
-    };
+    let objcopy = objcopy(arch)?;
     let dir = shell::root().join("target/dist").join(arch.name());
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let (program, debug) = (dir.join("epitaph"), dir.join("epitaph.debug"));
@@ -86,6 +81,20 @@ fn apart(built: &Path, arch: Arch) -> Result<Dist> {
         .args(["--strip-all", "--add-gnu-debuglink=epitaph.debug"]);
     shell::run_quietly(strip.arg(built).arg(&program), "stripping the binary")?;
     Ok(Dist { program, debug })
+}
+
+/// A copy of `program` in the file `to`, without symbols and debug information. `program` itself stays whole: its build goes on with it.
+pub fn strip(arch: Arch, program: &Path, to: &Path) -> Result<()> {
+    let what = format!("stripping {}", program.display());
+    shell::run_quietly(Command::new(objcopy(arch)?).arg("--strip-all").arg(program).arg(to), &what)
+}
+
+fn objcopy(arch: Arch) -> Result<&'static str> {
+    if arch != Arch::host()? {
+        return Ok(arm64::OBJCOPY);
+    }
+    debian::ensure(&["binutils"], "stripping programs")?;
+    Ok("objcopy")
 }
 
 /// `1.2.3`: of the workspace.

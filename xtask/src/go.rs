@@ -235,6 +235,7 @@ mod tests {
             "xtask/helm",
             "xtask/jaeger",
             "xtask/kubernetes",
+            "xtask/kubernetes-1.28",
             "xtask/otelcol",
             "xtask/prometheus",
             "xtask/registry",

@@ -84,7 +84,10 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
     let (mut words, mut programs): (Vec<OsString>, _) = (Vec::new(), Vec::new());
     for arch in arches {
         let program = if dev {
-            stripped(&agent::build(false)?, &out)?
+            // Its debug information would be most of the image.
+            let program = out.join("epitaph");
+            dist::strip(*arch, &agent::build(false)?, &program)?;
+            program
         } else {
             dist::build(*arch)?.program
         };
@@ -153,14 +156,6 @@ fn by_arch(arch: Arch, file: &Path) -> OsString {
     let mut word = OsString::from(format!("{}=", arch.name()));
     word.push(file);
     word
-}
-
-/// The unoptimised binary: its debug information would be most of the image.
-fn stripped(program: &Path, out: &Path) -> Result<PathBuf> {
-    debian::ensure(&["binutils"], "stripping the binary")?;
-    let to = out.join("epitaph");
-    shell::run_quietly(Command::new("strip").arg("-o").arg(&to).arg(program), "stripping the binary")?;
-    Ok(to)
 }
 
 /// A CycloneDX document of the crates in the binary for `arch`.

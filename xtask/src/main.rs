@@ -49,9 +49,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] | cluster [STORY...] | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev]",
+        flags: "[--unprivileged] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | deb [--dev]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
-                cluster: the stories on a real cluster; kernels: the same as the task `kernels`; fresh: the README's two commands \
+                cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
                 image: the container image's digest through two builds, a registry and containerd, and its size (root); \

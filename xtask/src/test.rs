@@ -20,6 +20,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to test")?.as_deref() {
         None => {}
         Some("cluster") => return cluster::test(args),
+        Some("oldest") => return cluster::test_oldest(args),
         Some("kernels") => return kernels::task(args),
         Some("fresh") => return fresh::task(args),
         Some("image") => return image::test(args),

@@ -227,7 +227,8 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A copy without debug information, a tenth of the size; the program itself if strip is not installed.
+/// A copy without debug information, a tenth of the size; the program itself if strip is not installed. xtask has its own, which
+/// installs strip: this crate cannot depend on xtask, which is compiled before anything else and depends on nothing here.
 fn strip(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
     ensure!(program.is_file(), "{} is not built", program.display());
     let done = Command::new("strip").arg("-o").arg(to).arg(program).output();

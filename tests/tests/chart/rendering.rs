@@ -199,6 +199,15 @@ fn optional_objects_are_off_by_default() -> anyhow::Result<()> {
     let rules = rendering.objects(&json!({"prometheusRule": on}))?;
     let spec = &find(&rules, "PrometheusRule", "epitaph")?["spec"];
     assert_eq!(*spec, read(&of_chart("files/epitaph.rules.yaml")?)?[0]);
+    // The links of both lead to the team's own copy of the runbooks.
+    let read_there = json!({"prometheusRule": on, "dashboard": on, "runbookUrl": "https://git.example/runbooks/"});
+    let text = rendering.text(&read_there, &[])?;
+    ensure!(!text.contains("docs/runbooks"), "a link still has the path in the repository");
+    ensure!(
+        text.contains("runbook_url: \"https://git.example/runbooks/EpitaphAgentDown.md\""),
+        "{text}"
+    );
+    ensure!(text.contains("\"value\": \"https://git.example/runbooks\""), "{text}");
     // GKE demands the quota, and is known by its version.
     let gke = rendering.text(&json!({}), &["--kube-version", "v1.33.4-gke.1200"])?;
     let quota = read(&gke)?;

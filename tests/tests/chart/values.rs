@@ -168,6 +168,7 @@ fn a_wrong_value_is_refused_by_its_name() -> anyhow::Result<()> {
             "IfNotPresent",
         ),
         (json!({"image": {"digest": "sha256:abc"}}), "/image/digest", "sha256"),
+        (json!({"runbookUrl": "git.example/runbooks"}), "/runbookUrl", "https?://"),
         (
             json!({"resourceQuota": {"enabled": "maybe"}}),
             "/resourceQuota/enabled",

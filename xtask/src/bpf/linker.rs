@@ -1,6 +1,9 @@
 //! bpf-linker, built once per machine for each LLVM.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Result, bail};
 
@@ -26,7 +29,7 @@ pub fn ready(major: u32) -> Result<PathBuf> {
         );
     }
     let (llvm, polly) = (format!("llvm-{major}-dev"), format!("libpolly-{major}-dev"));
-    let prefix = PathBuf::from(format!("/usr/lib/llvm-{major}"));
+    let prefix = prefix(major);
     if !prefix.join("bin/llvm-config").is_file() && !debian::offered(&llvm) {
         bail!("the compiler has LLVM {major}, and apt-get offers no {llvm} for the linker");
     }
@@ -57,4 +60,18 @@ pub fn ready(major: u32) -> Result<PathBuf> {
         bail!("{} was built but does not run", program.display());
     }
     Ok(program)
+}
+
+/// LLVM's objcopy: the one of binutils does not know BPF.
+pub fn objcopy(major: u32) -> Result<PathBuf> {
+    let program = prefix(major).join("bin/llvm-objcopy");
+    if !program.is_file() {
+        debian::ensure(&[&format!("llvm-{major}")], "stripping the probes")?;
+    }
+    Ok(program)
+}
+
+/// Where Debian has LLVM `major`.
+fn prefix(major: u32) -> PathBuf {
+    Path::new("/usr/lib").join(format!("llvm-{major}"))
 }

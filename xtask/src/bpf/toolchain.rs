@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fmt::{self, Display, Formatter},
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -98,6 +99,15 @@ impl Toolchain {
         // cargo-clippy runs the clippy-driver of its own directory, and the cargo in CARGO.
         command.env("CARGO", shell::cargo_path());
         Ok(command)
+    }
+
+    /// The object without the DWARF from which the linker made BTF: the kernel reads BTF only, and DWARF would be half of the object.
+    pub fn without_dwarf(&self, object: &Path) -> Result<Vec<u8>> {
+        let to = object.with_extension("stripped");
+        let mut objcopy = Command::new(linker::objcopy(llvm_major(&self.version)?)?);
+        objcopy.arg("--strip-debug").arg(object).arg(&to);
+        shell::run_quietly(&mut objcopy, "taking the DWARF out of the probes")?;
+        fs::read(&to).with_context(|| format!("reading {}", to.display()))
     }
 
     pub fn target_dir(&self) -> PathBuf {

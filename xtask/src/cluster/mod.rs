@@ -1,6 +1,7 @@
 //! A real Kubernetes cluster on this machine: builds what it is made of, and hands that to the binary `cluster` of crate
 //! `epitaph-tests`, which starts, shows and ends it.
 
+mod oldest;
 mod programs;
 mod rootfs;
 mod stories;
@@ -18,7 +19,7 @@ use pico_args::Arguments;
 
 use crate::{agent::Built, bpf, done, shell};
 
-pub use {programs::build as programs, stories::task as test, tools::api as api_tools};
+pub use {oldest::task as test_oldest, programs::build as programs, stories::task as test, tools::api as api_tools};
 
 pub const FLAGS: &str = "up [--nodes N] | status | down | shell [NODE] | kubectl ... | test [STORY...]";
 

@@ -15,6 +15,8 @@ use crate::{
 
 /// What an everyday test needs: an API server with its store, and a client.
 pub const API: &[&str] = &["etcd", "kube-apiserver", "kubectl"];
+/// Version and go.mod of the oldest Kubernetes that the chart is for.
+const OLDEST: &str = "xtask/kubernetes-1.28";
 /// What runs on the host besides.
 pub const CONTROL_PLANE: &[&str] = &["kube-controller-manager", "kube-scheduler"];
 /// What runs on a node.
@@ -38,16 +40,26 @@ const PACKAGES: &[(&str, &str)] = &[
 
 /// Builds what is named, all in one call; name → file.
 pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
-    let module = shell::root().join("xtask/kubernetes");
+    build_from(&shell::root().join("xtask/kubernetes"), names)
+}
+
+/// [`API`] with the oldest API server; the others are the newest, as a person's kubectl may be.
+pub fn build_oldest() -> Result<BTreeMap<String, PathBuf>> {
+    let mut programs = build(API)?;
+    programs.extend(build_from(&shell::root().join(OLDEST), &["kube-apiserver"])?);
+    Ok(programs)
+}
+
+fn build_from(module: &Path, names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let package = |name: &&str| PACKAGES.iter().find(|(known, _)| known == name).map(|(_, package)| *package);
     let packages: Option<Vec<&str>> = names.iter().map(package).collect();
     let packages = packages.with_context(|| format!("one of {} is not a program of the cluster", names.join(", ")))?;
-    let ldflags = stamps(&module)?;
+    let ldflags = stamps(module)?;
     let flags = Flags {
         ldflags: &ldflags,
         ..Flags::default()
     };
-    let files = go::build_all(&module, &packages, flags, "up to six minutes on two cores")?;
+    let files = go::build_all(module, &packages, flags, "up to six minutes on two cores")?;
     Ok(names.iter().map(|name| (*name).to_owned()).zip(files).collect())
 }
 

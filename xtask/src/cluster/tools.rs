@@ -17,7 +17,16 @@ use crate::{
 
 /// What an API server without nodes needs, and helm.
 pub fn api() -> Result<PathBuf> {
-    let mut links = in_bin(programs::build(programs::API)?);
+    with_helm(programs::build(programs::API)?)
+}
+
+/// The same with the oldest API server that the chart is for.
+pub fn oldest_api() -> Result<PathBuf> {
+    with_helm(programs::build_oldest()?)
+}
+
+fn with_helm(programs: BTreeMap<String, PathBuf>) -> Result<PathBuf> {
+    let mut links = in_bin(programs);
     links.insert("bin/helm".into(), helm()?);
     linked(&links)
 }

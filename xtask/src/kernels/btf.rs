@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::packages::{Apt, Package};
-use crate::{bpf::elf, debian, shell};
+use crate::{bpf::elf, debian, dist::Arch, shell};
 
 /// How long a complete answer of an earlier run is valid: asking apt takes longer than all the tests of it.
 const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
@@ -213,7 +213,7 @@ pub fn unpackers() -> Result<()> {
 }
 
 fn offered(cache: &Path) -> Result<(Apt, Vec<Package>)> {
-    let apt = Apt::open(cache)?;
+    let apt = Apt::open(cache, Arch::Amd64)?;
     let known = apt.series()?;
     Ok((apt, known))
 }

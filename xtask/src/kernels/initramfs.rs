@@ -9,24 +9,29 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::{cgroups::Layout, vm::END};
-use crate::shell;
+use super::{
+    Guest,
+    cgroups::Layout,
+    platform::{Files, Platform},
+    vm::END,
+};
+use crate::{dist, shell};
 
 const APPLETS: [&str; 10] = ["mount", "mkdir", "cat", "ls", "ps", "ip", "kill", "uname", "stty", "poweroff"];
 
-/// The host's own, because a test looks at what they are, or busybox has nothing of the kind.
+/// Not busybox's, because a test looks at what they are, or busybox has nothing of the kind.
 const TOOLS: [&str; 6] = ["sh", "sleep", "true", "unshare", "setpriv", "dmesg"];
 
 /// Init's line on the console before the test begins.
 pub const BEGIN: &str = "epitaph: init";
 
-/// Builds `DIR/initramfs.cpio` with `programs` in `/bin` and an init that runs `command`.
+/// Builds `DIR/initramfs.cpio` with the guest's programs in `/bin` and an init that runs its command.
 ///
 /// # Errors
 /// A program is missing, or busybox-static or cpio are not installed.
-pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -> Result<PathBuf> {
+pub fn build(dir: &Path, guest: &Guest, cgroups: Layout, platform: &Platform, files: &Files) -> Result<PathBuf> {
     shell::log("packing the guest");
     let root = dir.join("root");
     if root.exists() {
@@ -35,49 +40,49 @@ pub fn build(dir: &Path, programs: &[PathBuf], command: &str, cgroups: Layout) -
     for sub in ["bin", "proc", "sys", "dev", "tmp", "run", "etc", "root", "var"] {
         fs::create_dir_all(root.join(sub))?;
     }
-    let busybox = Path::new("/bin/busybox");
+    let busybox = files.which("busybox").context("busybox is missing")?;
     ensure!(
-        libraries(busybox)?.is_empty(),
-        "/bin/busybox is not static; run: apt-get install busybox-static"
+        files.libraries(&busybox)?.is_empty(),
+        "{} is not static; run: apt-get install busybox-static",
+        busybox.display()
     );
-    fs::copy(busybox, root.join("bin/busybox"))?;
+    fs::copy(&busybox, root.join("bin/busybox"))?;
     for applet in APPLETS {
         symlink("busybox", root.join("bin").join(applet))?;
     }
     let mut needed = BTreeSet::new();
-    let tools = TOOLS.iter().filter_map(|tool| shell::which(tool));
-    for program in &programs.iter().cloned().chain(tools).collect::<Vec<_>>() {
+    let tools = TOOLS.iter().filter_map(|tool| files.which(tool));
+    for program in &guest.programs.iter().cloned().chain(tools).collect::<Vec<_>>() {
         let name = program
             .file_name()
             .with_context(|| format!("{} is not a program", program.display()))?;
         let target = root.join("bin").join(name);
-        fs::copy(program, &target).with_context(|| format!("copying {} for the guest", program.display()))?;
-        // Unstripped they would double the guest's memory; where strip is missing they go as they are.
-        let _ = Command::new("strip").arg(&target).stderr(Stdio::null()).status();
+        // Unstripped they would double the guest's memory.
+        dist::strip(platform.arch, program, &target)?;
         // A test binary knows its players by the paths they were built at.
         let built = root.join(program.strip_prefix("/").unwrap_or(program));
         if built != target {
             fs::create_dir_all(built.parent().context("a program lies at the root")?)?;
             symlink(Path::new("/bin").join(name), &built)?;
         }
-        needed.extend(libraries(program)?);
+        needed.extend(files.libraries(program)?);
     }
-    for library in needed {
-        let target = root.join(library.strip_prefix("/").unwrap_or(&library));
+    for (library, there) in needed {
+        let target = root.join(there.strip_prefix("/").unwrap_or(&there));
         fs::create_dir_all(target.parent().context("a library lies at the root")?)?;
         fs::copy(&library, &target).with_context(|| format!("copying {} for the guest", library.display()))?;
     }
     fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
     fs::write(root.join("etc/group"), "root:x:0:\n")?;
     fs::write(root.join("etc/hostname"), "epitaph-guest\n")?;
-    fs::write(root.join("init"), init(command, cgroups))?;
+    fs::write(root.join("init"), init(&guest.command, cgroups, platform))?;
     fs::set_permissions(root.join("init"), Permissions::from_mode(0o755))?;
     pack(&root, &dir.join("initramfs.cpio"))
 }
 
 /// The report goes to the second serial port.
-fn init(command: &str, cgroups: Layout) -> String {
-    let cgroups = cgroups.mounts();
+fn init(command: &str, cgroups: Layout, platform: &Platform) -> String {
+    let (cgroups, report) = (cgroups.mounts(), platform.report);
     format!(
         "#!/bin/sh
 export PATH=/bin HOME=/root
@@ -90,33 +95,14 @@ mount -t tmpfs tmp /dev/shm
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
 {cgroups}ip link set lo up
-stty -F /dev/ttyS1 raw
-exec >/dev/ttyS1 2>&1
+stty -F /dev/{report} raw
+exec >/dev/{report} 2>&1
 {command}
 echo \"{END}$?\"
 sleep 0.2
 poweroff -f
 "
     )
-}
-
-/// What `ldd` names, the loader included; empty for a static program.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let done = Command::new("ldd").arg(program).output().context("running ldd")?;
-    let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    if !done.status.success() {
-        let why = String::from_utf8_lossy(&done.stderr).into_owned() + &text;
-        if why.contains("not a dynamic executable") || why.contains("statically linked") {
-            return Ok(Vec::new());
-        }
-        bail!("ldd {} failed: {}", program.display(), why.trim());
-    }
-    let paths = text.lines().filter_map(|line| {
-        let path = line.split_once("=>").map_or(line, |(_, path)| path).trim();
-        path.starts_with('/')
-            .then(|| PathBuf::from(path.split(' ').next().unwrap_or(path)))
-    });
-    Ok(paths.collect())
 }
 
 /// Uncompressed: under emulation unpacking costs more than reading.

@@ -10,6 +10,7 @@ mod cgroups;
 mod initramfs;
 pub mod packages;
 mod page;
+mod platform;
 mod row;
 mod running;
 mod table;
@@ -28,27 +29,26 @@ use self::{
     cgroups::Layout,
     packages::{Apt, Package},
     page::RUNNING,
+    platform::Platform,
     row::{Played, Row},
     table::{Measured, Total},
 };
-use crate::{bpf, debian, done, shell, tally::Tally, test};
+use crate::{arm64, bpf, debian, dist::Arch, done, shell, tally::Tally, test};
 
 /// The default kernels, with the two newest and the running one: the long-term kernels, and those at which an argument, a struct or
 /// the verifier changed.
 const MATRIX: [&str; 6] = ["5.10", "6.1", "6.12", "6.18", "6.19", "7.1"];
 
-/// Emulated 16-byte compare-and-exchange crashes guests now and then; five-level paging makes them slow.
-const CPU: &str = "max,la57=off,-cx16";
-
 /// Seconds that one machine may take, by default.
 const DEADLINE: u64 = 900;
 
-pub const FLAGS: &str = "[--list|--btf] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]... [--run COMMAND [--with FILE]...] \
+pub const FLAGS: &str = "[--list|--btf] [--arm64] [--deadline SECONDS] [--cgroups v1|hybrid|v2] [--story NAME]... [--run COMMAND [--with FILE]...] \
                          [KERNEL... | running]";
 
 /// Boots every kernel asked for and counts what its guest reports; failure where one guest failed, or a row is not as expected.
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let (list, btf) = (args.contains("--list"), args.contains("--btf"));
+    let platform = Platform::of(if args.contains("--arm64") { Arch::Arm64 } else { Arch::Amd64 });
     let deadline = Duration::from_secs(args.opt_value_from_str("--deadline")?.unwrap_or(DEADLINE));
     let cgroups: Layout = args.opt_value_from_str("--cgroups")?.unwrap_or_default();
     let command: Option<String> = args.opt_value_from_str("--run")?;
@@ -68,8 +68,13 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         !update || command.is_none() && stories.is_empty(),
         "UPDATE_EXPECT=1 writes whole rows of docs/kernels.md; omit --run and --story"
     );
+    let emulated = platform.arch == Arch::Arm64;
+    ensure!(
+        !emulated || list || !names.is_empty() && names.iter().all(|name| name != RUNNING),
+        "--arm64 needs the names of kernels; `cargo xtask kernels --arm64 --list` has them"
+    );
     if !list && command.is_none() && !names.is_empty() && names.iter().all(|name| name == RUNNING) {
-        let guest = Guest::play(&stories, cgroups)?;
+        let guest = Guest::play(&stories, cgroups, platform)?;
         return table::verdict(vec![running::play(&guest.programs, &stories)?], played(&stories), update);
     }
     ensure!(
@@ -77,12 +82,12 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         "the emulated machines are x86_64 and run this machine's binaries, but this machine is not x86_64"
     );
 
-    let cache = shell::cache().join("kernels");
-    let apt = Apt::open(&cache)?;
+    let cache = shell::cache().join(if emulated { "kernels-arm64" } else { "kernels" });
+    let apt = Apt::open(&cache, platform.arch)?;
     let known = apt.series()?;
     if list {
         for kernel in &known {
-            let mark = if by_default(kernel, &known) { "*" } else { " " };
+            let mark = if by_default(kernel, &known) && !emulated { "*" } else { " " };
             println!("{mark} {:<5} {}", kernel.series, kernel.upstream);
         }
         println!("* {RUNNING:<5} this machine's own kernel, without emulation");
@@ -92,23 +97,24 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let (chosen, running) = choose(&names, &known)?;
     let running = running && command.is_none();
     let whole_matrix = names.is_empty() && stories.is_empty() && command.is_none();
-    debian::ensure(&["qemu-system-x86", "busybox-static", "cpio"], "booting kernels")?;
+    debian::ensure(&[platform.package, "busybox-static", "cpio"], "booting kernels")?;
     let guest = match command {
         Some(command) => Guest {
             command,
             programs: extra,
         },
-        None => Guest::play(&stories, cgroups)?,
+        None => Guest::play(&stories, cgroups, platform)?,
     };
     let mut measured = Vec::new();
     if whole_matrix {
         measured.push(types(&cache, &apt, &known)?);
     }
     if !chosen.is_empty() {
-        let initramfs = initramfs::build(&cache.join("guest"), &guest.programs, &guest.command, cgroups)?;
+        let files = platform.files(&cache, &apt)?;
+        let initramfs = initramfs::build(&cache.join("guest"), &guest, cgroups, platform, &files)?;
         for kernel in chosen {
             let image = apt.image(kernel)?;
-            measured.push(boot(kernel, &image, &initramfs, cgroups, deadline)?);
+            measured.push(boot(kernel, &image, &initramfs, cgroups, platform, deadline)?);
         }
     }
     if running {
@@ -168,8 +174,9 @@ struct Guest {
 
 impl Guest {
     /// The agent, the probes' tests, and the stories' processes.
-    fn play(stories: &[String], cgroups: Layout) -> Result<Guest> {
+    fn play(stories: &[String], cgroups: Layout, platform: &Platform) -> Result<Guest> {
         bpf::build()?;
+        let built = |arguments: &[&str]| built(platform.arch, arguments);
         let tests = built(&["test", "--no-run", "--package", "epitaph-tests", "--test", "probes"])?;
         let mut programs = built(&["build", "--package", "epitaph", "--bins", "--package", "epitaph-tests"])?;
         let name = |path: &Path| path.file_name().map(|name| name.display().to_string()).unwrap_or_default();
@@ -189,17 +196,22 @@ impl Guest {
 }
 
 /// Runs a cargo build; the programs that it made, wherever the person's target directory is.
-fn built(arguments: &[&str]) -> Result<Vec<PathBuf>> {
+fn built(arch: Arch, arguments: &[&str]) -> Result<Vec<PathBuf>> {
     let cargo = || {
-        let mut cargo = shell::cargo();
-        cargo.args(arguments);
-        cargo
+        if arch == Arch::host()? {
+            let mut cargo = shell::cargo();
+            cargo.args(arguments);
+            return Ok(cargo);
+        }
+        let mut cargo = arm64::cargo()?;
+        cargo.args(arguments).args(arm64::target());
+        anyhow::Ok(cargo)
     };
     shell::run(
-        &mut cargo(),
+        &mut cargo()?,
         &format!("building what runs in the guest (cargo {})", arguments.join(" ")),
     )?;
-    let messages = shell::read(cargo().args(["--quiet", "--message-format=json"]))?;
+    let messages = shell::read(cargo()?.args(["--quiet", "--message-format=json"]))?;
     let paths = messages
         .lines()
         .filter_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
@@ -216,12 +228,19 @@ fn has_begun(console: &Path) -> bool {
 }
 
 /// One kernel: prints and counts the guest's report line by line. A machine that does not run to the end of the test is a failure.
-fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadline: Duration) -> Result<Measured> {
+fn boot(
+    kernel: &Package,
+    image: &Path,
+    initramfs: &Path,
+    cgroups: Layout,
+    platform: &Platform,
+    deadline: Duration,
+) -> Result<Measured> {
     println!("\nkernel {}: booting", kernel.upstream);
     let console = image.with_file_name("console.log");
     let (mut total, mut row) = (Total::default(), Row::default());
     let mut attempt = || {
-        vm::boot(image, initramfs, &console, CPU, deadline, |line| {
+        vm::boot(image, initramfs, &console, platform, deadline, |line| {
             count_line(line, &mut total, &mut row);
         })
     };
@@ -256,7 +275,7 @@ fn boot(kernel: &Package, image: &Path, initramfs: &Path, cgroups: Layout, deadl
     // Debian's older packages name another release than the version that they hold.
     row.release.clone_from(&kernel.upstream);
     Ok(Measured {
-        name: kernel.series.clone(),
+        name: page::name(&kernel.series, platform.arch),
         total,
         row,
     })

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::shell;
+use crate::{dist::Arch, shell};
 
 /// Suites that hold kernels, oldest first. What is missing from the archive is left out.
 const SUITES: [&str; 8] = [
@@ -59,9 +59,10 @@ impl Package {
 
 const IMAGE: &str = "vmlinuz";
 
-/// A private apt in `dir`.
+/// A private apt in `dir`, for packages of `arch`.
 pub struct Apt {
     dir: PathBuf,
+    arch: Arch,
     /// Whether every suite's list is today's: not where one could not be fetched.
     pub is_whole: bool,
 }
@@ -71,9 +72,10 @@ impl Apt {
     ///
     /// # Errors
     /// The machine's apt names no Debian archive, or a file cannot be written.
-    pub fn open(cache: &Path) -> Result<Apt> {
+    pub fn open(cache: &Path, arch: Arch) -> Result<Apt> {
         let mut apt = Apt {
             dir: cache.join("apt"),
+            arch,
             is_whole: false,
         };
         for sub in ["state/lists/partial", "cache/archives/partial", "etc"] {
@@ -110,7 +112,7 @@ impl Apt {
         let names = shell::read(self.command("apt-cache").args(["pkgnames", "linux-image-"]))?;
         let names: Vec<&str> = names
             .lines()
-            .filter(|name| name.ends_with("-cloud-amd64") && bears_version(name))
+            .filter(|name| name.ends_with(&self.kind()) && bears_version(name))
             .collect();
         ensure!(
             !names.is_empty(),
@@ -146,17 +148,10 @@ impl Apt {
         let names = [package.name.as_str()]
             .into_iter()
             .chain(stanza.split([',', '|', ' ']).filter(|word| {
-                (word.starts_with("linux-binary-") || word.starts_with("linux-image-")) && word.ends_with("-cloud-amd64")
+                (word.starts_with("linux-binary-") || word.starts_with("linux-image-")) && word.ends_with(&self.kind())
             }));
         for name in names {
-            let wanted = format!("{name}={}", package.version);
-            let mut download = self.command("apt-get");
-            download.arg("--quiet=2").arg("download").arg(&wanted).current_dir(&scratch);
-            shell::run_quietly(&mut download, &format!("fetching {wanted}"))?;
-            for deb in list(&scratch, |name| name.ends_with(".deb"))? {
-                shell::read(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(&scratch))?;
-                fs::remove_file(deb)?;
-            }
+            self.unpack(&[format!("{name}={}", package.version)], &scratch)?;
             if let Some(found) = find_image(&scratch)? {
                 fs::rename(found, &image)?;
                 fs::remove_dir_all(&scratch)?;
@@ -164,6 +159,27 @@ impl Apt {
             }
         }
         bail!("neither {} nor its dependencies contain a vmlinuz", package.name)
+    }
+
+    /// Fetches `packages`, each as apt-get names it (`NAME`, `NAME=VERSION`, `NAME/SUITE`), and unpacks them into `dir`, which exists.
+    ///
+    /// # Errors
+    /// The archive has no such package, or a download or its signature fails.
+    pub fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
+        let mut download = self.command("apt-get");
+        download.args(["--quiet=2", "download"]).args(packages).current_dir(dir);
+        let what = format!("fetching {} for {}", packages.join(", "), self.arch.name());
+        shell::run_quietly(&mut download, &what)?;
+        for deb in list(dir, |name| name.ends_with(".deb"))? {
+            shell::read(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
+            fs::remove_file(deb)?;
+        }
+        Ok(())
+    }
+
+    /// The end of the names of cloud kernels.
+    fn kind(&self) -> String {
+        format!("-cloud-{}", self.arch.name())
     }
 
     fn home(&self, package: &Package) -> PathBuf {
@@ -185,8 +201,8 @@ impl Apt {
             "Acquire::Languages=none".to_owned(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
             "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false".to_owned(),
-            "APT::Architecture=amd64".to_owned(),
-            "APT::Architectures=amd64".to_owned(),
+            format!("APT::Architecture={}", self.arch.name()),
+            format!("APT::Architectures={}", self.arch.name()),
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::Retries=2".to_owned(),
         ] {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use super::row::{ACTIVE, Row, list, lost};
-use crate::shell;
+use crate::{dist::Arch, shell};
 
 /// The row of the machine that ran the others.
 pub const RUNNING: &str = "running";
@@ -82,6 +82,14 @@ impl Series {
     fn new(name: &str) -> Series {
         let numbers: Option<Vec<u32>> = name.split('.').map(|part| part.parse().ok()).collect();
         Series(numbers.unwrap_or_else(|| vec![u32::MAX]), name.to_owned())
+    }
+}
+
+/// A row's name: the series, and the architecture where it is not the usual one.
+pub fn name(series: &str, arch: Arch) -> String {
+    match arch {
+        Arch::Amd64 => series.to_owned(),
+        Arch::Arm64 => format!("{series}-arm64"),
     }
 }
 

@@ -11,6 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use super::platform::Platform;
+
 /// How a boot ended.
 pub struct Run {
     /// Exit code of the guest's command; none if the machine stopped or hung before.
@@ -34,7 +36,7 @@ pub fn boot(
     image: &Path,
     initramfs: &Path,
     console: &Path,
-    cpu: &str,
+    platform: &Platform,
     deadline: Duration,
     mut line: impl FnMut(&str),
 ) -> Result<Run> {
@@ -42,9 +44,10 @@ pub fn boot(
     let mut machine = Machine(
         // Killed with the process that started it, also if that process is killed: a hung guest would spin for ever.
         Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
+            .args(["--pdeathsig", "KILL", "--", platform.qemu])
             // Software emulation also where KVM exists: the same machine for everybody.
-            .args(["-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", "2", "-m", "1024"])
+            .args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "1024"])
+            .args(platform.machine)
             .args([
                 "-nodefaults",
                 "-no-user-config",
@@ -56,21 +59,22 @@ pub fn boot(
             ])
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
-            .args(["-serial", "stdio"])
+            .args(platform.report_port)
             .arg("-kernel")
             .arg(image)
             .arg("-initrd")
             .arg(initramfs)
             // A panic resets at once, and -no-reboot turns that into QEMU's end.
-            .args([
-                "-append",
-                "console=ttyS0 loglevel=5 mitigations=off panic=-1 oops=panic rdinit=/init",
-            ])
+            .arg("-append")
+            .arg(format!(
+                "console={} loglevel=5 mitigations=off panic=-1 oops=panic rdinit=/init",
+                platform.console
+            ))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(console.with_extension("qemu")).context("making QEMU's log")?)
             .spawn()
-            .context("starting qemu-system-x86_64")?,
+            .with_context(|| format!("starting {}", platform.qemu))?,
     );
     let reports = machine.0.stdout.take().context("QEMU's output was not piped")?;
     let (sender, lines) = mpsc::channel();

@@ -36,6 +36,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- /* In the generated files the runbooks have the path in the repository. */}}
+{{- define "epitaph.runbookUrl" -}}
+{{ .Values.runbookUrl | trimSuffix "/" }}
+{{- end }}
+
 {{- /* The settings as TOML. A value in JSON is the same value in TOML; `toToml` would write whole numbers as 5.0. An empty text counts
        as not set. */}}
 {{- define "epitaph.toml" -}}

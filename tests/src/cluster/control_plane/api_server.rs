@@ -61,15 +61,16 @@ impl ControlPlane {
             .arg(flag("service-account-key-file", &token_public))
             .arg(flag("service-account-signing-key-file", &token_private))
             .arg(format!("--service-cluster-ip-range={SERVICE_CIDRS}"))
-            .arg(feature_gates())
             .arg("--profiling=false")
             .args(&self.flags);
-        if self.parts == Parts::ApiOnly {
+        match self.parts {
+            // The oldest API server does not know them, and is tested alone.
+            Parts::Full => command.arg(feature_gates()),
             // No controller makes the ServiceAccount `default` that every pod would need, and no test needs the endpoints.
-            command
+            Parts::ApiOnly => command
                 .arg("--disable-admission-plugins=ServiceAccount")
-                .arg("--endpoint-reconciler-type=none");
-        }
+                .arg("--endpoint-reconciler-type=none"),
+        };
         self.ensure(API_SERVER, command)?;
         let kubectl = self.kubectl();
         self.until(API_SERVER, self.ports.api_server, || {
