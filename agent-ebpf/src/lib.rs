@@ -10,7 +10,7 @@
 mod budget;
 mod fields;
 
-pub use budget::{Account, Class, SHARED, limits};
+pub use budget::{Account, Class, SHARED, connects, limits};
 pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
@@ -477,8 +477,9 @@ pub mod capacity {
     /// A node has some hundred containers and units.
     pub const ACCOUNTS: u32 = 4_096;
     pub const PORTS_HELD: u32 = 4_096;
+    pub const LOST_CONNECTS: u32 = super::connects::BUCKETS;
     /// By the map's name: user space makes them smaller where the kernel grants less memory.
-    pub const ALL: [(&str, u32); 7] = [
+    pub const ALL: [(&str, u32); 8] = [
         ("WATCHED", WATCHED),
         ("SIGNALLED", SIGNALLED),
         ("ENDED", ENDED),
@@ -486,6 +487,7 @@ pub mod capacity {
         ("CLOSED_PORTS", CLOSED_PORTS),
         ("ACCOUNTS", ACCOUNTS),
         ("PORTS_HELD", PORTS_HELD),
+        ("LOST_CONNECTS", LOST_CONNECTS),
     ];
 }
 

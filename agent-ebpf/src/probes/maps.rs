@@ -34,6 +34,10 @@ static ACCOUNTS: HashMap<u64, Account> = HashMap::with_max_entries(capacity::ACC
 #[map]
 static EMPTY: Array<Account> = Array::with_max_entries(1, 0);
 
+/// See [`epitaph_ebpf::connects`].
+#[map]
+static LOST_CONNECTS: HashMap<u32, u64> = HashMap::with_max_entries(capacity::LOST_CONNECTS, 0);
+
 /// Entries of `CLOSED_PORTS` by owner, no more than [`limits::PORTS`] each.
 #[map]
 static PORTS_HELD: HashMap<u64, u64> = HashMap::with_max_entries(capacity::PORTS_HELD, 0);
@@ -187,6 +191,18 @@ fn lost_by(account: *mut Account, class: Class) {
     // SAFETY: an entry of the map; atomic, because other CPUs add to it.
     unsafe { add(addr_of_mut!((*account).lost[class as usize]), 1) };
     count_lost(Class::BY_OWNER);
+}
+
+/// Counts a lost record of [`Class::Client`], by its server's address.
+#[inline(always)]
+pub fn lost_connect(bucket: u32) {
+    let _ = LOST_CONNECTS.insert(bucket, 0, BPF_NOEXIST as u64);
+    let Some(count) = LOST_CONNECTS.get_ptr_mut(bucket) else {
+        return lost(Class::Client);
+    };
+    // SAFETY: an entry of the map; atomic, because other CPUs add to it.
+    unsafe { add(count, 1) };
+    count_lost(Class::BY_SERVER);
 }
 
 /// Counts a lost record of no known owner.

@@ -11,7 +11,7 @@ use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_skc_to_tcp_sock};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, closed_port, connects, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps::{self, Charge, Owner};
@@ -28,6 +28,7 @@ const CLOSE: u8 = 7;
 const LISTEN: u8 = 10;
 const NEW_SYN_RECV: u8 = 12;
 const AF_INET6: u16 = 10;
+const ETIMEDOUT: u32 = 110;
 const ECONNREFUSED: u32 = 111;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
@@ -82,12 +83,14 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
     }
 }
 
-/// Reports a client that could not reach a terminating pod, or could: successes are reported for the kubelet only.
+/// Reports a client that could not reach a terminating pod, or could: successes are reported for the kubelet only. A client that got
+/// no answer proves nothing.
 #[inline(always)]
 unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
     unsafe {
         let by_kubelet = maps::is_kubelet(cgroup);
-        if by_kubelet || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) != 0 {
+        let error: u32 = Direct::get(sk, Field::SockErr);
+        if by_kubelet || new == CLOSE && error != 0 && error != ETIMEDOUT {
             client(sk, tcp, cgroup, tcp_op::STATE, (SYN_SENT, new), by_kubelet);
         }
     }
@@ -96,11 +99,19 @@ unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
 #[inline(always)]
 unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), by_kubelet: bool) {
     unsafe {
-        let Some(mut entry) = blank(Class::Client, op, cgroup, netns(sk)) else {
+        // As words: the probes copy a byte at a time what is aligned to no more.
+        let (mut local, mut remote) = ([0_u64; 2], [0_u64; 2]);
+        copy_ends(sk, (&raw mut local).cast(), (&raw mut remote).cast());
+        // Every network namespace has this address: whose it is, the kubelet's connects alone need not show.
+        if !by_kubelet && is_loopback(remote) {
             return;
+        }
+        let Some(mut entry) = blank(Class::Client, op, cgroup, netns(sk)) else {
+            return maps::lost_connect(connects::bucket(remote));
         };
         let record = entry.as_mut_ptr();
-        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        addr_of_mut!((*record).local).cast::<[u64; 2]>().write(local);
+        addr_of_mut!((*record).remote).cast::<[u64; 2]>().write(remote);
         (*record).old_state = old;
         (*record).new_state = new;
         (*record).local_port = local_port(tcp);
@@ -478,6 +489,14 @@ unsafe fn copy_v6<R: Read>(to: *mut [u8; 16], from: Ptr) {
     let to = to.cast::<u32>();
     // By fours: an address in a packet is aligned to no more.
     unsafe { (0..4).for_each(|i| to.add(i).write_volatile(R::read(from.add(4 * i)))) }
+}
+
+#[inline(always)]
+fn is_loopback([first, last]: [u64; 2]) -> bool {
+    const V6: u64 = 1_u64.to_be();
+    const V4: u64 = 0x0000_ffff_7f00_0000_u64.to_be();
+    const V4_NET: u64 = 0xffff_ffff_ff00_0000_u64.to_be();
+    first == 0 && (last == V6 || last & V4_NET == V4)
 }
 
 /// `::ffff:a.b.c.d`; `from` in network byte order.

@@ -163,6 +163,16 @@ fn main() -> anyhow::Result<()> {
             let count: u32 = args.next().unwrap_or_default().parse()?;
             at_each_line(|| (0..count).try_for_each(|_| Ok(TcpListener::bind("127.0.0.1:0").map(drop)?)))
         }
+        "connects" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            let to = args.next().unwrap_or_default();
+            at_each_line(|| {
+                (0..count).try_for_each(|_| match TcpStream::connect(&to) {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+                    other => anyhow::bail!("a connect to {to}: {other:?}"),
+                })
+            })
+        }
         "hang-up" => hang_up(),
         other => anyhow::bail!("no role {other}"),
     }
