@@ -509,7 +509,29 @@ pub mod closed_by {
     pub const OWNER: usize = 1;
 }
 
-/// Key of `CLOSED_PORTS`: network namespace (inode number) and port (host byte order).
-pub const fn closed_port(netns: u32, port: u16) -> u64 {
-    netns as u64 | (port as u64) << 32
+/// Key of `CLOSED_PORTS`: network namespace (inode number), port (host byte order), and the listener's address as in [`Tcp::local`], in
+/// words as they are in memory. Another process of the namespace can listen on the same port of another address.
+pub type ListenerKey = [u64; 3];
+
+pub const fn closed_port(netns: u32, port: u16, address: [u64; 2]) -> ListenerKey {
+    [netns as u64 | (port as u64) << 32, address[0], address[1]]
+}
+
+/// Addresses in words as they are in memory.
+pub mod address {
+    /// `0.0.0.0` and `::`.
+    pub const ANY_V4: [u64; 2] = [0, 0x0000_ffff_0000_0000_u64.to_be()];
+    pub const ANY_V6: [u64; 2] = [0, 0];
+    const V4: u64 = 0xffff_ffff_0000_0000_u64.to_be();
+    const LOOPBACK_V4: u64 = 0x0000_ffff_7f00_0000_u64.to_be();
+    const LOOPBACK_V4_NET: u64 = 0xffff_ffff_ff00_0000_u64.to_be();
+    const LOOPBACK_V6: u64 = 1_u64.to_be();
+
+    pub const fn is_v4([first, last]: [u64; 2]) -> bool {
+        first == 0 && last & V4 == ANY_V4[1]
+    }
+
+    pub const fn is_loopback([first, last]: [u64; 2]) -> bool {
+        first == 0 && (last == LOOPBACK_V6 || last & LOOPBACK_V4_NET == LOOPBACK_V4)
+    }
 }
