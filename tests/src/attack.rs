@@ -19,7 +19,7 @@ use crate::agent::Agent;
 use crate::cgroup::{Mounts, Scope};
 use crate::network::Network;
 use crate::play::{Players, Role};
-use crate::stories::stories;
+use crate::stories::all;
 use crate::sys::random_hex;
 
 /// Victims at a time.
@@ -215,7 +215,7 @@ fn play(players: &Players, names: &[&str], count: usize) -> anyhow::Result<Vec<R
                 return Ok(());
             }
             let name = names[turn % names.len()];
-            let story = stories().find(|story| story.name == name);
+            let story = all().find(|story| story.name == name);
             let role = players.cast(story.with_context(|| format!("no story {name}"))?)?;
             players.play(&role)?;
             played.lock().unwrap_or_else(PoisonError::into_inner).push(role);
