@@ -60,6 +60,12 @@ pub enum Attack {
     Connects,
     /// Failed connects to the address of a network namespace of its own.
     ConnectsElsewhere,
+    /// Nested cgroups that are made, used by a process that exits, and removed.
+    Cgroups,
+    /// Pid namespaces whose init exits before its child.
+    Inits,
+    /// Stops of its own processes, by one with a runtime's name.
+    Pretends,
 }
 
 /// How often.
@@ -103,6 +109,9 @@ impl Attacker {
             Attack::Listeners => ("churn", 0, None),
             Attack::Connects => ("connects", 0, None),
             Attack::ConnectsElsewhere => ("connects", 0, Some(Network::create(false)?)),
+            Attack::Cgroups => ("cgroups", 1, None),
+            Attack::Inits => ("inits", 0, None),
+            Attack::Pretends => ("pretends", 0, None),
         };
         let mut address = network.as_ref().map_or(([127, 0, 0, 1], 0).into(), Network::address);
         address.set_port(CLOSED);

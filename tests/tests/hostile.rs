@@ -65,6 +65,14 @@ fn a_neighbour_that_opens_and_closes_listeners() -> anyhow::Result<()> {
     under("a_neighbour_that_opens_and_closes_listeners", &[churn], SERVERS)
 }
 
+/// With cgroups, pid namespaces and names of its own, as a container has that runs containers, or pretends to.
+#[test]
+fn a_neighbour_that_plays_a_runtime() -> anyhow::Result<()> {
+    let full = |attack| (attack, Rate::Full(100));
+    let attackers = [full(Attack::Cgroups), full(Attack::Inits), full(Attack::Pretends)];
+    under("a_neighbour_that_plays_a_runtime", &attackers, ENDS)
+}
+
 #[test]
 fn a_neighbour_whose_connects_fail() -> anyhow::Result<()> {
     let test = "a_neighbour_whose_connects_fail";

@@ -39,6 +39,12 @@ const ROWS: &[Row] = &[
         victims: SERVERS,
     },
     Row {
+        what: "nested cgroups, pid namespaces, and stops by a runtime's name",
+        attacks: &[Attack::Cgroups, Attack::Inits, Attack::Pretends],
+        rates: &[Rate::PerSecond(200), Rate::Full(100)],
+        victims: ENDS,
+    },
+    Row {
         what: "failed connects to a loopback and to another address",
         attacks: &[Attack::Connects, Attack::ConnectsElsewhere],
         rates: &[Rate::PerSecond(1_000), Rate::PerSecond(4_000), Rate::PerSecond(8_000), Rate::Full(2_000)],
