@@ -69,7 +69,7 @@ fn what_is_not_btf_is_refused_by_its_reason() {
     assert_eq!(error(b""), FormatError::NotBtf);
     assert_eq!(error(b"not BTF"), FormatError::NotBtf);
     let bytes = written(&[("a", kind::INT, 0, 4, &[0])]);
-    assert_eq!(error(&bytes[..20]), FormatError::Truncated("header"));
+    assert_eq!(error(&bytes[..10]), FormatError::Truncated("header"));
     assert_eq!(error(&bytes[..30]), FormatError::Truncated("types"));
     assert_eq!(error(&bytes[..bytes.len() - 1]), FormatError::Truncated("strings"));
     let unknown = written(&[("a", kind::INT, 0, 4, &[0]), ("b", 31, 0, 0, &[])]);
