@@ -8,8 +8,8 @@ use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_count, capacity, closed_by, closed_port,
-    limits, nested, watch,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_count, capacity, closed_by,
+    closed_port, limits, nested, watch,
 };
 
 use super::kernel::{Cgroups, hierarchy, unknown, v1_hierarchy};
@@ -228,7 +228,13 @@ static mut UNWATCHED: Watched = [0; 3];
 pub fn watched(cgroup: u64) -> Watched {
     let entry = WATCHED.get_ptr(cgroup).unwrap_or(&raw const UNWATCHED).cast::<u64>();
     // SAFETY: three words, here as there. Volatile: UNWATCHED is no constant.
-    unsafe { [entry.read_volatile(), entry.add(1).read_volatile(), entry.add(2).read_volatile()] }
+    unsafe {
+        [
+            entry.read_volatile(),
+            entry.add(1).read_volatile(),
+            entry.add(2).read_volatile(),
+        ]
+    }
 }
 
 /// What is known of the cgroups that a task is in.

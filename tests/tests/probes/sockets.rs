@@ -160,14 +160,24 @@ fn connects_of_the_kubelet_and_failed_connects_of_others_are_reported() {
     let ports: Vec<u16> = ports.split(' ').map(|port| port.parse().expect("port")).collect();
     let served = [format!("127.0.0.1:{}", ports[0]), format!("[::1]:{}", ports[1])];
     // Nothing listens on port 1.
-    let network = Network::available().is_ok().then(|| Network::create(false).expect("a network"));
+    let network = Network::available()
+        .is_ok()
+        .then(|| Network::create(false).expect("a network"));
     let elsewhere = network.as_ref().map(|network| format!("{}:1", network.address().ip()));
-    let all: Vec<&str> = served.iter().map(String::as_str).chain(["127.0.0.1:1", "[::1]:1"]).chain(elsewhere.as_deref()).collect();
+    let all: Vec<&str> = served
+        .iter()
+        .map(String::as_str)
+        .chain(["127.0.0.1:1", "[::1]:1"])
+        .chain(elsewhere.as_deref())
+        .collect();
     let connect = |home: &Cgroup| {
         let mut player = Player::start(&[&["--cgroup", &path(home), "connect"], &all[..]].concat());
         let results: Vec<String> = all.iter().map(|_| player.line()).collect();
         assert_eq!(results[..2], ["connected\n", "connected\n"]);
-        assert!(results[2..].iter().all(|result| result == "connection refused\n"), "{results:?}");
+        assert!(
+            results[2..].iter().all(|result| result == "connection refused\n"),
+            "{results:?}"
+        );
         player.wait();
         player.pid()
     };

@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use epitaph_ebpf::{ABSENT, Field};
-use types::{Types, kind};
 pub use types::FormatError;
+use types::{Types, kind};
 
 /// Size of a pointer on every architecture that has the probes.
 const POINTER: u32 = 8;
@@ -115,7 +115,9 @@ fn offset(types: &Types, strukt: &str, path: &str) -> Option<u32> {
 /// `btf_trace_NAME` is a typedef of a pointer to the tracepoint's function type: the kernel itself uses this type.
 fn arguments(types: &Types, name: &str) -> Option<Vec<Argument>> {
     let typedef = types.named(&format!("btf_trace_{name}"), kind::TYPEDEF).next()?;
-    let function = types.chain(typedef.size_or_type).find(|found| found.kind == kind::FUNC_PROTO)?;
+    let function = types
+        .chain(typedef.size_or_type)
+        .find(|found| found.kind == kind::FUNC_PROTO)?;
     let argument = |id| match types.bare(id) {
         Some(found) if found.kind == kind::PTR => Argument::Pointer,
         _ => Argument::Value,

@@ -172,7 +172,11 @@ fn is_alias(of: &Type) -> bool {
 /// The part of the file whose offset and length are in the header from the number at index `at` on; offsets begin after the header.
 fn section<'a>(bytes: &'a [u8], at: usize, name: &'static str) -> Result<&'a [u8], FormatError> {
     const HEADER_LENGTH: usize = 1;
-    let number = |at| word(bytes, at).map(|number| number as usize).ok_or(FormatError::Truncated("header"));
+    let number = |at| {
+        word(bytes, at)
+            .map(|number| number as usize)
+            .ok_or(FormatError::Truncated("header"))
+    };
     let begin = number(HEADER_LENGTH)? + number(at)?;
     let length = number(at + 1)?;
     bytes.get(begin..begin + length).ok_or(FormatError::Truncated(name))
