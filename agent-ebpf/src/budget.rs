@@ -53,6 +53,8 @@ impl Class {
     pub const SLOTS: usize = 14;
     /// The place of `LOST` that counts the losses counted by owner: while it stands still, no account needs to be read.
     pub const BY_OWNER: u32 = 0;
+    /// The place of `LOST` that counts the losses counted in `LOST_CONNECTS`, see [`connects`].
+    pub const BY_SERVER: u32 = 13;
 
     /// Kind of the lost record.
     pub const fn kind(self) -> Kind {
@@ -80,6 +82,19 @@ impl Class {
             Class::Signal | Class::Deliver | Class::SignalWithin | Class::SignalToOther | Class::Rmdir => 1024,
             Class::Exit | Class::Oom | Class::Mkdir => 512,
         }
+    }
+}
+
+/// Lost records of [`Class::Client`] concern one server, so they are counted by a hash of its address.
+pub mod connects {
+    /// A client with failed connects to so many addresses makes every server doubtful.
+    pub const BUCKETS: u32 = 1 << BITS;
+    const BITS: u32 = 12;
+
+    /// Key in `LOST_CONNECTS`. `address`: IPv6, IPv4 as `::ffff:a.b.c.d`, in network byte order; two halves of it as they are in
+    /// memory.
+    pub const fn bucket(address: [u64; 2]) -> u32 {
+        ((address[0] ^ address[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS)) as u32
     }
 }
 

@@ -10,7 +10,7 @@
 mod budget;
 mod fields;
 
-pub use budget::{Account, Class, SHARED, limits};
+pub use budget::{Account, Class, SHARED, connects, limits};
 pub use fields::{ABSENT, Field};
 
 use core::mem::{align_of, offset_of, size_of};
@@ -477,8 +477,9 @@ pub mod capacity {
     /// A node has some hundred containers and units.
     pub const ACCOUNTS: u32 = 4_096;
     pub const PORTS_HELD: u32 = 4_096;
+    pub const LOST_CONNECTS: u32 = super::connects::BUCKETS;
     /// By the map's name: user space makes them smaller where the kernel grants less memory.
-    pub const ALL: [(&str, u32); 7] = [
+    pub const ALL: [(&str, u32); 8] = [
         ("WATCHED", WATCHED),
         ("SIGNALLED", SIGNALLED),
         ("ENDED", ENDED),
@@ -486,6 +487,7 @@ pub mod capacity {
         ("CLOSED_PORTS", CLOSED_PORTS),
         ("ACCOUNTS", ACCOUNTS),
         ("PORTS_HELD", PORTS_HELD),
+        ("LOST_CONNECTS", LOST_CONNECTS),
     ];
 }
 
@@ -507,7 +509,29 @@ pub mod closed_by {
     pub const OWNER: usize = 1;
 }
 
-/// Key of `CLOSED_PORTS`: network namespace (inode number) and port (host byte order).
-pub const fn closed_port(netns: u32, port: u16) -> u64 {
-    netns as u64 | (port as u64) << 32
+/// Key of `CLOSED_PORTS`: network namespace (inode number), port (host byte order), and the listener's address as in [`Tcp::local`], in
+/// words as they are in memory. Another process of the namespace can listen on the same port of another address.
+pub type ListenerKey = [u64; 3];
+
+pub const fn closed_port(netns: u32, port: u16, address: [u64; 2]) -> ListenerKey {
+    [netns as u64 | (port as u64) << 32, address[0], address[1]]
+}
+
+/// Addresses in words as they are in memory.
+pub mod address {
+    /// `0.0.0.0` and `::`.
+    pub const ANY_V4: [u64; 2] = [0, 0x0000_ffff_0000_0000_u64.to_be()];
+    pub const ANY_V6: [u64; 2] = [0, 0];
+    const V4: u64 = 0xffff_ffff_0000_0000_u64.to_be();
+    const LOOPBACK_V4: u64 = 0x0000_ffff_7f00_0000_u64.to_be();
+    const LOOPBACK_V4_NET: u64 = 0xffff_ffff_ff00_0000_u64.to_be();
+    const LOOPBACK_V6: u64 = 1_u64.to_be();
+
+    pub const fn is_v4([first, last]: [u64; 2]) -> bool {
+        first == 0 && last & V4 == ANY_V4[1]
+    }
+
+    pub const fn is_loopback([first, last]: [u64; 2]) -> bool {
+        first == 0 && (last == LOOPBACK_V6 || last & LOOPBACK_V4_NET == LOOPBACK_V4)
+    }
 }

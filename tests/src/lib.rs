@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod agent;
+pub mod attack;
 pub mod bpf;
 pub mod bystander;
 pub mod cgroup;

@@ -78,6 +78,31 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
     Ok(())
 }
 
+/// Without a network namespace of its own, any process can listen on the port of a closed listener: on another address, or for a
+/// moment on the same one.
+#[tokio::test]
+async fn a_neighbour_that_listens_on_the_same_port_hides_no_refusal() -> anyhow::Result<()> {
+    if !can_play("a_neighbour_that_listens_on_the_same_port_hides_no_refusal") {
+        return Ok(());
+    }
+    let mut played = Played::start(&["serve", "close-listener", "127.0.0.1:0"])?;
+    let address = played.ready()?;
+    ask(CLIENT, address).await?.context("the server does not serve")?;
+    played.stop()?;
+    while ask(CLIENT, address).await?.is_some() {}
+    let elsewhere = std::net::TcpListener::bind(("127.0.0.9", address.port()))?;
+    drop(std::net::TcpListener::bind(address)?);
+    for _ in 0..20 {
+        ensure!(ask(CLIENT, address).await?.is_none(), "the client was served");
+    }
+    drop(elsewhere);
+    let termination = played.finish()?;
+    assert_eq!(termination["verdict"], "refused-connections", "{termination:#}");
+    let refused = termination["connections"]["refused"].as_u64().context("no count")?;
+    ensure!(refused >= 20, "{termination:#}");
+    Ok(())
+}
+
 /// Each client is served until it stops by itself; then a scanner is refused.
 #[tokio::test]
 async fn a_scanner_alone_does_not_make_a_termination_unclean() -> anyhow::Result<()> {

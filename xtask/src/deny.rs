@@ -20,6 +20,7 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     if !runs() {
         install()?;
     }
+    shell::run_quietly(&mut fetch(), "fetching the dependencies of all platforms")?;
     check()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -27,7 +28,11 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
 /// The checks, where cargo-deny is built.
 pub fn if_built() -> Result<()> {
     if runs() {
-        return check();
+        if shell::succeeds(&mut fetch()) {
+            return check();
+        }
+        shell::log("licences and advisories of the dependencies are not checked: those of other platforms cannot be fetched");
+        return Ok(());
     }
     shell::log(
         "licences and advisories of the dependencies are not checked: `cargo xtask deny` builds cargo-deny, once per machine",
@@ -36,7 +41,6 @@ pub fn if_built() -> Result<()> {
 }
 
 fn check() -> Result<()> {
-    // Nothing of these needs a network.
     let local = ["check", "licenses", "bans", "sources"];
     shell::run(
         deny().arg("--offline").args(local),
@@ -50,6 +54,13 @@ fn check() -> Result<()> {
         deny().args(["--offline", "check", "advisories"]),
         "checking the dependencies for known vulnerabilities",
     )
+}
+
+/// The checks read the manifests of all dependencies, also of those that no build here needs.
+fn fetch() -> Command {
+    let mut cargo = shell::cargo();
+    cargo.args(["fetch", "--locked"]);
+    cargo
 }
 
 /// The program, for this workspace.

@@ -87,8 +87,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|signals|connections|agents]",
-        about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; prints a table (root)",
+        flags: "[--only core|signals|connections|agents|attacks]",
+        about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
+                half an hour): the share of verdicts kept next to a hostile container; prints a table (root)",
         run: bench::task,
     },
     Task {

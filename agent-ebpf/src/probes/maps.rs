@@ -8,10 +8,11 @@ use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, SHARED, VERSION, Watched, armed_count, capacity, closed_by, limits, nested, watch,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_count, capacity, closed_by,
+    closed_port, limits, nested, watch,
 };
 
-use super::kernel::{Cgroups, hierarchy, v1_hierarchy};
+use super::kernel::{Cgroups, hierarchy, unknown, v1_hierarchy};
 
 /// Records that no container makes many of: what a first process got from outside, its exit, OOM victims, cgroups. User space
 /// sets the sizes of both.
@@ -33,6 +34,10 @@ static ACCOUNTS: HashMap<u64, Account> = HashMap::with_max_entries(capacity::ACC
 /// A new entry of `ACCOUNTS`: too large to be built on the stack of every program.
 #[map]
 static EMPTY: Array<Account> = Array::with_max_entries(1, 0);
+
+/// See [`epitaph_ebpf::connects`].
+#[map]
+static LOST_CONNECTS: HashMap<u32, u64> = HashMap::with_max_entries(capacity::LOST_CONNECTS, 0);
 
 /// Entries of `CLOSED_PORTS` by owner, no more than [`limits::PORTS`] each.
 #[map]
@@ -66,7 +71,7 @@ static NESTED: PerCpuArray<u64> = PerCpuArray::with_max_entries(nested::SLOTS, 0
 
 /// By [`epitaph_ebpf::closed_port`].
 #[map]
-static CLOSED_PORTS: HashMap<u64, ClosedPort> = HashMap::with_max_entries(capacity::CLOSED_PORTS, 0);
+static CLOSED_PORTS: HashMap<ListenerKey, ClosedPort> = HashMap::with_max_entries(capacity::CLOSED_PORTS, 0);
 
 /// cgroup v2 ids of the kubelet.
 #[map]
@@ -189,6 +194,18 @@ fn lost_by(account: *mut Account, class: Class) {
     count_lost(Class::BY_OWNER);
 }
 
+/// Counts a lost record of [`Class::Client`], by its server's address.
+#[inline(always)]
+pub fn lost_connect(bucket: u32) {
+    let _ = LOST_CONNECTS.insert(bucket, 0, BPF_NOEXIST as u64);
+    let Some(count) = LOST_CONNECTS.get_ptr_mut(bucket) else {
+        return lost(Class::Client);
+    };
+    // SAFETY: an entry of the map; atomic, because other CPUs add to it.
+    unsafe { add(count, 1) };
+    count_lost(Class::BY_SERVER);
+}
+
 /// Counts a lost record of no known owner.
 #[inline(always)]
 pub fn lost(class: Class) {
@@ -203,9 +220,21 @@ fn count_lost(place: u32) {
     }
 }
 
+/// The entry of a cgroup that has none. In memory: zeroes in registers would be a state of their own for the verifier.
+#[unsafe(no_mangle)]
+static mut UNWATCHED: Watched = [0; 3];
+
 #[inline(always)]
 pub fn watched(cgroup: u64) -> Watched {
-    WATCHED.get_ptr(cgroup).map_or([0; 3], |entry| unsafe { *entry })
+    let entry = WATCHED.get_ptr(cgroup).unwrap_or(&raw const UNWATCHED).cast::<u64>();
+    // SAFETY: three words, here as there. Volatile: UNWATCHED is no constant.
+    unsafe {
+        [
+            entry.read_volatile(),
+            entry.add(1).read_volatile(),
+            entry.add(2).read_volatile(),
+        ]
+    }
 }
 
 /// What is known of the cgroups that a task is in.
@@ -255,17 +284,11 @@ pub fn is_within(others: Cgroups, cgroups: Cgroups, owner: Owner) -> bool {
 /// The owner of a cgroup with that entry.
 #[inline(always)]
 pub fn owner(cgroup: u64, entry: Watched) -> Owner {
-    match entry[watch::OWNER] {
-        0 => Owner {
-            id: cgroup,
-            is_named: false,
-            is_machine: entry[watch::BITS] & watch::SELF == 0,
-        },
-        id => Owner {
-            id,
-            is_named: true,
-            is_machine: false,
-        },
+    let named = entry[watch::OWNER];
+    Owner {
+        id: if named == 0 { cgroup } else { named },
+        is_named: unknown(named != 0),
+        is_machine: unknown(named == 0 && entry[watch::BITS] & watch::SELF == 0),
     }
 }
 
@@ -418,9 +441,9 @@ pub fn is_kubelet(cgroup: u64) -> bool {
 
 /// Keeps the port of a closed listener. A port that found no room is a loss: its refusals are not seen.
 #[inline(always)]
-pub fn close_port(key: u64, cgroup: u64, owner: Owner) {
+pub fn close_port(key: ListenerKey, cgroup: u64, owner: Owner) {
     // An earlier listener's entry would keep its owner.
-    reopen_port(key);
+    forget_port(&key);
     let Some(held) = ports_held(owner.id) else {
         return lost_of(owner, Class::Tcp);
     };
@@ -428,7 +451,7 @@ pub fn close_port(key: u64, cgroup: u64, owner: Owner) {
     if unsafe { held.read_volatile() } >= limits::PORTS {
         return lost_of(owner, Class::Tcp);
     }
-    match CLOSED_PORTS.insert(key, [cgroup, owner.id], BPF_NOEXIST as u64) {
+    match CLOSED_PORTS.insert(&key, &[cgroup, owner.id], BPF_NOEXIST as u64) {
         // SAFETY: as above.
         Ok(()) => unsafe { add(held, 1) },
         // Another CPU was first: its listener is as closed as this one.
@@ -447,7 +470,7 @@ fn ports_held(owner: u64) -> Option<*mut u64> {
 }
 
 #[inline(always)]
-pub fn reopen_port(key: u64) {
+fn forget_port(key: &ListenerKey) {
     let Some(owner) = CLOSED_PORTS.get_ptr(key).map(|port| unsafe { (*port)[closed_by::OWNER] }) else {
         return;
     };
@@ -459,10 +482,18 @@ pub fn reopen_port(key: u64) {
     }
 }
 
-/// The listener that was closed on this port.
+/// The listener that would have accepted a connection to this address. A later listener there does not count: a connection that is
+/// refused was refused by none, and any process of the network namespace could listen for a moment.
 #[inline(always)]
-pub fn closed_by(key: u64) -> Option<u64> {
-    CLOSED_PORTS.get_ptr(key).map(|port| unsafe { (*port)[closed_by::CGROUP] })
+pub fn closed_by(netns: u32, port: u16, address: [u64; 2]) -> Option<u64> {
+    let mut found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address));
+    if found.is_none() && address::is_v4(address) {
+        found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address::ANY_V4));
+    }
+    if found.is_none() {
+        found = CLOSED_PORTS.get_ptr(&closed_port(netns, port, address::ANY_V6));
+    }
+    found.map(|port| unsafe { (*port)[closed_by::CGROUP] })
 }
 
 const EEXIST: i32 = -17;

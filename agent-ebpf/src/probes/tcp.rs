@@ -3,6 +3,7 @@
 //! While no cgroup is armed, each returns after two loads and a comparison. A socket belongs to its own cgroup, the one of the
 //! process that made it, not the current task: the kernel handles packets in the context of any task.
 
+use core::mem::offset_of;
 use core::ptr::addr_of_mut;
 
 use aya_ebpf::Global;
@@ -11,7 +12,7 @@ use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_skc_to_tcp_sock};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::BtfTracePointContext;
-use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, closed_port, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, closed_port, connects, tcp_flags, tcp_op, watch};
 
 use super::kernel::{Direct, Probed, Ptr, Read, cgroup_id, has, task_cgroup, with_current};
 use super::maps::{self, Charge, Owner};
@@ -28,6 +29,7 @@ const CLOSE: u8 = 7;
 const LISTEN: u8 = 10;
 const NEW_SYN_RECV: u8 = 12;
 const AF_INET6: u16 = 10;
+const ETIMEDOUT: u32 = 110;
 const ECONNREFUSED: u32 = 111;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
@@ -55,13 +57,11 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
     unsafe {
         let Some(tcp) = as_tcp(sk) else { return };
         let netns = netns(sk);
-        if new == LISTEN {
-            maps::reopen_port(closed_port(netns, local_port(tcp)));
-        }
         let cgroup = socket_cgroup(sk);
         if maps::is_armed(cgroup) {
             if old == LISTEN && new == CLOSE {
-                maps::close_port(closed_port(netns, local_port(tcp)), cgroup, owner_of(cgroup));
+                let (local, _) = ends(sk);
+                maps::close_port(closed_port(netns, local_port(tcp), local), cgroup, owner_of(cgroup));
             }
             record(sk, tcp, cgroup, tcp_op::STATE, (old, new), 0);
         }
@@ -82,12 +82,14 @@ unsafe fn state_changed(sk: Ptr, old: u8, new: u8) {
     }
 }
 
-/// Reports a client that could not reach a terminating pod, or could: successes are reported for the kubelet only.
+/// Reports a client that could not reach a terminating pod, or could: successes are reported for the kubelet only. A client that got
+/// no answer proves nothing.
 #[inline(always)]
 unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
     unsafe {
         let by_kubelet = maps::is_kubelet(cgroup);
-        if by_kubelet || new == CLOSE && Direct::get::<u32>(sk, Field::SockErr) != 0 {
+        let error: u32 = Direct::get(sk, Field::SockErr);
+        if by_kubelet || new == CLOSE && error != 0 && error != ETIMEDOUT {
             client(sk, tcp, cgroup, tcp_op::STATE, (SYN_SENT, new), by_kubelet);
         }
     }
@@ -96,11 +98,16 @@ unsafe fn connect_ended(sk: Ptr, tcp: Ptr, cgroup: u64, new: u8) {
 #[inline(always)]
 unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), by_kubelet: bool) {
     unsafe {
-        let Some(mut entry) = blank(Class::Client, op, cgroup, netns(sk)) else {
+        let (local, remote) = ends(sk);
+        // Every network namespace has this address: whose it is, the kubelet's connects alone need not show.
+        if !by_kubelet && address::is_loopback(remote) {
             return;
+        }
+        let Some(mut entry) = blank(Class::Client, op, cgroup, netns(sk)) else {
+            return maps::lost_connect(connects::bucket(remote));
         };
         let record = entry.as_mut_ptr();
-        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        write_ends(record, local, remote);
         (*record).old_state = old;
         (*record).new_state = new;
         (*record).local_port = local_port(tcp);
@@ -118,14 +125,15 @@ unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), b
 unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
     unsafe {
         let port = u16::from_be(Direct::get(sk, Field::SockDport));
-        let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
+        let (client, server) = ends(sk);
+        let Some(cgroup) = maps::closed_by(netns, port, server) else {
             return;
         };
         let Some(mut entry) = blank(Class::Tcp, tcp_op::ERROR, cgroup, netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
-        copy_ends(sk, addr_of_mut!((*record).remote), addr_of_mut!((*record).local));
+        write_ends(record, server, client);
         (*record).local_port = port;
         (*record).remote_port = local_port(tcp);
         (*record).flags = tcp_flags::NO_SOCKET;
@@ -202,22 +210,23 @@ unsafe fn refused_syn(skb: Ptr, reason: u32) {
         let net: Ptr = Direct::get(device, Field::NetDeviceNet);
         let netns: u32 = Direct::get(net, Field::NetInum);
         let port = u16::from_be(Probed::read(tcp.add(2)));
-        let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
+        let (mut client, mut server) = ([0_u64; 2], [0_u64; 2]);
+        let (to_client, to_server) = ((&raw mut client).cast(), (&raw mut server).cast());
+        if Probed::read::<u8>(ip) >> 4 == 6 {
+            copy_v6::<Probed>(to_client, ip.add(8));
+            copy_v6::<Probed>(to_server, ip.add(24));
+        } else {
+            copy_v4(to_client, Probed::read(ip.add(12)));
+            copy_v4(to_server, Probed::read(ip.add(16)));
+        }
+        let Some(cgroup) = maps::closed_by(netns, port, server) else {
             return;
         };
-
         let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
-        let (local, remote) = (addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
-        if Probed::read::<u8>(ip) >> 4 == 6 {
-            copy_v6::<Probed>(remote, ip.add(8));
-            copy_v6::<Probed>(local, ip.add(24));
-        } else {
-            copy_v4(remote, Probed::read(ip.add(12)));
-            copy_v4(local, Probed::read(ip.add(16)));
-        }
+        write_ends(record, server, client);
         (*record).local_port = port;
         (*record).remote_port = u16::from_be(Probed::read(tcp));
         (*record).flags = tcp_flags::NO_SOCKET | not_syn;
@@ -232,14 +241,15 @@ unsafe fn reset_by_mini(sk: Ptr, state: u8, reason: u32) {
     unsafe {
         let netns = netns(sk);
         let port: u16 = Direct::get(sk, Field::SockNum);
-        let Some(cgroup) = maps::closed_by(closed_port(netns, port)) else {
+        let (local, remote) = ends(sk);
+        let Some(cgroup) = maps::closed_by(netns, port, local) else {
             return;
         };
         let Some(mut entry) = blank(Class::Tcp, tcp_op::RESET_SENT, cgroup, netns) else {
             return;
         };
         let record = entry.as_mut_ptr();
-        copy_ends(sk, addr_of_mut!((*record).local), addr_of_mut!((*record).remote));
+        write_ends(record, local, remote);
         (*record).local_port = port;
         (*record).remote_port = u16::from_be(Direct::get(sk, Field::SockDport));
         (*record).new_state = state;
@@ -456,6 +466,23 @@ unsafe fn netns(sk: Ptr) -> u32 {
     unsafe {
         let net: Ptr = Direct::get(sk, Field::SockNet);
         Direct::get(net, Field::NetInum)
+    }
+}
+
+/// Both addresses, in words.
+#[inline(always)]
+unsafe fn ends(sk: Ptr) -> ([u64; 2], [u64; 2]) {
+    let (mut local, mut remote) = ([0; 2], [0; 2]);
+    unsafe { copy_ends(sk, (&raw mut local).cast(), (&raw mut remote).cast()) };
+    (local, remote)
+}
+
+#[inline(always)]
+unsafe fn write_ends(record: *mut Tcp, local: [u64; 2], remote: [u64; 2]) {
+    const _: () = assert!(offset_of!(Tcp, local) % 8 == 0 && offset_of!(Tcp, remote) % 8 == 0);
+    unsafe {
+        addr_of_mut!((*record).local).cast::<[u64; 2]>().write(local);
+        addr_of_mut!((*record).remote).cast::<[u64; 2]>().write(remote);
     }
 }
 

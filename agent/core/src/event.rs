@@ -248,6 +248,20 @@ pub struct TcpProgress {
     pub data_segments_received: u32,
 }
 
+/// Values of [`server_hash`].
+pub const SERVER_HASHES: usize = epitaph_ebpf::connects::BUCKETS as usize;
+
+/// By which the probes count lost connects to a server.
+pub fn server_hash(address: IpAddr) -> u32 {
+    let octets = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+    .octets();
+    let half = |of: usize| u64::from_ne_bytes(std::array::from_fn(|i| octets[8 * of + i]));
+    epitaph_ebpf::connects::bucket([half(0), half(1)])
+}
+
 /// The client of a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {

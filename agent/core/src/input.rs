@@ -170,6 +170,8 @@ pub enum LossScope {
     Within(CgroupId),
     /// Of other processes than the first one of these subjects: the end of a first process is judged without them.
     Others(CgroupId),
+    /// Of clients' connects to the servers with this [`server_hash`](crate::event::server_hash).
+    ConnectsTo(u32),
 }
 
 /// Everything that a source can report. Closed: the core handles every kind.

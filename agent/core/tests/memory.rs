@@ -118,6 +118,12 @@ impl Node {
         }
         let allocated = ALLOCATED.load(Ordering::Relaxed).saturating_sub(self.before);
         let (memory, most) = (self.core.memory(), self.most);
+        println!(
+            "{of}: at most {} KiB by its own count, {} KiB allocated; {} KiB afterwards",
+            most.0 >> 10,
+            most.1 >> 10,
+            allocated >> 10
+        );
         assert!(
             most.1 <= FACTOR * self.limits.memory,
             "{of}: {} bytes were allocated at once",
@@ -264,7 +270,7 @@ fn nested(node: &mut Node) {
     node.rmdir(100);
 }
 
-/// 200 terminations with 600 connections each, of which the half is in use.
+/// 200 terminations with 10,000 connections each, of which the half is in use.
 fn connections(node: &mut Node) {
     let ids = || (0..200).map(|i| (200_000 + i, 2_000 + i as u32));
     for (id, tgid) in ids() {
@@ -272,7 +278,7 @@ fn connections(node: &mut Node) {
         node.event(exec(id, tgid));
         node.event(stop(id, tgid));
     }
-    for peer in 0..600 {
+    for peer in 0..10_000 {
         for (id, _) in ids() {
             let op = if peer % 2 == 0 {
                 ACCEPTED

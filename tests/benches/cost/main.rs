@@ -3,6 +3,7 @@
 //! No number here fails anything: a missed goal is marked, and the exit code reports only whether the cost could be measured.
 
 mod agents;
+mod attacks;
 mod connections;
 mod pure;
 mod signals;
@@ -21,7 +22,7 @@ fn main() -> anyhow::Result<()> {
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | signals | connections | agents]")?;
+        .context("usage: cost EPITAPH [core | signals | connections | agents | attacks]")?;
     let only = args.next();
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
     ensure!(
@@ -41,6 +42,10 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("agents") {
         agents::measure(&epitaph, &mut table)?;
+    }
+    // Half an hour on two processors: only if it is named.
+    if only.as_ref().is_some_and(|only| only == "attacks") {
+        attacks::measure(&epitaph, &mut table)?;
     }
     table.print()
 }

@@ -11,9 +11,10 @@ use std::{env, fs, io, thread};
 
 use anyhow::Context as _;
 use nix::libc;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, setsid};
 
 fn main() -> anyhow::Result<()> {
@@ -163,6 +164,29 @@ fn main() -> anyhow::Result<()> {
             let count: u32 = args.next().unwrap_or_default().parse()?;
             at_each_line(|| (0..count).try_for_each(|_| Ok(TcpListener::bind("127.0.0.1:0").map(drop)?)))
         }
+        "connects" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            let to = args.next().unwrap_or_default();
+            at_each_line(|| {
+                (0..count).try_for_each(|_| match TcpStream::connect(&to) {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+                    other => anyhow::bail!("a connect to {to}: {other:?}"),
+                })
+            })
+        }
+        "cgroups" => {
+            let (count, dir): (u32, _) = (args.next().unwrap_or_default().parse()?, args.next().unwrap_or_default());
+            at_each_line(|| (0..count).try_for_each(|number| cgroup_with_an_exit(&format!("{dir}/{number}"))))
+        }
+        "inits" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            at_each_line(|| (0..count).try_for_each(|_| init_with_a_child()))
+        }
+        "pretends" => {
+            let count: u32 = args.next().unwrap_or_default().parse()?;
+            fs::write("/proc/self/comm", "containerd-shim")?;
+            at_each_line(|| (0..count).try_for_each(|_| stop_as_a_runtime()))
+        }
         "hang-up" => hang_up(),
         other => anyhow::bail!("no role {other}"),
     }
@@ -230,6 +254,73 @@ fn exits(count: u32) -> anyhow::Result<()> {
         };
     }
     Ok(())
+}
+
+/// A new cgroup, in which a process exits.
+fn cgroup_with_an_exit(dir: &str) -> anyhow::Result<()> {
+    fs::create_dir(dir).with_context(|| format!("make {dir}"))?;
+    in_a_child(|| fs::write(format!("{dir}/cgroup.procs"), "0").map_or(1, |()| 0))?;
+    // The kernel empties the cgroup a little later.
+    for _ in 0..100 {
+        match fs::remove_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(Duration::from_millis(1)),
+            result => return result.with_context(|| format!("remove {dir}")),
+        }
+    }
+    anyhow::bail!("{dir} stays in use")
+}
+
+/// The init of a new pid namespace exits before its child, which the kernel kills.
+fn init_with_a_child() -> anyhow::Result<()> {
+    in_a_child(|| {
+        if unshare(CloneFlags::CLONE_NEWPID).is_err() {
+            return 1;
+        }
+        let init = in_a_child(|| {
+            // SAFETY: as in `in_a_child`; this child waits for its end.
+            match unsafe { fork() } {
+                Ok(ForkResult::Child) => loop {
+                    thread::park();
+                },
+                Ok(ForkResult::Parent { .. }) => 0,
+                Err(_) => 1,
+            }
+        });
+        i32::from(init.is_err())
+    })
+}
+
+/// What a runtime does: SIGTERM, which is ignored, and SIGKILL.
+fn stop_as_a_runtime() -> anyhow::Result<()> {
+    // SAFETY: this process has one thread, and the child only waits.
+    let child = match unsafe { fork() }? {
+        ForkResult::Child => {
+            // SAFETY: SIG_IGN runs no code.
+            let _ = unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) };
+            loop {
+                thread::park();
+            }
+        }
+        ForkResult::Parent { child } => child,
+    };
+    for number in [libc::SIGTERM, libc::SIGKILL] {
+        epitaph_tests::sys::kill(child.as_raw(), number)?;
+    }
+    waitpid(child, None)?;
+    Ok(())
+}
+
+/// Runs `act` in a child, whose exit code it returns; an error if the code is not 0.
+fn in_a_child(act: impl FnOnce() -> i32) -> anyhow::Result<()> {
+    // SAFETY: this process has one thread, so the child may do what this one may.
+    match unsafe { fork() }? {
+        // SAFETY: as above.
+        ForkResult::Child => unsafe { libc::_exit(act()) },
+        ForkResult::Parent { child } => match waitpid(child, None)? {
+            WaitStatus::Exited(_, 0) => Ok(()),
+            other => anyhow::bail!("a child: {other:?}"),
+        },
+    }
 }
 
 /// At a line, the process loses its terminal: the kernel makes a SIGHUP, which it ignores.

@@ -266,6 +266,43 @@ fn verify_only() {
     }
 }
 
+/// docs/limits.md states it.
+const MAPS_BYTES: u64 = 20 << 20;
+
+/// By the kernel's own count, of a process without other maps. Preallocated maps have their memory from the start.
+#[test]
+fn the_maps_take_no_more_than_stated() {
+    need!(nix::unistd::geteuid().is_root().then_some(()), "not root");
+    let output = Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", "loading::count_maps_only", "--ignored", "--nocapture"])
+        .output()
+        .expect("start this program again");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
+    let (maps, bytes) = (number("maps: "), number("bytes: "));
+    println!("maps: {maps:?}, bytes: {bytes:?}");
+    assert!(maps.is_some_and(|maps| maps > 10), "{text}");
+    assert!(bytes.is_some_and(|bytes| bytes > 9 << 20 && bytes <= MAPS_BYTES), "{text}");
+}
+
+/// Run by the test above.
+#[test]
+#[ignore = "a part of the_maps_take_no_more_than_stated"]
+fn count_maps_only() {
+    let _kernel = Kernel::load(&Options::default()).expect("probes");
+    let mut maps = BTreeMap::new();
+    for file in fs::read_dir("/proc/self/fdinfo").expect("own files") {
+        let Ok(info) = fs::read_to_string(file.expect("a file").path()) else {
+            continue;
+        };
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        if let (Some(id), Some(bytes)) = (field("map_id"), field("memlock")) {
+            maps.insert(id.to_owned(), bytes.parse::<u64>().expect("a number"));
+        }
+    }
+    println!("\nmaps: {}\nbytes: {}", maps.len(), maps.values().sum::<u64>());
+}
+
 #[test]
 fn a_wrong_btf_file_is_named() {
     need!(nix::unistd::geteuid().is_root().then_some(()), "not root");

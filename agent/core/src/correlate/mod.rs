@@ -18,7 +18,7 @@ mod tests;
 use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question};
 use crate::ids::CgroupId;
-use crate::input::{Input, Observation};
+use crate::input::{Input, LossScope, Observation};
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::time::Boot;
 
@@ -136,11 +136,11 @@ impl Correlator {
                 scope,
                 since,
                 count,
-            } => {
-                if let Some(place) = LossPlace::of(scope, self.attribution.index()) {
-                    self.subjects.lost(now, kind, place, since, count);
-                }
-            }
+            } => match (scope, LossPlace::of(scope, self.attribution.index())) {
+                (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
+                (_, Some(place)) => self.subjects.lost(now, kind, place, since, count),
+                (_, None) => {}
+            },
             Input::Clock(offset) => self.pods.clock(offset),
             Input::ApiClock(clock) => self.pods.api_clock(clock),
             Input::Pods(state) => {

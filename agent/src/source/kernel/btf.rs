@@ -1,11 +1,15 @@
 //! The kernel's BTF: offsets of the fields that the probes read, and the tracepoints with their arguments.
 
+mod types;
+
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use btf_rs::{Btf, BtfType, EnumMember, FuncProto, Struct, Type};
 use epitaph_ebpf::{ABSENT, Field};
+pub use types::FormatError;
+use types::{Types, kind};
 
 /// Size of a pointer on every architecture that has the probes.
 const POINTER: u32 = 8;
@@ -13,10 +17,11 @@ const POINTER: u32 = 8;
 pub const SYS_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the kernel's type information from {path}: {source}")]
-pub struct BtfError {
-    path: PathBuf,
-    source: btf_rs::Error,
+pub enum BtfError {
+    #[error("cannot read the kernel's type information from {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} does not hold the kernel's type information: {source}")]
+    Format { path: PathBuf, source: FormatError },
 }
 
 /// Kind of a tracepoint's argument, as far as the choice of a program depends on it.
@@ -41,26 +46,30 @@ impl Layout {
     /// # Errors
     /// If the file does not exist or is not BTF. A missing field or tracepoint is not an error here.
     pub fn read(path: &Path, tracepoints: &[&'static str]) -> Result<Layout, BtfError> {
-        // Read into memory: btf-rs would seek in the file for each of 100 000 types.
-        let btf = fs::read(path)
-            .map_err(btf_rs::Error::IO)
-            .and_then(|bytes| Btf::from_bytes(&bytes))
-            .map_err(|source| BtfError {
-                path: path.to_owned(),
-                source,
-            })?;
-        Ok(Layout {
+        let bytes = fs::read(path).map_err(|source| BtfError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let types = Types::parse(&bytes).map_err(|source| BtfError::Format {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Layout::of(&types, tracepoints))
+    }
+
+    fn of(types: &Types, tracepoints: &[&'static str]) -> Layout {
+        Layout {
             offsets: std::array::from_fn(|i| {
                 let (strukt, path) = Field::ALL[i].place();
-                offset(&btf, strukt, path).unwrap_or(ABSENT)
+                offset(types, strukt, path).unwrap_or(ABSENT)
             }),
             tracepoints: tracepoints
                 .iter()
-                .filter_map(|&name| Some((name, arguments(&btf, name)?)))
+                .filter_map(|&name| Some((name, arguments(types, name)?)))
                 .collect(),
-            current_task_btf: enumerator(&btf, "bpf_func_id", "BPF_FUNC_get_current_task_btf").is_some(),
-            controllers: controllers(&btf),
-        })
+            current_task_btf: enumeration(types, "bpf_func_id").any(|(name, _)| name == "BPF_FUNC_get_current_task_btf"),
+            controllers: controllers(types),
+        }
     }
 
     /// By [`Field`], as the probes' `OFFSETS` has them.
@@ -87,104 +96,45 @@ impl Layout {
 }
 
 /// Byte offset of the member at `path` in `strukt`, or the structure's size if `path` is empty.
-fn offset(btf: &Btf, strukt: &str, path: &str) -> Option<u32> {
-    // Several types can share a name (a typedef, an unrelated structure of another file): take the first that has the path.
-    btf.resolve_types_by_name(strukt).ok()?.into_iter().find_map(|found| {
-        let Type::Struct(found) = found else { return None };
+fn offset(types: &Types, strukt: &str, path: &str) -> Option<u32> {
+    types.named(strukt, kind::STRUCT).find_map(|found| {
         if path.is_empty() {
-            return u32::try_from(found.size()).ok();
+            return Some(found.size_or_type);
         }
-        let bits = path_offset(btf, &found, path)?;
+        let (mut within, mut bits) = (Some(found), 0_u32);
+        for name in path.split('.') {
+            let (at, id) = types.member(within?, name)?;
+            bits = bits.checked_add(at)?;
+            within = types.structure(id);
+        }
         // A bit field has no address.
         bits.is_multiple_of(8).then_some(bits / 8)
     })
 }
 
-fn path_offset(btf: &Btf, strukt: &Struct, path: &str) -> Option<u32> {
-    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-    strukt.members.iter().find_map(|member| {
-        let member_name = btf.resolve_name(member).ok()?;
-        let at = member.bit_offset();
-        if member_name.is_empty() {
-            let inner = structure(btf, member)?;
-            return Some(at + path_offset(btf, &inner, path)?);
-        }
-        if member_name != name {
-            return None;
-        }
-        match rest {
-            None => Some(at),
-            Some(rest) => Some(at + path_offset(btf, &structure(btf, member)?, rest)?),
-        }
-    })
-}
-
-/// The structure or union that a member holds, through typedefs and qualifiers; None for anything else, pointers too.
-fn structure(btf: &Btf, of: &dyn BtfType) -> Option<Struct> {
-    match bare(btf, of)? {
-        Type::Struct(inner) | Type::Union(inner) => Some(inner),
-        _ => None,
-    }
-}
-
-fn bare(btf: &Btf, of: &dyn BtfType) -> Option<Type> {
-    btf.chained_type_iter(of).find(|found| {
-        !matches!(
-            found,
-            Type::Typedef(_) | Type::Const(_) | Type::Volatile(_) | Type::Restrict(_) | Type::TypeTag(_)
-        )
-    })
-}
-
 /// `btf_trace_NAME` is a typedef of a pointer to the tracepoint's function type: the kernel itself uses this type.
-fn arguments(btf: &Btf, name: &str) -> Option<Vec<Argument>> {
-    let typedef = btf
-        .resolve_types_by_name(&format!("btf_trace_{name}"))
-        .ok()?
-        .into_iter()
-        .find(|found| matches!(found, Type::Typedef(_)))?;
-    let Type::FuncProto(FuncProto { parameters, .. }) = btf
-        .chained_type_iter(typedef.as_btf_type()?)
-        .find(|found| matches!(found, Type::FuncProto(_)))?
-    else {
-        return None;
+fn arguments(types: &Types, name: &str) -> Option<Vec<Argument>> {
+    let typedef = types.named(&format!("btf_trace_{name}"), kind::TYPEDEF).next()?;
+    let function = types
+        .chain(typedef.size_or_type)
+        .find(|found| found.kind == kind::FUNC_PROTO)?;
+    let argument = |id| match types.bare(id) {
+        Some(found) if found.kind == kind::PTR => Argument::Pointer,
+        _ => Argument::Value,
     };
-    Some(
-        parameters
-            .iter()
-            .skip(1)
-            .map(|parameter| match bare(btf, parameter) {
-                Some(Type::Ptr(_)) => Argument::Pointer,
-                _ => Argument::Value,
-            })
-            .collect(),
-    )
+    Some(types.parameters(function).skip(1).map(argument).collect())
 }
 
 /// `memory_cgrp_id = 4` of `enum cgroup_subsys_id`, by `memory`.
-fn controllers(btf: &Btf) -> HashMap<String, u32> {
-    let of = |member: &EnumMember| {
-        Some((
-            btf.resolve_name(member).ok()?.strip_suffix("_cgrp_id")?.to_owned(),
-            member.val(),
-        ))
-    };
-    enumeration(btf, "cgroup_subsys_id").iter().filter_map(of).collect()
+fn controllers(types: &Types) -> HashMap<String, u32> {
+    let of = |(name, number): (&str, u32)| Some((name.strip_suffix("_cgrp_id")?.to_owned(), number));
+    enumeration(types, "cgroup_subsys_id").filter_map(of).collect()
 }
 
-fn enumerator(btf: &Btf, name: &str, member: &str) -> Option<u32> {
-    let members = enumeration(btf, name);
-    let found = members
-        .iter()
-        .find(|found| btf.resolve_name(*found).is_ok_and(|name| name == member));
-    found.map(EnumMember::val)
+fn enumeration<'a>(types: &Types<'a>, name: &str) -> impl Iterator<Item = (&'a str, u32)> {
+    types.named(name, kind::ENUM).flat_map(|found| types.enumerators(found))
 }
 
-fn enumeration(btf: &Btf, name: &str) -> Vec<EnumMember> {
-    let found = btf.resolve_types_by_name(name).unwrap_or_default();
-    let enums = found.into_iter().filter_map(|found| match found {
-        Type::Enum(found) => Some(found.members),
-        _ => None,
-    });
-    enums.flatten().collect()
-}
+#[cfg(test)]
+#[path = "btf/fuzz_tests.rs"]
+mod fuzz;

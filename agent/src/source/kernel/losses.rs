@@ -31,6 +31,7 @@ pub struct Losses {
     unowned: PerCpuArray<MapData, u64>,
     nested: PerCpuArray<MapData, u64>,
     accounts: HashMap<MapData, u64, Entry>,
+    connects: HashMap<MapData, u32, u64>,
     /// The attached programs, to count the runs that the kernel skipped.
     attached: Vec<(Kind, ProgramFd)>,
     reported_unowned: [u64; Class::SLOTS],
@@ -60,6 +61,7 @@ impl Losses {
             unowned: PerCpuArray::try_from(take(ebpf, "LOST")?).map_err(LoadError::Map)?,
             nested: PerCpuArray::try_from(take(ebpf, "NESTED")?).map_err(LoadError::Map)?,
             accounts,
+            connects: HashMap::try_from(take(ebpf, "LOST_CONNECTS")?).map_err(LoadError::Map)?,
             attached: Vec::new(),
             reported_unowned: [0; Class::SLOTS],
             reported_skipped: Map::new(),
@@ -82,6 +84,9 @@ impl Losses {
         // Before the accounts: what is counted in between is read now, and once more for nothing.
         if self.grown(Class::BY_OWNER) > 0 {
             self.by_owner(hierarchies, &mut losses);
+        }
+        if self.grown(Class::BY_SERVER) > 0 {
+            self.by_server(&mut losses);
         }
         let mut unowned: Map<Kind, u64> = Map::new();
         for class in Class::ALL {
@@ -123,12 +128,22 @@ impl Losses {
             for class in Class::ALL {
                 let place = class as usize;
                 let count = lost[place].saturating_sub(reported[place]);
-                if count > 0 {
+                if count > 0 && class != Class::Client {
                     let (kind, scope) = (class.kind(), scope(hierarchies, owner, class));
                     losses.push(Loss { kind, scope, count });
                 }
             }
             *reported = lost;
+        }
+    }
+
+    /// What a client's connects show is about the server. An entry is given back once it is reported: what is counted in between
+    /// happens before the time of the report.
+    fn by_server(&mut self, losses: &mut Vec<Loss>) {
+        for (hash, count) in self.connects.iter().flatten().collect::<Vec<_>>() {
+            let (kind, scope) = (Kind::Tcp, LossScope::ConnectsTo(hash));
+            losses.push(Loss { kind, scope, count });
+            let _ = self.connects.remove(&hash);
         }
     }
 
@@ -159,8 +174,6 @@ impl Losses {
 
 fn scope(hierarchies: Hierarchies, owner: u64, class: Class) -> LossScope {
     match class {
-        // What it shows is about the owner of the other end.
-        Class::Client => LossScope::Machine,
         _ if owner == SHARED => LossScope::Machine,
         Class::SignalToOther | Class::ExitOfOther => LossScope::Others(hierarchies.cgroup(owner)),
         _ => LossScope::Within(hierarchies.cgroup(owner)),

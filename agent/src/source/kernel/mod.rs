@@ -18,7 +18,7 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramFd};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use aya_log::EbpfLogger;
-use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, Watched, armed_count, closed_by, watch};
+use epitaph_ebpf::{CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_count, closed_by, watch};
 
 use btf::Layout;
 use epitaph_core::ids::CgroupId;
@@ -149,7 +149,7 @@ pub struct Kernel {
     watched: HashMap<MapData, u64, Watched>,
     armed: HashMap<MapData, u64, u32>,
     armed_count: Array<MapData, u64>,
-    closed_ports: HashMap<MapData, u64, ClosedPort>,
+    closed_ports: HashMap<MapData, ListenerKey, ClosedPort>,
     ports_held: HashMap<MapData, u64, u64>,
     kubelets: HashMap<MapData, u64, u32>,
     losses: Losses,
@@ -367,7 +367,7 @@ impl Kernel {
     /// Removes the closed ports of cgroups that `is_gone` takes, and counts the others anew: the probes count without locks, and a
     /// count that has drifted would deny its owner room, or give it too much.
     fn give_back_ports(&mut self, is_gone: impl Fn(u64) -> bool) -> Result<(), MapError> {
-        let entries: Vec<(u64, ClosedPort)> = self.closed_ports.iter().flatten().collect();
+        let entries: Vec<(ListenerKey, ClosedPort)> = self.closed_ports.iter().flatten().collect();
         let mut held = std::collections::HashMap::<u64, u64>::new();
         for (port, by) in entries {
             if is_gone(by[closed_by::CGROUP]) {
@@ -589,7 +589,7 @@ fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapData>, LoadErr
 }
 
 /// True if there was an entry.
-fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<bool, MapError> {
+fn forget<K: aya::Pod, V: aya::Pod>(map: &mut HashMap<MapData, K, V>, key: K) -> Result<bool, MapError> {
     match map.remove(&key) {
         Ok(()) => Ok(true),
         Err(_) if map.get(&key, 0).is_err() => Ok(false),

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::attribute::{slim, table};
-use crate::event::{Client, Tcp, TcpOp, TcpState};
+use crate::event::{Client, SERVER_HASHES, Tcp, TcpOp, TcpState, server_hash};
 use crate::ids::CgroupId;
 use crate::time::Boot;
 
@@ -23,8 +23,8 @@ use super::doubt::Span;
 const PORTS_LAST: Duration = Duration::from_secs(60);
 /// Most addresses of servers that are kept: a pod has one or two.
 const SERVERS: usize = 1_024;
-/// Dropped connects to other addresses are remembered by a hash of the address.
-const BUCKETS: usize = 4_096;
+/// Dropped connects to other addresses are remembered by a hash of the address, and those that were lost in the kernel.
+const BUCKETS: usize = SERVER_HASHES;
 /// No answer: the client gave up.
 const ETIMEDOUT: u32 = 110;
 
@@ -36,6 +36,8 @@ pub(super) struct Clients {
     servers: HashMap<IpAddr, Server>,
     /// Dropped failed connects to addresses that were not a server's, by a hash of the address. Empty until the first.
     elsewhere: Vec<Option<Span>>,
+    /// Connects lost in the kernel, in the same way.
+    lost: Vec<Option<Span>>,
     /// Dropped connects of the kubelet.
     kubelets_forgotten: Option<Span>,
 }
@@ -123,14 +125,21 @@ impl Clients {
         self.failed.by_pair.iter().filter(move |(_, connect)| connect.at >= since)
     }
 
-    /// Whether a failed connect to the address in that time may have been dropped.
+    /// Records of connects to the servers of that hash were lost.
+    pub fn lost(&mut self, hash: u32, span: Span) {
+        around(&mut self.lost, hash as usize % BUCKETS, span);
+    }
+
+    /// Whether a failed connect to the address in that time may have been dropped or lost.
     pub fn forgot_one_of(&self, address: IpAddr, since: Boot, until: Boot) -> bool {
         let server = self.servers.get(&address);
         let here = server.and_then(|server| server.forgotten);
         // Connects that were dropped before the address was known as a server's.
         let known = server.map_or(until, |server| server.known_since.min(until));
         let before = self.elsewhere.get(bucket(address)).copied().flatten();
-        here.is_some_and(|span| span.overlaps(since, until)) || before.is_some_and(|span| span.overlaps(since, known))
+        let lost = self.lost.get(bucket(address)).copied().flatten();
+        [here, lost].into_iter().flatten().any(|span| span.overlaps(since, until))
+            || before.is_some_and(|span| span.overlaps(since, known))
     }
 
     /// Whether a connect of the kubelet that may belong to a connection of that time was dropped: it counts as a client's.
@@ -148,7 +157,8 @@ impl Clients {
     /// Bytes that are kept.
     pub fn bytes(&self) -> usize {
         let servers = self.servers.len() * size_of::<(IpAddr, Server)>();
-        self.kubelets.bytes() + self.failed.bytes() + servers + self.elsewhere.capacity() * size_of::<Option<Span>>()
+        let doubts = (self.elsewhere.capacity() + self.lost.capacity()) * size_of::<Option<Span>>();
+        self.kubelets.bytes() + self.failed.bytes() + servers + doubts
     }
 
     /// Drops connects before that time. `concerns`: a subject may terminate for which they could count.
@@ -165,8 +175,10 @@ impl Clients {
         slim(&mut self.servers);
         let is_old = |span: &Span| span.last < before;
         self.kubelets_forgotten = self.kubelets_forgotten.filter(|span| !is_old(span));
-        if self.elsewhere.iter().flatten().all(is_old) {
-            self.elsewhere = Vec::new();
+        for doubts in [&mut self.elsewhere, &mut self.lost] {
+            if doubts.iter().flatten().all(is_old) {
+                *doubts = Vec::new();
+            }
         }
     }
 
@@ -182,11 +194,7 @@ impl Clients {
     }
 
     fn forget_elsewhere(&mut self, address: IpAddr, span: Span) {
-        if self.elsewhere.is_empty() {
-            self.elsewhere = vec![None; BUCKETS];
-        }
-        let known = &mut self.elsewhere[bucket(address)];
-        *known = Some(known.map_or(span, |known| known.and(span)));
+        around(&mut self.elsewhere, bucket(address), span);
     }
 
     #[cfg(test)]
@@ -203,12 +211,15 @@ fn counts(pair: &Pair, connect: &Connect) -> bool {
 }
 
 fn bucket(address: IpAddr) -> usize {
-    let bits = match address {
-        IpAddr::V4(v4) => u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits(),
-    };
-    let folded = (bits ^ bits >> 64) as u64;
-    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BUCKETS
+    server_hash(address) as usize % BUCKETS
+}
+
+fn around(doubts: &mut Vec<Option<Span>>, bucket: usize, span: Span) {
+    if doubts.is_empty() {
+        *doubts = vec![None; BUCKETS];
+    }
+    let known = &mut doubts[bucket];
+    *known = Some(known.map_or(span, |known| known.and(span)));
 }
 
 /// Connects by both ends, shared between clients.

@@ -49,12 +49,12 @@ pub(in crate::correlate) enum LossPlace {
 }
 
 impl LossPlace {
-    /// None: no evidence of any subject's end. Anywhere, if nothing is known of the cgroup.
+    /// None: no evidence of any subject's own processes or sockets. Anywhere, if nothing is known of the cgroup.
     pub fn of(scope: LossScope, index: &Index) -> Option<LossPlace> {
         let cgroup = match scope {
             LossScope::Machine => return Some(LossPlace::Anywhere),
             LossScope::Within(cgroup) => cgroup,
-            LossScope::Others(_) => return None,
+            LossScope::Others(_) | LossScope::ConnectsTo(_) => return None,
         };
         Some(match index.exact_path(cgroup) {
             Some(path) => LossPlace::Cgroup {

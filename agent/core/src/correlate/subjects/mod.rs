@@ -167,6 +167,11 @@ impl Subjects {
         self.coverage.lost(kind, place, since, now, count);
     }
 
+    /// Records of clients' connects to the servers of that hash were lost.
+    pub fn lost_connects(&mut self, now: Boot, hash: u32, since: Boot) {
+        self.clients.lost(hash, Span::at(since).and(Span::at(now)));
+    }
+
     /// The pod of a container is being deleted: clients' errors count from now on. Returns the cgroups with sockets to watch.
     pub fn deletion_requested(&mut self, now: Boot, own: CgroupId) -> Vec<CgroupId> {
         match self.subjects.get_mut(&own) {

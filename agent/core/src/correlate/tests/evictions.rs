@@ -116,6 +116,26 @@ fn a_dropped_connect_is_doubt_about_its_server_alone() {
     assert_eq!(traffic(limits, &of("10.0.0.9")), [TrafficAxis::Quiet]);
 }
 
+/// Lost by the probes, whenever the address became known.
+#[test]
+fn a_lost_connect_is_doubt_about_its_server_alone() {
+    for (server, expected) in [("10.0.0.1", TrafficAxis::Unknown), ("10.0.0.9", TrafficAxis::Quiet)] {
+        for (at, until) in [("+1.05", "+1.08"), ("+1.65", "+1.7")] {
+            let script = container(&format!(
+                "
+                +1 TERM runc -> main handler
+                +1.001 enter main TERM
+                {until} lost tcp {at} 7 connects-to 10.0.0.1
+                +1.5 tcp app accepted 80 5001 server={server}
+                +1.6 tcp app closed 80 server={server}
+                +2 exit main 0
+                "
+            ));
+            assert_eq!(traffic(Limits::default(), &script), [expected], "{server} {at}");
+        }
+    }
+}
+
 #[test]
 fn a_later_termination_is_not_doubted() {
     let limits = Limits {
