@@ -325,6 +325,9 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         apply(kubectl, &event)?;
     }
     set_status(kubectl, "shop", "restarter", exited(137, 0))?;
+    let over = |pod: &PodFact| matches!(pod.containers.first(), Some(of) if matches!(of.state, ContainerState::Terminated(_)));
+    let restarter = listener.pod("restarter", over).await?;
+    listener.list_events(&restarter);
     let event = listener
         .until("an event", |input| match input {
             Input::PodEvent(event) => Some(event.clone()),
