@@ -289,6 +289,7 @@ fn pending(terminations: &[&str]) -> Pending {
         last: Wall(0),
         count: terminations.len() as u64,
         note: String::new(),
+        workload: None,
         terminations: terminations.iter().map(|&id| id.to_owned()).collect(),
         failed: 0,
         not_before: Boot(0),
@@ -334,7 +335,7 @@ fn a_termination_that_the_event_counts_already_is_not_counted_again() {
         posted
             .with(&pending(&["b", "c"]))
             .expect("one is new")
-            .patch(Wall(1_500_000_000))
+            .patch(Wall(1_500_000_000), None)
             .to_string(),
         r#"{"metadata":{"annotations":{"epitaph.dev/deaths":"a,b,c"}},"series":{"count":3,"lastObservedTime":"1970-01-01T00:00:01.500000Z"}}"#
     );

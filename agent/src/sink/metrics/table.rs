@@ -183,7 +183,7 @@ pub const KUBERNETES_EVENTS: Row = Row {
     unit: "{termination}",
     labels: &[(
         "outcome",
-        "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+        "posted, known, crowded, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
     )],
     about: "Terminations and discarded stop signals reported as a Kubernetes Event, once for the pod and once for the workload, and those that were not, by reason. Absent without Kubernetes",
 };
