@@ -407,11 +407,26 @@ fn a_question_that_is_asked_late_is_not_overtaken_by_its_own_verdict() {
         "
         ))
     };
-    assert_eq!(asked(&late("")), ["+8.000 web"]);
+    assert_eq!(asked(&late("")), ["+8.200 web"]);
     check(
-        &late("+8.1 events web asked\n+9 event web app FailedPreStopHook at=+1 connection refused\n+9 events web known"),
-        expect![[r#""#]],
+        &late("+8.3 events web asked\n+9 event web app FailedPreStopHook at=+1 connection refused\n+9 events web known"),
+        expect![[r#"
+            +9.000 pod web +1.000…+1.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.200…+1.500 prestop-failed: Deleted/PrestopFailed/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                preStop +1.050…+1.200 not seen failed: connection refused
+              gone +2.100
+        "#]],
     );
     // Nobody announces the request, and nothing can wait: unknown, not clean.
-    check(&late("+8.01 end"), expect![[r#""#]]);
+    check(&late("+8.3 end"), expect![[r#"
+        +8.300 pod web +1.000…+1.500 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+          request +1.000…+1.050 grace 30 s
+          web/app +1.200…+1.500 unknown: Deleted/Unknown/Quiet
+            Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+            preStop +1.050…+1.200 not seen
+            incomplete: the Kubernetes Events of the pod are unknown: the API server had not answered yet
+          gone +2.100
+    "#]]);
 }
