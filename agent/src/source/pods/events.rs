@@ -467,7 +467,7 @@ mod tests {
     async fn lists_of_one_namespace_are_limited() {
         let mut of = conversation(0, 200, list(json!([]))).await;
         for n in 0..=PER_MINUTE {
-            of.look_up(&n.to_string()).await;
+            of.look_up(&n.to_string());
         }
         assert_eq!(
             of.next().await,
