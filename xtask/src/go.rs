@@ -235,6 +235,7 @@ mod tests {
             "xtask/helm",
             "xtask/jaeger",
             "xtask/kubernetes",
+            "xtask/kwok",
             "xtask/otelcol",
             "xtask/prometheus",
             "xtask/registry",

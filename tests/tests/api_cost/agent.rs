@@ -15,7 +15,7 @@ use epitaph_core::event::{
 };
 use epitaph_core::ids::{CgroupId, Comm, ContainerId, Pid, Signal};
 use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProbeState};
-use epitaph_core::pod::{ContainerState, PodFact, PodsState, PreStop};
+use epitaph_core::pod::{ContainerState, PodFact, PreStop};
 use epitaph_core::report::{Command, Report};
 use epitaph_core::time::Boot;
 use tokio::sync::mpsc;
@@ -337,9 +337,4 @@ fn task(pid: Pid, parent: Pid, cgroup: CgroupId, start: Boot, comm: &str) -> Tas
         start,
         comm: Comm::new(comm),
     }
-}
-
-/// The state of the watch, from the requests alone.
-pub fn is_synced(state: &Input) -> bool {
-    matches!(state, Input::Pods(PodsState::Synced))
 }

@@ -178,10 +178,7 @@ impl Shop {
     fn id(&self, name: &str, life: u32) -> String {
         let (_, uid) = &self.pods[name];
         let hex = uid.replace('-', "");
-        format!("containerd://{}{life:x}{hex}{}", &hex[..31], "")
-            .chars()
-            .take("containerd://".len() + 64)
-            .collect()
+        format!("containerd://{life:x}{}{hex}", &hex[..31])
     }
 
     fn apply(&self, object: &Value) -> anyhow::Result<()> {
