@@ -136,8 +136,11 @@ impl Fleet {
         })
     }
 
-    pub fn end(mut self) -> anyhow::Result<()> {
-        self.kwok.end(Duration::from_secs(5))
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let _ = self.kwok.end(Duration::from_secs(5));
     }
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use epitaph::source::pods::Access;
+use epitaph::sink::kubernetes_events::Outcome;
+use epitaph::source::pods::{Access, PodsDropReason};
 use epitaph_core::report::Report;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
@@ -52,7 +53,7 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
     }
     shop.count_from_here()?;
     let (reports, received) = mpsc::unbounded_channel();
-    let (agent, _) = Agent::start(NODE, &access, reports).await?;
+    let (agent, counts) = Agent::start(NODE, &access, reports).await?;
     let agent = tokio::spawn(agent.run());
     shop.reports = Some(received);
     for _ in 0..2 {
@@ -91,7 +92,36 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
 
     drop(shop.reports.take());
     agent.await?;
-    expect![[r#""#]].assert_eq(&shop.table);
+    assert_eq!((counts.posted(Outcome::Posted), counts.requested("events")), (10, 2));
+    for reason in PodsDropReason::ALL {
+        assert_eq!(counts.requests.dropped(reason), 0, "{}", reason.name());
+    }
+    expect![[r#"
+        start: 4 pods of 2 ReplicaSets
+          1 GET namespaces
+          1 GET replicasets
+          1 LIST pods
+        4 deletions, exit codes 0 and 143
+          none
+        1 deletion, preStop sleep
+          1 GET replicasets
+        1 deletion, preStop httpGet
+          1 GET replicasets
+          1 LIST events
+        1 deletion, stop signal ignored: the first of its workload
+          1 GET replicasets
+          4 POST events
+        1 deletion, stop signal ignored: the second
+          2 GET events
+          2 PATCH events
+          2 POST events
+        1 crash
+          1 GET replicasets
+          2 POST events
+        1 restart by the kubelet
+          1 GET replicasets
+          1 LIST events
+    "#]].assert_eq(&shop.table);
     Ok(())
 }
 
@@ -186,8 +216,10 @@ impl Shop {
     }
 
     fn uid(&self, kind: &str, name: &str) -> anyhow::Result<String> {
-        let object = self.kubectl.json(&["-n", "shop", "get", kind, name, "-o", "json"])?;
-        Ok(object["metadata"]["uid"].as_str().context("no uid")?.to_owned())
+        // A list: the agent alone gets objects by their names.
+        let of_name = format!("--field-selector=metadata.name={name}");
+        let list = self.kubectl.json(&["-n", "shop", "get", kind, &of_name, "-o", "json"])?;
+        Ok(list["items"][0]["metadata"]["uid"].as_str().context("no uid")?.to_owned())
     }
 
     async fn report(&mut self, is: impl Fn(&Report) -> bool) -> anyhow::Result<Report> {
@@ -236,7 +268,6 @@ fn agents_requests(metrics: &str) -> anyhow::Result<BTreeMap<String, u64>> {
         let (resource, scope) = (label("resource").unwrap_or_default(), label("scope").unwrap_or_default());
         let is_agents = match (group, resource, verb) {
             ("", "events", "LIST") | ("events.k8s.io", "events", _) => true,
-            // kubectl asks for one by its name as well: the test's own requests come before the count.
             ("apps", "replicasets", "GET") | ("", "namespaces", "GET") => true,
             ("", "pods", "LIST" | "WATCH") => scope == "cluster",
             _ => false,

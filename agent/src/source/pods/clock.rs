@@ -19,7 +19,7 @@ use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
 use crate::clock;
 use crate::error::line;
-use crate::source::api_error::ApiError;
+use crate::source::api_error::{ApiError, FailureReason};
 
 /// How often the offset is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -88,22 +88,25 @@ pub(in crate::source) async fn run<I>(
 
 /// Every client may read `/version`; a refusal has a date, too.
 async fn measure(client: &Client, counters: &PodsCounters) -> Result<Offset, String> {
-    let failed = |why: String| {
-        counters.request(Action::Clock, Outcome::Failed);
+    let failed = |reason, why: String| {
+        counters.failure(Action::Clock, reason);
         why
     };
     let request = Request::get("/version")
         .body(Body::empty())
-        .map_err(|e| failed(e.to_string()))?;
+        .map_err(|e| failed(FailureReason::Connection, e.to_string()))?;
     let sent = clock::now();
     let (answer, received) = match timeout(LIMIT, client.send(request)).await {
         Ok(Ok(answer)) => (answer, clock::now()),
         Ok(Err(error)) => {
             let error = ApiError::of(&Action::Clock.purpose(), &error);
-            counters.request(Action::Clock, Outcome::of(error.reason()));
+            counters.failure(Action::Clock, error.reason());
             return Err(line(&error));
         }
-        Err(_) => return Err(failed(format!("the API server did not answer within {LIMIT:?}"))),
+        Err(_) => {
+            let why = format!("the API server did not answer within {LIMIT:?}");
+            return Err(failed(FailureReason::Timeout, why));
+        }
     };
     counters.request(Action::Clock, Outcome::Ok);
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(date);

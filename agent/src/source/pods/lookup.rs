@@ -108,7 +108,7 @@ impl Lookup {
             Err(_) => ApiError::timeout(&action.purpose(), self.limits.timeout),
         };
         let outcome = Outcome::of(error.reason());
-        self.counters.request(action, outcome);
+        self.counters.failure(action, error.reason());
         let mut state = self.state();
         let problem = line(&error);
         if state.logged.len() < LOGGED && state.logged.insert(problem.clone()) {
