@@ -99,7 +99,7 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
     expect![[r#"
         start: 4 pods of 2 ReplicaSets
           1 GET namespaces
-          1 GET replicasets
+          2 GET replicasets
           1 LIST pods
         4 deletions, exit codes 0 and 143
           none
