@@ -48,11 +48,15 @@ impl Fleet {
     pub async fn start(kwok: &Path, directory: &Path, admin: &Path, nodes: usize, events: usize) -> anyhow::Result<Fleet> {
         let client = connect(&Access::Kubeconfig(admin.to_owned())).await?;
         post(&client, "/api/v1/namespaces", &json!({"metadata": {"name": NAMESPACE}})).await?;
-        let template = json!({"metadata": {"labels": {"app": "cart"}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+        let template =
+            json!({"metadata": {"labels": {"app": "cart"}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
         let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": "cart"}}, "template": template});
         let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/replicasets");
         let set = post(&client, &path, &json!({"metadata": {"name": "cart"}, "spec": spec})).await?;
-        let owner = set["metadata"]["uid"].as_str().context("a ReplicaSet without a UID")?.to_owned();
+        let owner = set["metadata"]["uid"]
+            .as_str()
+            .context("a ReplicaSet without a UID")?
+            .to_owned();
         let of_nodes = (0..nodes).map(|node| ("/api/v1/nodes".to_owned(), json!({"metadata": {"name": name(node)}})));
         post_all(&client, of_nodes).await?;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events");
@@ -125,7 +129,8 @@ impl Fleet {
         let name_of_pod = format!("cart-{}", self.made);
         self.pods.push_back((name_of_pod.clone(), node));
         let lifecycle: Value = serde_json::from_str(lifecycle).unwrap_or(Value::Null);
-        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart", "uid": self.owner, "controller": true});
+        let owner =
+            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart", "uid": self.owner, "controller": true});
         // The first half is unlike for each container: the agent takes it for the cgroup's number.
         let id = format!("{:012x}{:052x}", self.made, self.made);
         json!({
@@ -135,7 +140,6 @@ impl Fleet {
                 "containers": [{"name": "app", "image": image, "lifecycle": lifecycle}]},
         })
     }
-
 }
 
 impl Drop for Fleet {
@@ -149,7 +153,10 @@ pub fn name(node: usize) -> String {
 }
 
 /// The agents of all nodes, until the receiver is dropped.
-pub async fn agents(kubeconfig: &Path, nodes: usize) -> anyhow::Result<(Vec<Counts>, mpsc::UnboundedReceiver<Report>, JoinSet<()>)> {
+pub async fn agents(
+    kubeconfig: &Path,
+    nodes: usize,
+) -> anyhow::Result<(Vec<Counts>, mpsc::UnboundedReceiver<Report>, JoinSet<()>)> {
     let access = Access::Kubeconfig(kubeconfig.to_owned());
     let (reports, received) = mpsc::unbounded_channel();
     let mut counts = Vec::new();
@@ -166,7 +173,10 @@ pub async fn agents(kubeconfig: &Path, nodes: usize) -> anyhow::Result<(Vec<Coun
 
 async fn post(client: &Client, path: &str, body: &Value) -> anyhow::Result<Value> {
     let request = Request::new(path).create(&PostParams::default(), body.to_string().into_bytes())?;
-    let answer = client.request_text(request).await.with_context(|| format!("POST {path}: {body}"))?;
+    let answer = client
+        .request_text(request)
+        .await
+        .with_context(|| format!("POST {path}: {body}"))?;
     Ok(serde_json::from_str(&answer)?)
 }
 

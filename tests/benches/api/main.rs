@@ -11,7 +11,7 @@ mod metrics;
 mod proxy;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::sink::kubernetes_events::Outcome;
@@ -20,6 +20,7 @@ use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::credentials::{Proof, kubeconfig};
 use epitaph_tests::cluster::deploy::as_agent;
+use tokio::time::{Instant, sleep};
 
 use agent::Counts;
 use fleet::Fleet;
@@ -38,10 +39,15 @@ const REST: Duration = Duration::from_secs(20);
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
     let kwok = args.next().map(PathBuf::from).context("usage: api KWOK [NODES]")?;
-    let only = args.next().map(|nodes| nodes.to_string_lossy().parse::<usize>()).transpose()?;
+    let only = args
+        .next()
+        .map(|nodes| nodes.to_string_lossy().parse::<usize>())
+        .transpose()?;
     let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no kube-apiserver: `cargo xtask bench api` sets it")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    println!("| Nodes | Deletions/s | Requests/s idle | Requests/s | Bytes/s idle | Bytes/s | API server CPU idle | CPU | Requests per deletion |");
+    println!(
+        "| Nodes | Deletions/s | Requests/s idle | Requests/s | Bytes/s idle | Bytes/s | API server CPU idle | CPU | Requests per deletion |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|");
     for (nodes, rate) in ROUNDS {
         if only.is_none_or(|only| only == nodes) {
@@ -80,7 +86,7 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
 
     let mut fleet = Fleet::start(kwok, directory.path(), &plane.admin(), nodes, EVENTS).await?;
     fleet.create(nodes * PODS_PER_NODE).await?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    sleep(Duration::from_secs(10)).await;
     let before = Totals::read(&kubectl)?;
     let begun = Instant::now();
     let (counts, mut reports, _running) = fleet::agents(&file, nodes).await?;
@@ -89,14 +95,26 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
         counts.iter().filter(|of| of.requested("pods") >= 2).count()
     };
     while synced() < nodes {
-        ensure!(begun.elapsed() < Duration::from_secs(600), "{} of {nodes} agents watch their pods", synced());
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        ensure!(
+            begun.elapsed() < Duration::from_secs(600),
+            "{} of {nodes} agents watch their pods",
+            synced()
+        );
+        sleep(Duration::from_millis(200)).await;
     }
-    tokio::time::sleep(REST).await;
+    sleep(REST).await;
     let started = Totals::read(&kubectl)?.since(&before);
-    eprintln!("{nodes} nodes: the start took {:.0} s: {:?}", begun.elapsed().as_secs_f64(), started.requests);
+    eprintln!(
+        "{nodes} nodes: the start took {:.0} s: {:?}",
+        begun.elapsed().as_secs_f64(),
+        started.requests
+    );
 
-    let idle = interval(&kubectl, &proxy, &counts, async { Ok(tokio::time::sleep(MEASURED).await) }).await?;
+    let idle = interval(&kubectl, &proxy, &counts, async {
+        sleep(MEASURED).await;
+        Ok(())
+    })
+    .await?;
     let mut deleted = 0;
     let busy = interval(&kubectl, &proxy, &counts, async {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
@@ -105,7 +123,7 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
             fleet.replace(rate).await?;
             deleted += rate;
         }
-        tokio::time::sleep(REST).await;
+        sleep(REST).await;
         Ok(())
     })
     .await?;
@@ -122,8 +140,15 @@ async fn round(tools: &Tools, kwok: &Path, nodes: usize, rate: usize) -> anyhow:
         posted(Outcome::Posted),
         posted(Outcome::Crowded),
     );
-    ensure!(terminated * 10 >= deleted * 9, "only {terminated} of {deleted} deletions were reported");
-    let own = busy.totals.requests.iter().filter(|(request, _)| !["GET /version", "WATCH pods"].contains(&request.as_str()));
+    ensure!(
+        terminated * 10 >= deleted * 9,
+        "only {terminated} of {deleted} deletions were reported"
+    );
+    let own = busy
+        .totals
+        .requests
+        .iter()
+        .filter(|(request, _)| !["GET /version", "WATCH pods"].contains(&request.as_str()));
     let of_deletions: f64 = own.map(|(_, count)| count).sum();
     println!(
         "| {nodes} | {:.1} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} % | {:.1} % | {:.3} |",

@@ -21,7 +21,9 @@ impl Totals {
         let text = kubectl.run(&["get", "--raw", "/metrics"])?;
         let mut totals = Totals::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let Some((series, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
             let value: f64 = value.parse().with_context(|| format!("read `{line}`"))?;
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
             match name {
@@ -56,11 +58,14 @@ impl Totals {
 /// kwok and this program send none of these, but for kwok's own watch of the pods.
 fn agents_request(labels: &str) -> Option<String> {
     let (group, resource, verb) = (label(labels, "group"), label(labels, "resource"), label(labels, "verb"));
-    let is_agents = match (group, resource, verb) {
-        ("", "events", "LIST") | ("events.k8s.io", "events", _) => true,
-        ("apps", "replicasets", "GET") | ("", "namespaces", "GET") | ("", "pods", "LIST" | "WATCH") => true,
-        _ => false,
-    };
+    let is_agents = matches!(
+        (group, resource, verb),
+        ("", "events", "LIST")
+            | ("events.k8s.io", "events", _)
+            | ("apps", "replicasets", "GET")
+            | ("", "namespaces", "GET")
+            | ("", "pods", "LIST" | "WATCH")
+    );
     is_agents.then(|| format!("{verb} {resource}"))
 }
 

@@ -87,7 +87,9 @@ impl Counts {
     /// Requests for the resource that the API server answered, as the agent's metrics name it.
     pub fn requested(&self, resource: &str) -> u64 {
         let all = self.requests.requests();
-        all.filter(|(of, outcome, _)| (*of, *outcome) == (resource, "ok")).map(|(.., count)| count).sum()
+        all.filter(|(of, outcome, _)| (*of, *outcome) == (resource, "ok"))
+            .map(|(.., count)| count)
+            .sum()
     }
 
     pub fn posted(&self, outcome: Outcome) -> u64 {

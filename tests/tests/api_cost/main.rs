@@ -48,7 +48,12 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
         table: String::new(),
     };
     // Four pods of two ReplicaSets.
-    for (name, image) in [("first-a", "clean"), ("first-b", "clean"), ("second-a", "handled"), ("second-b", "handled")] {
+    for (name, image) in [
+        ("first-a", "clean"),
+        ("first-b", "clean"),
+        ("second-a", "handled"),
+        ("second-b", "handled"),
+    ] {
         shop.pod(name, image, &json!({}))?;
     }
     shop.count_from_here()?;
@@ -121,7 +126,8 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
         1 restart by the kubelet
           1 GET replicasets
           1 LIST events
-    "#]].assert_eq(&shop.table);
+    "#]]
+    .assert_eq(&shop.table);
     Ok(())
 }
 
@@ -142,7 +148,8 @@ impl Shop {
     fn pod(&mut self, name: &str, image: &str, lifecycle: &Value) -> anyhow::Result<()> {
         let workload = name.split_once('-').map_or(name, |(workload, _)| workload);
         if !self.owners.contains_key(workload) {
-            let template = json!({"metadata": {"labels": {"app": workload}}, "spec": {"containers": [{"name": "app", "image": image}]}});
+            let template =
+                json!({"metadata": {"labels": {"app": workload}}, "spec": {"containers": [{"name": "app", "image": image}]}});
             let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": workload}}, "template": template});
             self.apply(&json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec,
                 "metadata": {"name": workload, "namespace": "shop"}}))?;
@@ -169,9 +176,19 @@ impl Shop {
         let ended = self.terminated(name, 0, code);
         self.status(name, 0, ended, &json!({}), "Running")?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        self.kubectl
-            .run(&["-n", "shop", "delete", "pod", name, "--grace-period=0", "--force", "--wait=false"])?;
-        self.report(|report| matches!(report, Report::PodTerminated(_))).await.map(drop)
+        self.kubectl.run(&[
+            "-n",
+            "shop",
+            "delete",
+            "pod",
+            name,
+            "--grace-period=0",
+            "--force",
+            "--wait=false",
+        ])?;
+        self.report(|report| matches!(report, Report::PodTerminated(_)))
+            .await
+            .map(drop)
     }
 
     async fn restarts(&mut self, name: &str, code: u8) -> anyhow::Result<()> {
@@ -200,7 +217,16 @@ impl Shop {
             "name": "app", "image": "x", "imageID": "x", "ready": false, "restartCount": life, "containerID": self.id(name, life),
             "state": state, "lastState": last,
         }]}});
-        let args = ["-n", "shop", "patch", "pod", name, "--subresource=status", "--type=merge", "-p"];
+        let args = [
+            "-n",
+            "shop",
+            "patch",
+            "pod",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+        ];
         self.kubectl.run(&[&args[..], &[&patch.to_string()]].concat()).map(drop)
     }
 
@@ -251,7 +277,10 @@ impl Shop {
             (count > 0).then(|| format!("  {count} {request}"))
         });
         let new: Vec<String> = new.collect();
-        self.table += &format!("{what}\n{}\n", if new.is_empty() { "  none".to_owned() } else { new.join("\n") });
+        self.table += &format!(
+            "{what}\n{}\n",
+            if new.is_empty() { "  none".to_owned() } else { new.join("\n") }
+        );
         Ok(())
     }
 }
@@ -278,7 +307,11 @@ fn agents_requests(metrics: &str) -> anyhow::Result<BTreeMap<String, u64>> {
         let count = line.rsplit_once(' ').context("no number")?.1.parse::<f64>()?;
         ensure!(count >= 0.0 && count.fract() == 0.0, "{line}");
         let code = label("code").unwrap_or_default();
-        let code = if code.starts_with('2') { String::new() } else { format!(" {code}") };
+        let code = if code.starts_with('2') {
+            String::new()
+        } else {
+            format!(" {code}")
+        };
         *found.entry(format!("{verb} {resource}{code}")).or_default() += count as u64;
     }
     Ok(found)

@@ -113,7 +113,11 @@ impl PodsCounters {
         all.flat_map(move |(counts, (action, resource))| {
             let each = counts.iter().zip(FailureReason::ALL);
             each.filter_map(move |(count, reason)| {
-                let of_watch = if action == Action::Pods { self.watch.failed(reason) } else { 0 };
+                let of_watch = if action == Action::Pods {
+                    self.watch.failed(reason)
+                } else {
+                    0
+                };
                 let count = count.load(Ordering::Relaxed) + of_watch;
                 (count > 0).then_some((resource, reason.name(), count))
             })

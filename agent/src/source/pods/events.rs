@@ -393,7 +393,10 @@ mod tests {
             other => panic!("{other:?}"),
         });
         let why = "more pods terminated at once than Events are listed for".to_owned();
-        assert_eq!(states.collect::<Vec<_>>(), [PodEventsState::Asked, PodEventsState::Unknown { why }]);
+        assert_eq!(
+            states.collect::<Vec<_>>(),
+            [PodEventsState::Asked, PodEventsState::Unknown { why }]
+        );
         assert_eq!(counters.dropped(PodsDropReason::EventQueueFull), 1);
     }
 

@@ -299,7 +299,10 @@ mod tests {
                 let name = request.path.rsplit('/').next().unwrap_or_default().to_owned();
                 let owner = owner("apps/v1", "Deployment", "cart");
                 let meta = json!({"name": name, "namespace": "shop", "uid": name, "ownerReferences": [owner]});
-                mock_api::Answer::Json(200, json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}))
+                mock_api::Answer::Json(
+                    200,
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
+                )
             }
         })
         .await;
@@ -310,7 +313,10 @@ mod tests {
         };
         let pods = [of("a"), of("a"), of("b"), of("a")];
         let found = futures::future::join_all(pods.iter().map(|pod| owners.workload(pod))).await;
-        assert!(found.iter().all(|(workload, is_known)| workload.name == "cart" && *is_known), "{found:?}");
+        assert!(
+            found.iter().all(|(workload, is_known)| workload.name == "cart" && *is_known),
+            "{found:?}"
+        );
         assert_eq!(received.lock().unwrap().len(), 2);
     }
 }

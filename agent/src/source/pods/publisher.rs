@@ -7,8 +7,8 @@ use epitaph_core::ids::PodUid;
 use epitaph_core::input::Input;
 use epitaph_core::pod::{PodFact, PodGone, PodIdentity, PodsState};
 use epitaph_core::time::Boot;
-use futures::stream::{self, StreamExt as _};
 use futures::FutureExt as _;
+use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc::Sender;
 
@@ -60,8 +60,12 @@ impl Publisher {
         let is_new = |pod: &&Pod| convert::uid(pod).is_some_and(|uid| self.known.identity(&uid).is_none());
         let names = pods.clone().filter_map(|pod| pod.metadata.namespace.as_deref());
         let names: BTreeSet<&str> = names.filter(|name| !self.namespaces.is_fresh(name)).collect();
-        let owners = pods.filter(is_new).map(|pod| self.owners.workload(pod).map(drop).left_future());
-        let namespaces = names.into_iter().map(|name| self.namespaces.annotated(name).map(drop).right_future());
+        let owners = pods
+            .filter(is_new)
+            .map(|pod| self.owners.workload(pod).map(drop).left_future());
+        let namespaces = names
+            .into_iter()
+            .map(|name| self.namespaces.annotated(name).map(drop).right_future());
         let lookups: Vec<_> = owners.chain(namespaces).collect();
         stream::iter(lookups).buffer_unordered(AT_ONCE).collect::<()>().await;
     }

@@ -99,7 +99,11 @@ impl Pod {
 
 /// A hook with a known end, a sleep that was slept, and a hook that outlived the main process are judged without the Event.
 fn is_hook_open(context: &PodContext, life: &Life) -> bool {
-    let Some(run) = context.pre_stop.as_ref().filter(|run| run.status.is_none() && life.stop.is_some()) else {
+    let Some(run) = context
+        .pre_stop
+        .as_ref()
+        .filter(|run| run.status.is_none() && life.stop.is_some())
+    else {
         return false;
     };
     match run.hook {
@@ -115,10 +119,17 @@ fn is_hook_open(context: &PodContext, life: &Life) -> bool {
 fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
     let is_outside = |sender: &Actor| matches!(sender.role, Role::Runtime | Role::Other);
     // A repeated stop signal may be the runtime's.
-    let stop = facts.stop.as_ref().filter(|stop| is_outside(&stop.sender) || stop.repeated > 0);
+    let stop = facts
+        .stop
+        .as_ref()
+        .filter(|stop| is_outside(&stop.sender) || stop.repeated > 0);
     let kill = facts.kill.as_ref().filter(|kill| is_outside(&kill.sender));
     let fatal = facts.fatal.as_ref().filter(|fatal| is_outside(&fatal.sender));
-    let times = [stop.map(|stop| stop.at), kill.map(|kill| kill.at), fatal.map(|fatal| fatal.at)];
+    let times = [
+        stop.map(|stop| stop.at),
+        kill.map(|kill| kill.at),
+        fatal.map(|fatal| fatal.at),
+    ];
     times.into_iter().flatten().min()
 }
 

@@ -166,7 +166,12 @@ async fn agents_of_many_nodes_share_the_workloads_event_and_have_a_sense_of_prop
     assert_eq!(stored.len(), 51, "no Event on the pod of a crowded workload");
     assert_eq!((posted, crowded), (100, 2 * NODES - 100));
     // Two requests of each further agent: a create that is refused, and a read.
-    let writes = received.lock().unwrap().iter().filter(|request| request.method == "PATCH").count();
+    let writes = received
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|request| request.method == "PATCH")
+        .count();
     assert_eq!(writes, 49);
 }
 
@@ -178,5 +183,8 @@ fn keep(kept: &mut BTreeMap<String, Value>, name: &str, mut event: Value) -> Ans
 }
 
 fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
 }

@@ -302,13 +302,22 @@ fn asks(rest: &str) -> bool {
 #[test]
 fn a_container_that_nothing_stopped_needs_no_events() {
     for (what, rest) in [
-        ("a crash", "+1 exit main 3\n+2 pod web app=waiting app.last=web:app:3:Error app.restarts=1"),
-        ("the end of a Job", "pod web policy=never app\n-57 pod web app=running\n+1 exit main 0\n+2 pod web phase=succeeded app=0:Completed"),
+        (
+            "a crash",
+            "+1 exit main 3\n+2 pod web app=waiting app.last=web:app:3:Error app.restarts=1",
+        ),
+        (
+            "the end of a Job",
+            "pod web policy=never app\n-57 pod web app=running\n+1 exit main 0\n+2 pod web phase=succeeded app=0:Completed",
+        ),
         (
             "an OOM kill",
             "+1 KILL main -> main kernel\n+1.0001 oom main\n+1.01 exit main KILL\n+2 pod web app.last=web:app:137:OOMKilled app.restarts=1",
         ),
-        ("a fault", "+1 SEGV main -> main fault default\n+1.01 exit main SEGV\n+2 pod web app.last=web:app:139:Error app.restarts=1"),
+        (
+            "a fault",
+            "+1 SEGV main -> main fault default\n+1.01 exit main SEGV\n+2 pod web app.last=web:app:139:Error app.restarts=1",
+        ),
     ] {
         assert!(!asks(rest), "{what}");
     }
@@ -318,9 +327,18 @@ fn a_container_that_nothing_stopped_needs_no_events() {
 fn a_deletion_before_the_stop_signal_explains_it() {
     for (what, exit) in [
         ("clean", "+1.21 enter main TERM\n+1.5 exit main 0\n+2 pod web app=0:Completed"),
-        ("128 + n", "+1.21 enter main TERM\n+1.5 exit main 143\n+2 pod web app=143:Error"),
-        ("another code", "+1.21 enter main TERM\n+1.5 exit main 3\n+2 pod web app=3:Error"),
-        ("killed", "+31.3 KILL runc -> main\n+31.31 exit main KILL\n+32 pod web app=137:Error"),
+        (
+            "128 + n",
+            "+1.21 enter main TERM\n+1.5 exit main 143\n+2 pod web app=143:Error",
+        ),
+        (
+            "another code",
+            "+1.21 enter main TERM\n+1.5 exit main 3\n+2 pod web app=3:Error",
+        ),
+        (
+            "killed",
+            "+31.3 KILL runc -> main\n+31.31 exit main KILL\n+32 pod web app=137:Error",
+        ),
     ] {
         let rest = format!("+1.05 pod web deleted=+1:30\n+1.2 TERM runc -> main handler\n{exit}\n+33 gone web");
         assert!(!asks(&rest), "{what}");
@@ -385,7 +403,10 @@ fn a_signal_that_may_be_lost_leaves_the_question_open() {
 
 #[test]
 fn of_a_pod_that_opted_out_no_events_are_listed() {
-    assert_eq!(asked(&web(&format!("pod web ignore app\n-57 pod web app=running\n{RESTARTED}"))).len(), 0);
+    assert_eq!(
+        asked(&web(&format!("pod web ignore app\n-57 pod web app=running\n{RESTARTED}"))).len(),
+        0
+    );
 }
 
 /// The exit became known after the pod was gone: due at once, and still not judged without the answer.
@@ -420,7 +441,9 @@ fn a_question_that_is_asked_late_is_not_overtaken_by_its_own_verdict() {
         "#]],
     );
     // Nobody announces the request, and nothing can wait: unknown, not clean.
-    check(&late("+8.3 end"), expect![[r#"
+    check(
+        &late("+8.3 end"),
+        expect![[r#"
         +8.300 pod web +1.000…+1.500 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
           request +1.000…+1.050 grace 30 s
           web/app +1.200…+1.500 unknown: Deleted/Unknown/Quiet
@@ -428,5 +451,6 @@ fn a_question_that_is_asked_late_is_not_overtaken_by_its_own_verdict() {
             preStop +1.050…+1.200 not seen
             incomplete: the Kubernetes Events of the pod are unknown: the API server had not answered yet
           gone +2.100
-    "#]]);
+    "#]],
+    );
 }
