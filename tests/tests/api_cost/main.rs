@@ -117,7 +117,6 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
           1 GET replicasets
           4 POST events
         1 deletion, stop signal ignored: the second
-          2 GET events
           2 PATCH events
           2 POST events
         1 crash

@@ -55,6 +55,20 @@ impl HasRemedy for Failure {
     }
 }
 
+/// An Event as we last wrote or read it.
+#[derive(Clone)]
+struct Ours {
+    posted: Posted,
+    version: Option<String>,
+}
+
+impl Ours {
+    fn new(posted: Posted, event: Event) -> Ours {
+        let version = event.metadata.resource_version;
+        Ours { posted, version }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     Posted,
@@ -67,7 +81,7 @@ pub(super) struct Events {
     node: String,
     timeout: Duration,
     /// Events that we posted, by subject, as we last wrote them.
-    posted: Cache<Key, Posted>,
+    posted: Cache<Key, Ours>,
     /// Workloads' Events that have enough, and until when that is assumed.
     crowded: Cache<Key, Instant>,
 }
@@ -105,8 +119,8 @@ impl Events {
         let event = series::event(key, pending, &self.node);
         pending.remember_sent(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
-            Ok(_) => {
-                self.posted.insert(key.clone(), Posted::read(&event));
+            Ok(created) => {
+                self.posted.insert(key.clone(), Ours::new(Posted::read(&event), created));
                 Ok(Done::Posted)
             }
             Err(error) if is(&error, 409) => self.join(&api, &name, key, pending).await.map_err(|error| failure(&error)),
@@ -120,13 +134,17 @@ impl Events {
         api: &Api<Event>,
         name: &str,
         key: &Key,
-        known: Posted,
+        known: Ours,
         pending: &mut Pending,
     ) -> kube::Result<Done> {
-        if key.is_shared() {
+        // An answer without a version: read first.
+        if key.is_shared() && known.version.is_none() {
             return self.join(api, name, key, pending).await;
         }
-        self.patch(api, name, key, &known, None, pending).await
+        match self.patch(api, name, key, known, pending).await {
+            Err(error) if key.is_shared() && is(&error, 409) => self.join(api, name, key, pending).await,
+            result => result,
+        }
     }
 
     /// Raises an Event as the API has it. Agents of other nodes raise a workload's Event at the same time: at first each of them,
@@ -135,12 +153,11 @@ impl Events {
         for _ in 0..CONFLICTS {
             let existing = api.get(name).await?;
             let known = Posted::read(&existing);
-            let is_ours = self.posted.get(key) == Some(&known);
+            let is_ours = self.posted.get(key).is_some_and(|ours| ours.posted == known);
             if known.with(pending).is_some() && !is_ours && is_enough(&existing, &known, pending) {
                 break;
             }
-            let version = existing.metadata.resource_version.as_deref().filter(|_| key.is_shared());
-            match self.patch(api, name, key, &known, version, pending).await {
+            match self.patch(api, name, key, Ours::new(known, existing), pending).await {
                 Err(error) if is(&error, 409) => {}
                 result => return result,
             }
@@ -154,18 +171,18 @@ impl Events {
         api: &Api<Event>,
         name: &str,
         key: &Key,
-        known: &Posted,
-        version: Option<&str>,
+        known: Ours,
         pending: &mut Pending,
     ) -> kube::Result<Done> {
-        let Some(posted) = known.with(pending) else {
-            self.posted.insert(key.clone(), known.clone());
+        let Some(posted) = known.posted.with(pending) else {
+            self.posted.insert(key.clone(), known);
             return Ok(Done::Known);
         };
+        let version = known.version.as_deref().filter(|_| key.is_shared());
         pending.remember_sent(posted.clone());
         let patch = Patch::Merge(posted.patch(pending.last, version));
-        api.patch(name, &PatchParams::default(), &patch).await?;
-        self.posted.insert(key.clone(), posted);
+        let raised = api.patch(name, &PatchParams::default(), &patch).await?;
+        self.posted.insert(key.clone(), Ours::new(posted, raised));
         Ok(Done::Posted)
     }
 
