@@ -108,12 +108,27 @@ async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<
     assert_eq!(of_pods.len() as u64, PODS + 1);
     assert_eq!(one(&of_cart)?["series"]["count"], PODS + 1);
 
+    // Another node's pods of the workload, which has enough Events for now.
+    let (other, others_worker) = posting_as("node-2", &agent, 512, TIMEOUT).await?;
+    offer(&other, &[unclean("shop", "cart-elsewhere", &uid)]);
+    reported(&other, Outcome::Crowded, 2).await?;
+    let (of_pods, of_cart) = events(&kubectl, "shop")?;
+    assert_eq!(of_pods.len() as u64, PODS + 1);
+    assert_eq!(one(&of_cart)?["series"]["count"], PODS + 1);
+
     // The Event on the Deployment expired: the next termination begins a new one.
     let name = one(&of_cart)?["metadata"]["name"].as_str().context("no name")?.to_owned();
     kubectl.run(&["-n", "shop", "delete", "events.events.k8s.io", &name])?;
     offer(&sink, &[unclean("shop", "cart-newer", &uid)]);
     reported(&sink, Outcome::Posted, 4).await?;
     assert!(one(&events(&kubectl, "shop")?.1)?["series"].is_null());
+    // Both nodes count in the same Event, while there are few.
+    others_worker.shutdown(TIMEOUT).await;
+    let (other, others_worker) = posting_as("node-2", &agent, 512, TIMEOUT).await?;
+    offer(&other, &[unclean("shop", "cart-there", &uid)]);
+    reported(&other, Outcome::Posted, 2).await?;
+    others_worker.shutdown(TIMEOUT).await;
+    assert_eq!(one(&events(&kubectl, "shop")?.1)?["series"]["count"], 2);
 
     // The API server is away for a while.
     plane.stop_api_server()?;
@@ -122,7 +137,7 @@ async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<
     assert_eq!(sink.stats().get(Outcome::Posted), 4);
     plane.start_api_server()?;
     reported(&sink, Outcome::Posted, 6).await?;
-    assert_eq!(one(&events(&kubectl, "shop")?.1)?["series"]["count"], 2);
+    assert_eq!(one(&events(&kubectl, "shop")?.1)?["series"]["count"], 3);
 
     // A static pod's workload is its node, whose Events are in `default`.
     let mut output = unclean("shop", "etcd-node-1", "node-1");
@@ -170,6 +185,10 @@ async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<
 }
 
 async fn posting(access: &Access, queue: usize, forbidden: Duration) -> anyhow::Result<(Sink, EventsWorker)> {
+    posting_as("node-1", access, queue, forbidden).await
+}
+
+async fn posting_as(node: &str, access: &Access, queue: usize, forbidden: Duration) -> anyhow::Result<(Sink, EventsWorker)> {
     let settings = Settings {
         queue,
         rate: Rate {
@@ -179,7 +198,7 @@ async fn posting(access: &Access, queue: usize, forbidden: Duration) -> anyhow::
         pause: Duration::from_millis(50),
         longest_pause: Duration::from_millis(200),
         give_up_forbidden: forbidden,
-        ..Settings::of_node("node-1")
+        ..Settings::of_node(node)
     };
     Ok(start(connect(access).await?, settings, clock::now))
 }

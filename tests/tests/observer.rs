@@ -323,6 +323,8 @@ fn observers_take_turns_and_export_everything_once() -> anyhow::Result<()> {
     second.until("epitaph_observer_known", &["object=\"endpoints\""], 1.0)?;
     stage.plane.stop_api_server()?;
     second.until("epitaph_observer_watch_breaks_total", &["watch=\"endpointslices\""], 1.0)?;
+    let refused = ["resource=\"endpointslices\"", "reason=\"connection\""];
+    second.until("epitaph_kubernetes_failures_total", &refused, 1.0)?;
     stage.plane.start_api_server()?;
     stage.delete("shop", "web-e")?;
     stage.slice("shop", "web", &[("web-e", &uid, TERMINATING)])?;

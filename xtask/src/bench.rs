@@ -5,9 +5,14 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent::Built, bpf, debian, done, shell};
+use crate::{agent::Built, bpf, cluster, debian, done, go, shell};
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
+    match args.subcommand().context("reading what to measure")?.as_deref() {
+        None => {}
+        Some("api") => return api(args),
+        Some(other) => bail!("no measurement `{other}`; `cargo xtask` lists the tasks"),
+    }
     let only: Option<String> = args.opt_value_from_str("--only")?;
     done(args)?;
     if let Some(part) = only.as_deref()
@@ -40,6 +45,33 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .env("PATH", shell::path())
         .status()
         .with_context(|| format!("running {}", cost.display()))?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// What a fleet's agents ask of a real API server, with kwok for the kubelets.
+fn api(mut args: Arguments) -> Result<ExitCode> {
+    let nodes: Option<u32> = args.opt_free_from_str()?;
+    done(args)?;
+    bpf::build()?;
+    let tools = cluster::api_tools()?;
+    let kwok = go::build(
+        &shell::root().join("xtask/kwok"),
+        "sigs.k8s.io/kwok/cmd/kwok",
+        "about three minutes on two cores",
+    )?;
+    let built = Built::of(&["--package", "epitaph-tests", "--bench", "api"], "building the measurement")?;
+    let bench = built.bench("api")?;
+    shell::log("measuring takes a quarter of an hour; 5,000 agents need 6 GB of memory");
+    let status = Command::new(&bench)
+        .arg(&kwok)
+        .args(nodes.map(|nodes| nodes.to_string()))
+        .env("EPITAPH_CLUSTER_TOOLS", &tools)
+        .status()
+        .with_context(|| format!("running {}", bench.display()))?;
     Ok(if status.success() {
         ExitCode::SUCCESS
     } else {

@@ -236,6 +236,7 @@ mod tests {
             "xtask/jaeger",
             "xtask/kubernetes",
             "xtask/kubernetes-1.28",
+            "xtask/kwok",
             "xtask/otelcol",
             "xtask/prometheus",
             "xtask/registry",

@@ -1,4 +1,4 @@
-//! The results of the core: reports for the sinks, commands for the kernel.
+//! The results of the core: reports for the sinks, commands for the sources.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::attribute::Subject;
 use crate::event::Disposition;
 use crate::ids::{CgroupId, Signal};
 use crate::kubernetes::{PodContext, PodTerminationFacts};
-use crate::pod::Workload;
+use crate::pod::{PodIdentity, Workload};
 use crate::termination::{Actor, MainProcess, OomKill, TerminationFacts, TerminationKey};
 use crate::time::Boot;
 use crate::verdict::{self, Case, Judged, Verdict};
@@ -26,13 +26,16 @@ impl Answers {
     }
 }
 
-/// A command for the kernel about a cgroup's sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A command for the kernel about a cgroup's sockets, or a question to the Kubernetes API.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The pod's deletion was requested, or a stop began before they were let go: watch them.
     Watch(CgroupId),
     /// The subject is finished, or nothing is stopping it: stop watching them.
     Forget(CgroupId),
+    /// Only the pod's Kubernetes Events can complete a termination: list them, and announce that at once by
+    /// [`PodEventsState::Asked`](crate::pod::PodEventsState::Asked), which makes the termination wait for the answer.
+    ListEvents(Arc<PodIdentity>),
 }
 
 /// A report for the sinks.

@@ -1,5 +1,6 @@
 //! Live observation of one machine: inputs from the probes, `/proc` and the pods' watch go to the pipeline.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::time::Duration;
@@ -164,10 +165,10 @@ impl Live {
         self.count_pods_dropped();
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
-        self.obey(commands);
+        self.obey(commands)?;
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
-            self.sweep(now);
+            self.sweep(now)?;
         }
         Ok(())
     }
@@ -199,8 +200,7 @@ impl Live {
     fn take_pod(&mut self, input: Input) -> Result<(), RuntimeError> {
         self.catch_up()?;
         let commands = self.pipeline.feed(clock::now(), input)?;
-        self.obey(commands);
-        Ok(())
+        self.obey(commands)
     }
 
     /// Two epitaphs on one machine are not an error, but a person who sees each termination twice needs to know why.
@@ -268,13 +268,14 @@ impl Live {
 
     /// The core disarms the cgroups that it attributes to containers and units. This sweep disarms all other cgroups: an armed cgroup adds a look-up
     /// to every TCP event of the machine. Then it gives back what the probes keep of cgroups that make nothing any more.
-    fn sweep(&mut self, now: Boot) {
+    fn sweep(&mut self, now: Boot) -> Result<(), RuntimeError> {
         let index = self.pipeline.core().index();
         let mut idle = self.kernel.armed();
         idle.retain(|&cgroup| !matches!(index.attribute_within(cgroup), Attribution::Subject(..)));
-        self.obey(idle.into_iter().map(Command::Forget).collect());
+        self.obey(idle.into_iter().map(Command::Forget).collect())?;
         let written = self.kernel.give_back(now);
         count_map_error(&mut self.pipeline, written);
+        Ok(())
     }
 
     /// Takes all waiting records, but at most [`BATCHES`] batches: time and pods must not wait longer.
@@ -316,21 +317,30 @@ impl Live {
             }
             count_map_error(&mut self.pipeline, written);
         }
-        self.obey(updates.commands);
+        self.obey(updates.commands)?;
         Ok(count)
     }
 
-    /// Carries out the core's commands in the probes' maps.
-    fn obey(&mut self, commands: Vec<Command>) {
-        for command in commands {
+    /// Carries out the core's commands: in the probes' maps, and as requests to the Kubernetes API.
+    fn obey(&mut self, commands: Vec<Command>) -> Result<(), RuntimeError> {
+        let mut commands = VecDeque::from(commands);
+        while let Some(command) = commands.pop_front() {
             // The probes see no sockets of other hierarchies.
             let written = match command {
                 Command::Watch(cgroup) if cgroup.hierarchy == 0 => self.kernel.arm(cgroup),
                 Command::Forget(cgroup) if cgroup.hierarchy == 0 => self.kernel.disarm(cgroup),
                 Command::Watch(_) | Command::Forget(_) => continue,
+                Command::ListEvents(pod) => {
+                    let Some(pods) = &self.pods else { continue };
+                    for input in pods.list_events(pod) {
+                        commands.extend(self.pipeline.feed(clock::now(), input)?);
+                    }
+                    continue;
+                }
             };
             count_map_error(&mut self.pipeline, written);
         }
+        Ok(())
     }
 }
 

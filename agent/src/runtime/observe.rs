@@ -91,8 +91,9 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
         return Ok(None);
     };
     let pods = Pods::start(config.kubernetes.node_name.as_deref(), &access, config.kubernetes.allowed()).await?;
-    let counters = pods.counters.clone();
-    export.metrics.follow_requests(move || counters.requests().collect());
+    let (requests, failures) = (pods.counters.clone(), pods.counters.clone());
+    export.metrics.follow_requests(move || requests.requests().collect());
+    export.metrics.follow_failures(move || failures.failures().collect());
     Ok(Some(pods))
 }
 

@@ -80,6 +80,9 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         &config.observer.lease,
         config.observer.renew_deadline / 2,
     );
+    let counters = Arc::new(ClusterCounters::default());
+    let failures = counters.clone();
+    export.metrics.follow_failures(move || failures.failures().collect());
     let observer = ObserverLoop {
         metrics: ObserverMetrics::new(&export.metrics),
         traces: export.traces(),
@@ -91,7 +94,7 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
         },
         health,
         client,
-        counters: Arc::default(),
+        counters,
         counted: Counted::default(),
         leadership: Leadership::new(&config, identity, lease),
         session: None,

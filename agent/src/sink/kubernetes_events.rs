@@ -1,7 +1,10 @@
 //! Warning Events on the pod and its workload, as `kubectl describe` shows them.
 //!
-//! One Event per object, reason, verdict and container of this node; its name is made of these. Posting twice therefore gives one
-//! Event, and a repetition only raises the Event's count. Only the worker waits for the API server.
+//! One Event per object, reason, verdict and container; its name is made of these, and of a pod's Event also of the node. Posting
+//! twice therefore gives one Event, and a repetition only raises the Event's count. Only the worker waits for the API server.
+//!
+//! The agents of all nodes share a workload's Event. Of a rollout on thousands of nodes the first terminations are posted, then the
+//! count is raised now and then: the Event says what happens, traces and metrics say how often.
 
 mod api;
 mod bucket;
@@ -54,9 +57,9 @@ impl Settings {
         Settings {
             node: node.to_owned(),
             queue: 512,
-            // All agents together write to one etcd: 5,000 of them at most 5,000 Events a second, if every node has another unclean
-            // workload each second. Terminations that wait are counted in the waiting Event of their workload, so a slower rate
-            // costs detail, not terminations.
+            // All agents together write to one etcd. A bad rollout does not add up, because its agents share the workload's Event;
+            // what is left is a cluster with another unclean workload on each node each second. Terminations that wait are counted
+            // in the waiting Event of their workload, so a slower rate costs detail, not terminations.
             rate: Rate {
                 burst: 50,
                 per_second: 1,

@@ -257,6 +257,11 @@ impl Metrics {
         self.follow_pairs(KUBERNETES_REQUESTS, ["resource", "outcome"], totals);
     }
 
+    /// The same for failures: resource, reason, count.
+    pub fn follow_failures(&self, totals: impl Fn() -> Vec<(&'static str, &'static str, u64)> + Send + Sync + 'static) {
+        self.follow_pairs(KUBERNETES_FAILURES, ["resource", "reason"], totals);
+    }
+
     /// A counter with two labels, read at every collection.
     fn follow_pairs(
         &self,

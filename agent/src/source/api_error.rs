@@ -60,6 +60,22 @@ impl FailureReason {
         FailureReason::Closed,
         FailureReason::Stalled,
     ];
+
+    /// Value of the label `reason`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FailureReason::Expired => "expired",
+            FailureReason::TooNew => "too_new",
+            FailureReason::Forbidden => "forbidden",
+            FailureReason::Unauthorized => "unauthorized",
+            FailureReason::Status => "status",
+            FailureReason::Connection => "connection",
+            FailureReason::Timeout => "timeout",
+            FailureReason::Undecodable => "undecodable",
+            FailureReason::Closed => "closed",
+            FailureReason::Stalled => "stalled",
+        }
+    }
 }
 
 /// Display is the problem alone; [`HasRemedy::remedy`] has the remedy.

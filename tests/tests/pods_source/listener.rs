@@ -44,6 +44,11 @@ impl Listener {
         })
     }
 
+    /// As the core's command has it.
+    pub fn list_events(&mut self, pod: &PodFact) {
+        self.seen.extend(self.pods.list_events(pod.pod.clone()));
+    }
+
     /// A version of the pod for which `is` holds.
     pub async fn pod(&mut self, name: &str, is: impl Fn(&PodFact) -> bool) -> anyhow::Result<Arc<PodFact>> {
         self.until(&format!("pod {name}"), |input| match input {

@@ -325,6 +325,9 @@ async fn events(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Result<()
         apply(kubectl, &event)?;
     }
     set_status(kubectl, "shop", "restarter", exited(137, 0))?;
+    let over = |pod: &PodFact| matches!(pod.containers.first(), Some(of) if matches!(of.state, ContainerState::Terminated(_)));
+    let restarter = listener.pod("restarter", over).await?;
+    listener.list_events(&restarter);
     let event = listener
         .until("an event", |input| match input {
             Input::PodEvent(event) => Some(event.clone()),
@@ -608,6 +611,8 @@ async fn the_agent_reports_the_state_of_the_api_and_runs_without_it() -> anyhow:
     plane.stop_api_server()?;
     expect(r#""kubernetes":{"state":"away","reason":"cannot list and watch the pods of this node"#)?;
     ensure!(synced()? == 0.0);
+    let refused = [r#"resource="pods""#, r#"reason="connection""#];
+    ensure!(service.metric("epitaph_kubernetes_failures_total", &refused)? >= 1.0);
     let failed = [r#"resource="pods""#, r#"outcome="failed""#];
     ensure!(service.metric("epitaph_kubernetes_requests_total", &failed)? >= 1.0);
     plane.start_api_server()?;

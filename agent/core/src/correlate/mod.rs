@@ -1,6 +1,6 @@
 //! The core: attribution, subjects and pods, three small machines, wired here in the order of the data:
 //!
-//! input → `attribution` → evidence → `subjects` → subject events → `pods` → reports; and commands for the kernel.
+//! input → `attribution` → evidence → `subjects` → subject events → `pods` → reports; and commands for the kernel and the API.
 //!
 //! Each machine returns values, and none knows the machines after it. This module carries data back: a deletion request has a
 //! subject's sockets watched, and a container that runs long after its grace period is asked for its facts so far.
@@ -210,8 +210,10 @@ impl Correlator {
             reports,
             requested,
             overdue,
+            events,
         } = from_pods;
         answers.reports.extend(reports);
+        answers.commands.extend(events.into_iter().map(Command::ListEvents));
         for own in requested {
             let sockets = self.subjects.deletion_requested(self.now, own);
             self.subjects.serves(self.now, &self.pods.addresses(own));

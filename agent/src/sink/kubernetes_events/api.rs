@@ -6,6 +6,7 @@ use epitaph_core::text::bounded;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use tokio::time::Instant;
 
 use super::notice::Key;
 use super::queue::Pending;
@@ -16,6 +17,15 @@ use crate::rights::AGENT_POST_EVENTS;
 
 /// Longest text of an error that leaves this module, bytes.
 const MAX_TEXT: usize = 512;
+
+/// Terminations in a workload's Event that every agent counts. Of further ones the Event counts a part.
+const CROWD: u64 = 50;
+/// Then agents raise the Event after this time at the earliest.
+const RAISED: Duration = Duration::from_secs(10);
+/// So long no Events on the workload's pods are posted, and the workload's Event is not read again for them.
+const CROWD_LASTS: Duration = Duration::from_secs(60);
+/// Most attempts to raise an Event that other agents raise at the same time.
+const CONFLICTS: u32 = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -45,18 +55,35 @@ impl HasRemedy for Failure {
     }
 }
 
+/// An Event as we last wrote or read it.
+#[derive(Clone)]
+struct Ours {
+    posted: Posted,
+    version: Option<String>,
+}
+
+impl Ours {
+    fn new(posted: Posted, event: Event) -> Ours {
+        let version = event.metadata.resource_version;
+        Ours { posted, version }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     Posted,
     Known,
+    Crowded,
 }
 
 pub(super) struct Events {
     client: Client,
     node: String,
     timeout: Duration,
-    /// Events that we posted, by subject.
-    posted: Cache<Key, Posted>,
+    /// Events that we posted, by subject, as we last wrote them.
+    posted: Cache<Key, Ours>,
+    /// Workloads' Events that have enough, and until when that is assumed.
+    crowded: Cache<Key, Instant>,
 }
 
 impl Events {
@@ -66,6 +93,7 @@ impl Events {
             node,
             timeout,
             posted: Cache::new(REMEMBERED),
+            crowded: Cache::new(REMEMBERED),
         }
     }
 
@@ -76,10 +104,13 @@ impl Events {
     }
 
     async fn posted(&mut self, key: &Key, pending: &mut Pending) -> Result<Done, Failure> {
+        if self.is_crowded(pending) {
+            return Ok(Done::Crowded);
+        }
         let api: Api<Event> = Api::namespaced(self.client.clone(), series::namespace(&key.object));
         let name = key.event_name(&self.node);
         if let Some(known) = self.posted.get(key).cloned() {
-            match self.raise(&api, &name, key, &known, pending).await {
+            match self.raise(&api, &name, key, known, pending).await {
                 // The API server deletes an Event after an hour or so: the next Event starts from zero.
                 Err(error) if is(&error, 404) => self.posted.remove(key),
                 result => return result.map_err(|error| failure(&error)),
@@ -88,39 +119,84 @@ impl Events {
         let event = series::event(key, pending, &self.node);
         pending.remember_sent(Posted::read(&event));
         match api.create(&PostParams::default(), &event).await {
-            Ok(_) => {
-                self.posted.insert(key.clone(), Posted::read(&event));
+            Ok(created) => {
+                self.posted.insert(key.clone(), Ours::new(Posted::read(&event), created));
                 Ok(Done::Posted)
             }
-            Err(error) if is(&error, 409) => {
-                let existing = api.get(&name).await.map_err(|error| failure(&error))?;
-                let known = Posted::read(&existing);
-                self.raise(&api, &name, key, &known, pending)
-                    .await
-                    .map_err(|error| failure(&error))
-            }
+            Err(error) if is(&error, 409) => self.join(&api, &name, key, pending).await.map_err(|error| failure(&error)),
             Err(error) => Err(failure(&error)),
         }
     }
 
+    /// Raises an Event that we, or other agents, last wrote.
     async fn raise(
         &mut self,
         api: &Api<Event>,
         name: &str,
         key: &Key,
-        known: &Posted,
+        known: Ours,
         pending: &mut Pending,
     ) -> kube::Result<Done> {
-        let Some(posted) = known.with(pending) else {
-            self.posted.insert(key.clone(), known.clone());
+        // An answer without a version: read first.
+        if key.is_shared() && known.version.is_none() {
+            return self.join(api, name, key, pending).await;
+        }
+        match self.patch(api, name, key, known, pending).await {
+            Err(error) if key.is_shared() && is(&error, 409) => self.join(api, name, key, pending).await,
+            result => result,
+        }
+    }
+
+    /// Raises an Event as the API has it. Agents of other nodes raise a workload's Event at the same time: at first each of them,
+    /// then, of a workload that terminates by the hundred, one of them now and then.
+    async fn join(&mut self, api: &Api<Event>, name: &str, key: &Key, pending: &mut Pending) -> kube::Result<Done> {
+        for _ in 0..CONFLICTS {
+            let existing = api.get(name).await?;
+            let known = Posted::read(&existing);
+            let is_ours = self.posted.get(key).is_some_and(|ours| ours.posted == known);
+            if known.with(pending).is_some() && !is_ours && is_enough(&existing, &known, pending) {
+                break;
+            }
+            match self.patch(api, name, key, Ours::new(known, existing), pending).await {
+                Err(error) if is(&error, 409) => {}
+                result => return result,
+            }
+        }
+        self.crowded.insert(key.clone(), Instant::now() + CROWD_LASTS);
+        Ok(Done::Crowded)
+    }
+
+    async fn patch(
+        &mut self,
+        api: &Api<Event>,
+        name: &str,
+        key: &Key,
+        known: Ours,
+        pending: &mut Pending,
+    ) -> kube::Result<Done> {
+        let Some(posted) = known.posted.with(pending) else {
+            self.posted.insert(key.clone(), known);
             return Ok(Done::Known);
         };
+        let version = known.version.as_deref().filter(|_| key.is_shared());
         pending.remember_sent(posted.clone());
-        let patch = Patch::Merge(posted.patch(pending.last));
-        api.patch(name, &PatchParams::default(), &patch).await?;
-        self.posted.insert(key.clone(), posted);
+        let patch = Patch::Merge(posted.patch(pending.last, version));
+        let raised = api.patch(name, &PatchParams::default(), &patch).await?;
+        self.posted.insert(key.clone(), Ours::new(posted, raised));
         Ok(Done::Posted)
     }
+
+    /// Where a workload's Event has enough, its pods need no Events of their own.
+    fn is_crowded(&self, pending: &Pending) -> bool {
+        let until = pending.workload.as_ref().and_then(|workload| self.crowded.get(workload));
+        until.is_some_and(|until| Instant::now() < *until)
+    }
+}
+
+/// Other agents have raised the Event often, and just now.
+fn is_enough(existing: &Event, known: &Posted, pending: &Pending) -> bool {
+    let apart = series::last(existing).map(|last| Duration::from_nanos(last.0.abs_diff(pending.last.0)));
+    known.count >= CROWD && apart.is_some_and(|apart| apart < RAISED)
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {

@@ -66,6 +66,8 @@ pub(super) struct Notice {
     pub note: String,
     /// Identifies the termination, also after a restart of the agent.
     pub termination: String,
+    /// Of a pod: its workload's Event, which comes first.
+    pub workload: Option<Key>,
 }
 
 /// The workload's notice comes first: of hundreds at once, users look for the workload's Event.
@@ -181,23 +183,25 @@ impl About<'_> {
         };
         let owner = owner(&self.pod.workload);
         let note = format!("pod `{}`: {}", self.pod.name, self.sentence);
-        let of_owner = owner.map(|owner| (owner, note));
-        let of_pod = (pod, self.sentence.to_owned());
-        of_owner
-            .into_iter()
-            .chain([of_pod])
-            .map(|(object, note)| Notice {
-                key: Key {
-                    object,
-                    reason: self.reason,
-                    headline: self.headline,
-                    container: self.container.clone(),
-                },
-                at: observation.wall_offset.wall(at),
-                note: fitting(&note),
-                termination: digest(&self.termination),
-            })
-            .collect()
+        let notice = |object, note: &str, workload| Notice {
+            key: self.key(object),
+            at: observation.wall_offset.wall(at),
+            note: fitting(note),
+            termination: digest(&self.termination),
+            workload,
+        };
+        let of_pod = notice(pod, self.sentence, owner.clone().map(|owner| self.key(owner)));
+        let of_owner = owner.map(|owner| notice(owner, &note, None));
+        of_owner.into_iter().chain([of_pod]).collect()
+    }
+
+    fn key(&self, object: Object) -> Key {
+        Key {
+            object,
+            reason: self.reason,
+            headline: self.headline,
+            container: self.container.clone(),
+        }
     }
 }
 
@@ -238,8 +242,14 @@ fn digest(text: &str) -> String {
 }
 
 impl Key {
-    /// The Event's name. It includes the node, so that no two agents write the same Event.
+    /// Whether agents of other nodes write the Event, too: a workload has pods on many nodes.
+    pub fn is_shared(&self) -> bool {
+        self.object.kind != "Pod" && self.object.kind != "Node"
+    }
+
+    /// The Event's name. Except for a workload's Event it includes the node, so that no two agents write the same Event.
     pub fn event_name(&self, node: &str) -> String {
+        let node = if self.is_shared() { "" } else { node };
         let Object {
             kind,
             namespace,

@@ -24,6 +24,8 @@ pub(super) struct Pending {
     pub count: u64,
     /// Note of the first termination.
     pub note: String,
+    /// See [`Notice::workload`].
+    pub workload: Option<Key>,
     /// The last [`NAMED`].
     pub terminations: Vec<String>,
     /// Consecutive failed attempts for a reason of this Event.
@@ -78,6 +80,7 @@ impl Queue {
             last: notice.at,
             count: 1,
             note: notice.note,
+            workload: notice.workload,
             terminations: vec![notice.termination],
             failed: 0,
             not_before: now,

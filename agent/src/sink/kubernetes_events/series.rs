@@ -81,13 +81,25 @@ impl Posted {
         })
     }
 
-    /// Absolute numbers, not differences: a retry changes nothing.
-    pub fn patch(&self, last: Wall) -> Value {
-        json!({
+    /// Absolute numbers, not differences: a retry changes nothing. With `version`, the API server refuses the request if another
+    /// agent has changed the Event since.
+    pub fn patch(&self, last: Wall, version: Option<&str>) -> Value {
+        let mut patch = json!({
             "metadata": { "annotations": { TERMINATIONS: self.terminations.join(",") } },
             "series": series(self.count, last),
-        })
+        });
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
+        patch
     }
+}
+
+/// Time of the last termination that the Event counts.
+pub(super) fn last(event: &Event) -> Option<Wall> {
+    let last = event.series.as_ref().map(|series| &series.last_observed_time);
+    let last = last.or(event.event_time.as_ref())?;
+    u64::try_from(last.0.as_nanosecond()).ok().map(Wall)
 }
 
 impl Pending {

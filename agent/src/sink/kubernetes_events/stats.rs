@@ -7,6 +7,8 @@ pub enum Outcome {
     Posted,
     /// The API server already had the Event, from a retry or from before a restart.
     Known,
+    /// The workload has had enough Events for now, from agents of other nodes.
+    Crowded,
     QueueFull,
     /// RBAC forbids the Event.
     Forbidden,
@@ -19,9 +21,10 @@ pub enum Outcome {
     Shutdown,
 }
 
-pub const OUTCOMES: [Outcome; 8] = [
+pub const OUTCOMES: [Outcome; 9] = [
     Outcome::Posted,
     Outcome::Known,
+    Outcome::Crowded,
     Outcome::QueueFull,
     Outcome::Forbidden,
     Outcome::NamespaceGone,
@@ -36,6 +39,7 @@ impl Outcome {
         match self {
             Outcome::Posted => "posted",
             Outcome::Known => "known",
+            Outcome::Crowded => "crowded",
             Outcome::QueueFull => "queue_full",
             Outcome::Forbidden => "forbidden",
             Outcome::NamespaceGone => "namespace_gone",

@@ -86,7 +86,7 @@ fn text(notices: &[Notice]) -> String {
 fn on_the_pod_and_its_workload() {
     let notices = notice::of(&unclean("cart-1"), &observation());
     expect![[r#"
-        UncleanTermination Deployment cart: pod `cart-1`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart.54d298b69b14e959]
+        UncleanTermination Deployment cart: pod `cart-1`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart.89f44d79152e4ed3]
         UncleanTermination Pod cart-1: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.0 s later [cart-1.0bd46bc8386a9972]
     "#]]
     .assert_eq(&text(&notices));
@@ -130,7 +130,7 @@ fn a_discarded_stop_signal_gives_an_event_before_the_kill() {
     };
     let notices = notice::of(&Report::StopSignalIgnored(Box::new(early)), &observation());
     expect![[r#"
-        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart.b59484298501ec2e]
+        StopSignalIgnored Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart.8a175a546175740e]
         StopSignalIgnored Pod cart-7d9c-x2x1z: container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal [cart-7d9c-x2x1z.a67020e5ed52ab00]
     "#]].assert_eq(&text(&notices));
 }
@@ -140,7 +140,7 @@ fn a_stuck_termination_gives_an_event_before_its_end() {
     let stuck = || termination().term(0.3).open(60.0).judged();
     let notices = notice::of(&Report::Stuck(Box::new(fixtures::pods::stuck(stuck()))), &observation());
     expect![[r#"
-        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart.e655c80a95e98e4d]
+        TerminationStuck Deployment cart: pod `cart-7d9c-x2x1z`: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart.2e051d20882ebd5c]
         TerminationStuck Pod cart-7d9c-x2x1z: container `app`: PID 1 `app` is still running 60 s after deletion was requested (grace period 10 s) [cart-7d9c-x2x1z.99bb1ce295e9df1e]
     "#]].assert_eq(&text(&notices));
     // The end is another Event.
@@ -289,6 +289,7 @@ fn pending(terminations: &[&str]) -> Pending {
         last: Wall(0),
         count: terminations.len() as u64,
         note: String::new(),
+        workload: None,
         terminations: terminations.iter().map(|&id| id.to_owned()).collect(),
         failed: 0,
         not_before: Boot(0),
@@ -334,7 +335,7 @@ fn a_termination_that_the_event_counts_already_is_not_counted_again() {
         posted
             .with(&pending(&["b", "c"]))
             .expect("one is new")
-            .patch(Wall(1_500_000_000))
+            .patch(Wall(1_500_000_000), None)
             .to_string(),
         r#"{"metadata":{"annotations":{"epitaph.dev/deaths":"a,b,c"}},"series":{"count":3,"lastObservedTime":"1970-01-01T00:00:01.500000Z"}}"#
     );

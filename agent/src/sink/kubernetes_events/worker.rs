@@ -69,6 +69,7 @@ impl EventPoster {
                     match done {
                         Done::Posted => Outcome::Posted,
                         Done::Known => Outcome::Known,
+                        Done::Crowded => Outcome::Crowded,
                     }
                 }
                 Err(failure) => match self.failed(&failure, &key, pending.since) {

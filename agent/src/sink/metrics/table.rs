@@ -177,13 +177,28 @@ pub const KUBERNETES_REQUESTS: Row = Row {
     ],
     about: "Requests to the API server; a watch counts once, when it starts. Skipped: not sent, because a similar request had failed shortly before. Absent without Kubernetes",
 };
+pub const KUBERNETES_FAILURES: Row = Row {
+    name: "epitaph.kubernetes.failures",
+    shape: Shape::Counter,
+    unit: "{request}",
+    labels: &[
+        ("resource", "as above; of the observer endpointslices, pods, namespaces"),
+        (
+            "reason",
+            "expired: the API server no longer has the changes, too_new: it does not have the version yet, forbidden, unauthorized, \
+             status: another error of the API server, connection, timeout, undecodable, closed: a watch ended at once, stalled: a \
+             watch was silent",
+        ),
+    ],
+    about: "Requests to the API server that failed, and watches that were interrupted, by reason; a reason appears with its first failure",
+};
 pub const KUBERNETES_EVENTS: Row = Row {
     name: "epitaph.kubernetes.events",
     shape: Shape::Counter,
     unit: "{termination}",
     labels: &[(
         "outcome",
-        "posted, known, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
+        "posted, known, crowded, queue_full, forbidden, namespace_gone, rejected, unavailable, shutdown",
     )],
     about: "Terminations and discarded stop signals reported as a Kubernetes Event, once for the pod and once for the workload, and those that were not, by reason. Absent without Kubernetes",
 };
@@ -347,6 +362,7 @@ pub const TABLE: &[Row] = &[
     KUBERNETES_STATE,
     KUBERNETES_CLOCK,
     KUBERNETES_REQUESTS,
+    KUBERNETES_FAILURES,
     KUBERNETES_EVENTS,
     HTTP_CLOSED,
     OPTED_OUT,

@@ -216,6 +216,7 @@ async fn the_table_matches_both_exports() {
     let (sink, _worker) = otlp::start(to, otlp::Delivery::with_queue(1)).unwrap();
     metrics.follow_export(sink);
     metrics.follow_requests(|| vec![("pods", "ok", 1)]);
+    metrics.follow_failures(|| vec![("pods", "timeout", 1)]);
     metrics.follow_http(|| vec![("health", "displaced", 1)]);
     metrics.follow_events(Arc::default());
     play(&metrics);

@@ -21,6 +21,15 @@ impl ClusterCounters {
         self.watches[watch as usize].failures()
     }
 
+    /// Each `(watch, reason, count)` of lists and watches that failed, without those that never failed.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let each = |watch: Watch| FailureReason::ALL.into_iter().map(move |reason| (watch, reason));
+        Watch::ALL.into_iter().flat_map(each).filter_map(|(watch, reason)| {
+            let count = self.watches[watch as usize].failed(reason);
+            (count > 0).then_some((watch.name(), reason.name(), count))
+        })
+    }
+
     /// Objects that cannot be decoded, or have no name, namespace or UID.
     pub fn unreadable(&self) -> u64 {
         let undecodable = |watch: &Arc<WatchCounters>| watch.failed(FailureReason::Undecodable);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epitaph_core::ids::PodUid;
 use epitaph_core::pod::PodIdentity;
+use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
@@ -15,6 +16,9 @@ use crate::source::pods::owners::{self, Owners};
 
 /// Most pods that wait for their lookup. A pod that does not fit is looked up at its next change.
 const QUEUE: usize = 256;
+
+/// Most lookups at the same time.
+const AT_ONCE: usize = 8;
 
 /// Most pods with a name that is kept until their spans are exported.
 const CAPACITY: usize = 4096;
@@ -52,16 +56,19 @@ impl Names {
     }
 }
 
-async fn look_up(mut owners: Owners, mut queue: mpsc::Receiver<Pod>, known: Known) {
-    while let Some(pod) = queue.recv().await {
-        if uid(&pod).is_some_and(|uid| locked(&known).get(&uid).is_some()) {
-            continue;
+async fn look_up(owners: Owners, queue: mpsc::Receiver<Pod>, known: Known) {
+    let queue = stream::unfold(queue, |mut queue| async move { Some((queue.recv().await?, queue)) });
+    let (owners, known) = (&owners, &known);
+    let look_up = |pod: Pod| async move {
+        if uid(&pod).is_some_and(|uid| locked(known).get(&uid).is_some()) {
+            return;
         }
         let (workload, is_final) = owners.workload(&pod).await;
         if is_final && let Some(named) = identity(&pod, &convert::node(&pod), workload) {
-            locked(&known).insert(named.uid.clone(), Arc::new(named));
+            locked(known).insert(named.uid.clone(), Arc::new(named));
         }
-    }
+    };
+    queue.for_each_concurrent(AT_ONCE, look_up).await;
 }
 
 fn locked(known: &Known) -> MutexGuard<'_, Cache<PodUid, Arc<PodIdentity>>> {

@@ -19,7 +19,7 @@ use super::counters::{Outcome, PodsCounters};
 use super::error::Action;
 use crate::clock;
 use crate::error::line;
-use crate::source::api_error::ApiError;
+use crate::source::api_error::{ApiError, FailureReason};
 
 /// How often the offset is measured again.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Limit of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Most consecutive requests: the first answers include the connection's setup.
+/// Answers until the offset is as narrow as the way to the API server allows: the first ones include the connection's setup.
 const REQUESTS: usize = 10;
 
 /// The answer's body is read up to this size and discarded, so that its connection can be used again.
@@ -51,8 +51,9 @@ pub(in crate::source) async fn run<I>(
     let mut known: Option<Offset> = None;
     let mut sent = None;
     let mut is_logged = false;
+    let mut answered = 0;
     loop {
-        for _ in 0..REQUESTS {
+        for _ in 0..most(answered) {
             let aged = known.map(|known| known.aged(clock::now()));
             if aged.is_some_and(Offset::is_narrow) {
                 break;
@@ -61,7 +62,10 @@ pub(in crate::source) async fn run<I>(
                 sleep(aged.wait(clock::now())).await;
             }
             match measure(&client, &counters).await {
-                Ok(measured) => known = Some(known.map_or(measured, |known| known.and(measured))),
+                Ok(measured) => {
+                    answered += 1;
+                    known = Some(known.map_or(measured, |known| known.and(measured)));
+                }
                 Err(why) => {
                     if !std::mem::replace(&mut is_logged, true) {
                         tracing::debug!("{why}; the last measurement of its clock is used");
@@ -86,24 +90,33 @@ pub(in crate::source) async fn run<I>(
     }
 }
 
+/// Requests of a round. Where answers are slow, or several API servers have different clocks, no number of them is enough: then one
+/// each minute, or every agent of a fleet would ask a slow API server most.
+fn most(answered: usize) -> usize {
+    REQUESTS.saturating_sub(answered).max(1)
+}
+
 /// Every client may read `/version`; a refusal has a date, too.
 async fn measure(client: &Client, counters: &PodsCounters) -> Result<Offset, String> {
-    let failed = |why: String| {
-        counters.request(Action::Clock, Outcome::Failed);
+    let failed = |reason, why: String| {
+        counters.failure(Action::Clock, reason);
         why
     };
     let request = Request::get("/version")
         .body(Body::empty())
-        .map_err(|e| failed(e.to_string()))?;
+        .map_err(|e| failed(FailureReason::Connection, e.to_string()))?;
     let sent = clock::now();
     let (answer, received) = match timeout(LIMIT, client.send(request)).await {
         Ok(Ok(answer)) => (answer, clock::now()),
         Ok(Err(error)) => {
             let error = ApiError::of(&Action::Clock.purpose(), &error);
-            counters.request(Action::Clock, Outcome::of(error.reason()));
+            counters.failure(Action::Clock, error.reason());
             return Err(line(&error));
         }
-        Err(_) => return Err(failed(format!("the API server did not answer within {LIMIT:?}"))),
+        Err(_) => {
+            let why = format!("the API server did not answer within {LIMIT:?}");
+            return Err(failed(FailureReason::Timeout, why));
+        }
     };
     counters.request(Action::Clock, Outcome::Ok);
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(date);
@@ -198,6 +211,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn an_offset_that_does_not_become_narrow_costs_a_request_each_minute() {
+        let rounds = |answers: &[bool]| {
+            let mut answered = 0;
+            let of_round = |answers: &bool| {
+                let sent = most(answered);
+                answered += if *answers { sent } else { 0 };
+                sent
+            };
+            answers.iter().map(of_round).collect::<Vec<_>>()
+        };
+        assert_eq!(rounds(&[true, true, true]), [REQUESTS, 1, 1]);
+        // Until the API server answers for the first time.
+        assert_eq!(rounds(&[false, true, true]), [REQUESTS, REQUESTS, 1]);
+    }
 
     #[test]
     fn a_date_is_read() {

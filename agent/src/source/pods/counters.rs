@@ -88,6 +88,7 @@ const OUTCOMES: [(Outcome, &str); 4] = [
 #[derive(Debug, Default)]
 pub struct PodsCounters {
     requests: [[AtomicU64; OUTCOMES.len()]; ACTIONS.len()],
+    failures: [[AtomicU64; FailureReason::ALL.len()]; ACTIONS.len()],
     dropped: [AtomicU64; PodsDropReason::ALL.len()],
     /// Counters of the requests for [`Action::Pods`].
     pub(super) watch: Arc<WatchCounters>,
@@ -102,6 +103,23 @@ impl PodsCounters {
             each.map(move |(count, (outcome, name))| {
                 let of_watch = if action == Action::Pods { self.of_watch(outcome) } else { 0 };
                 (resource, name, count.load(Ordering::Relaxed) + of_watch)
+            })
+        })
+    }
+
+    /// Each `(resource, reason, count)` of failed requests and interrupted watches, without those that never failed.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let all = self.failures.iter().zip(ACTIONS);
+        all.flat_map(move |(counts, (action, resource))| {
+            let each = counts.iter().zip(FailureReason::ALL);
+            each.filter_map(move |(count, reason)| {
+                let of_watch = if action == Action::Pods {
+                    self.watch.failed(reason)
+                } else {
+                    0
+                };
+                let count = count.load(Ordering::Relaxed) + of_watch;
+                (count > 0).then_some((resource, reason.name(), count))
             })
         })
     }
@@ -129,6 +147,11 @@ impl PodsCounters {
         self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn failure(&self, action: Action, reason: FailureReason) {
+        self.request(action, Outcome::of(reason));
+        self.failures[action as usize][reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn request(&self, action: Action, outcome: Outcome) {
         self.requests[action as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -147,12 +170,15 @@ mod tests {
             assert_eq!(outcome as usize, place);
         }
         let counters = PodsCounters::default();
-        counters.request(Action::Events, Outcome::Forbidden);
+        counters.failure(Action::Events, FailureReason::Forbidden);
         for reason in PodsDropReason::ALL {
             counters.count_drop(reason);
             assert_eq!(counters.dropped(reason), 1, "{}", reason.name());
         }
         let counted: Vec<_> = counters.requests().filter(|(.., count)| *count > 0).collect();
         assert_eq!(counted, [("events", "forbidden", 1)]);
+        counters.failure(Action::Job, FailureReason::Timeout);
+        let failed: Vec<_> = counters.failures().collect();
+        assert_eq!(failed, [("job", "timeout", 1), ("events", "forbidden", 1)]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! No field of an Event selects one node's (the fields are `involvedObject.*`, `reason`, `source`, `reportingComponent`, `type`; not
 //! `source.host`), so a watch would bring the whole cluster's. Instead Events are listed per pod, when there is something to
-//! explain: the number of lists follows the terminations on this node. The cost of one list does not: the API server has no index
+//! explain: the number of lists follows the terminations on this node that the core cannot judge without (`correlate/pods/open.rs`). The cost of one list does not: the API server has no index
 //! of Events by pod, and reads all Events of the namespace from etcd. So Events are listed once per termination, or twice where
 //! nothing is found, and the rate per namespace is limited.
 
@@ -17,7 +17,8 @@ use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, ObjectList};
 use kube::{Api, Client};
-use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, sleep_until};
 
 use super::convert::MAX_MESSAGE;
@@ -30,7 +31,7 @@ use crate::error::line;
 use crate::source::bounded;
 
 /// Most pods with an open lookup.
-pub(super) const QUEUE: usize = 256;
+const QUEUE: usize = 256;
 
 /// The kubelet puts its Events into a queue, which a busy node empties seconds after the status. Other containers of the pod that
 /// terminate meanwhile share the list.
@@ -58,6 +59,36 @@ const MAX_EVENTS: u32 = 100;
 
 /// Most remembered Events that were already sent.
 const SENT: usize = 4096;
+
+/// The pods that wait for their lookup.
+pub(super) struct EventQueue {
+    pods: Sender<Arc<PodIdentity>>,
+    counters: Arc<PodsCounters>,
+}
+
+impl EventQueue {
+    pub fn new(counters: Arc<PodsCounters>) -> (EventQueue, Receiver<Arc<PodIdentity>>) {
+        let (pods, queue) = mpsc::channel(QUEUE);
+        (EventQueue { pods, counters }, queue)
+    }
+
+    /// Never waits. The request is announced; a pod that does not fit has no answer.
+    pub fn push(&self, pod: Arc<PodIdentity>) -> Vec<Input> {
+        let asked = PodEventsUpdate {
+            uid: pod.uid.clone(),
+            seen: clock::now(),
+            state: PodEventsState::Asked,
+        };
+        let mut inputs = vec![Input::PodEvents(asked.clone())];
+        if let Err(TrySendError::Full(_)) = self.pods.try_send(pod) {
+            self.counters.count_drop(PodsDropReason::EventQueueFull);
+            let why = "more pods terminated at once than Events are listed for".to_owned();
+            let state = PodEventsState::Unknown { why };
+            inputs.push(Input::PodEvents(PodEventsUpdate { state, ..asked }));
+        }
+        inputs
+    }
+}
 
 pub(super) struct EventLookups {
     client: Client,
@@ -276,7 +307,6 @@ fn container(path: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use tokio::sync::mpsc;
 
     use super::*;
     use crate::mock_api::{self, Answer, Received};
@@ -285,7 +315,7 @@ mod tests {
 
     /// Lookups at an API server.
     struct Conversation {
-        pods: Sender<Arc<PodIdentity>>,
+        pods: EventQueue,
         inputs: Receiver<Input>,
         counters: Arc<PodsCounters>,
         requests: Received,
@@ -305,7 +335,7 @@ mod tests {
         })
         .await;
         let counters = Arc::new(PodsCounters::default());
-        let (pods, queue) = mpsc::channel(QUEUE);
+        let (pods, queue) = EventQueue::new(counters.clone());
         let (sender, inputs) = mpsc::channel(1024);
         tokio::spawn(EventLookups::new(client, counters.clone(), sender).run(queue));
         Conversation {
@@ -317,11 +347,12 @@ mod tests {
     }
 
     impl Conversation {
-        async fn look_up(&self, name: &str) {
+        fn look_up(&self, name: &str) {
             let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": name, "uid": name}});
             let pod = serde_json::from_value(pod).expect("a pod");
             let pod = identity(&pod, "node-1", owners::by_labels(&pod)).expect("an identity");
-            self.pods.send(Arc::new(pod)).await.expect("a reader");
+            let asked = self.pods.push(Arc::new(pod));
+            assert_eq!(asked.len(), 1, "{asked:?}");
         }
 
         /// As `POD REASON` or `POD: state`.
@@ -347,6 +378,28 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_pod_that_does_not_fit_the_queue_has_no_answer() {
+        let counters = Arc::new(PodsCounters::default());
+        let (queue, _waiting) = EventQueue::new(counters.clone());
+        let pod = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        let pod = Arc::new(identity(&pod, "node-1", owners::by_labels(&pod)).expect("an identity"));
+        for _ in 0..QUEUE {
+            assert_eq!(queue.push(pod.clone()).len(), 1);
+        }
+        let states = queue.push(pod).into_iter().map(|input| match input {
+            Input::PodEvents(update) => update.state,
+            other => panic!("{other:?}"),
+        });
+        let why = "more pods terminated at once than Events are listed for".to_owned();
+        assert_eq!(
+            states.collect::<Vec<_>>(),
+            [PodEventsState::Asked, PodEventsState::Unknown { why }]
+        );
+        assert_eq!(counters.dropped(PodsDropReason::EventQueueFull), 1);
+    }
+
     /// A list of these Events.
     fn list(items: Value) -> Value {
         json!({"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items})
@@ -357,8 +410,8 @@ mod tests {
         let killing = json!({"metadata": {"name": "a", "uid": "e"}, "involvedObject": {"uid": "web"}, "reason": "Killing"});
         let answer = list(json!([killing]));
         let mut of = conversation(0, 200, answer).await;
-        of.look_up("web").await;
-        of.look_up("web").await;
+        of.look_up("web");
+        of.look_up("web");
         assert_eq!([of.next().await, of.next().await], ["web Killing", "web: Known"]);
         // No second list follows.
         tokio::time::sleep(LATE + SETTLED).await;
@@ -374,7 +427,7 @@ mod tests {
         });
         let answer = list(json!([twice]));
         let mut of = conversation(0, 200, answer).await;
-        of.look_up("web").await;
+        of.look_up("web");
         let mut times = Vec::new();
         while let Some(Input::PodEvent(event)) = of.inputs.recv().await {
             times.push(event.at.map(|at| at.0 / 1_000_000_000));
@@ -385,7 +438,7 @@ mod tests {
     #[tokio::test]
     async fn a_failed_list_is_retried_while_a_termination_waits() {
         let mut of = conversation(1, 200, list(json!([]))).await;
-        of.look_up("web").await;
+        of.look_up("web");
         assert_eq!(of.next().await, "web: Known");
         assert_eq!((of.requests("failed"), of.requests("ok")), (1, 2));
     }
@@ -395,7 +448,7 @@ mod tests {
         let mut answer = list(json!([]));
         answer["metadata"]["continue"] = json!("x");
         let mut of = conversation(0, 200, answer).await;
-        of.look_up("web").await;
+        of.look_up("web");
         assert_eq!(of.next().await, "web: the pod has more than the 100 Events that are read");
     }
 
@@ -405,7 +458,7 @@ mod tests {
             "reason": "Forbidden", "code": 403});
         let mut of = conversation(0, 403, answer).await;
         for pod in ["a", "b", "c"] {
-            of.look_up(pod).await;
+            of.look_up(pod);
             let why = of.next().await;
             let rule = r#"{apiGroups: [""], resources: [events], verbs: [list]}"#;
             assert!(why.starts_with(&format!("{pod}: ")) && why.contains(rule), "{why}");
@@ -417,7 +470,7 @@ mod tests {
     async fn lists_of_one_namespace_are_limited() {
         let mut of = conversation(0, 200, list(json!([]))).await;
         for n in 0..=PER_MINUTE {
-            of.look_up(&n.to_string()).await;
+            of.look_up(&n.to_string());
         }
         assert_eq!(
             of.next().await,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use epitaph_core::ids::PodUid;
-use epitaph_core::pod::{ContainerKind, ContainerState, PodFact, PodGone, PodIdentity};
+use epitaph_core::pod::{PodFact, PodGone, PodIdentity};
 use epitaph_core::time::Boot;
 
 /// Many times more than a kubelet runs.
@@ -74,21 +74,18 @@ impl Known {
         is_claim(pod).then(|| known.find(is_other).cloned()).flatten()
     }
 
-    /// Keeps the pod; true if Events may explain a change of it.
-    pub fn keep(&mut self, fact: Arc<PodFact>, version: Option<String>, is_resolved: bool) -> Result<bool, Full> {
+    pub fn keep(&mut self, fact: Arc<PodFact>, version: Option<String>, is_resolved: bool) -> Result<(), Full> {
         let uid = fact.pod.uid.clone();
-        let before = self.pods.get(&uid);
-        if before.is_none() && self.pods.len() >= CAPACITY {
+        if !self.pods.contains_key(&uid) && self.pods.len() >= CAPACITY {
             return Err(Full);
         }
-        let wants = before.is_some_and(|before| wants_events(&before.fact, &fact));
         let entry = Entry {
             version,
             fact,
             is_resolved,
         };
         self.pods.insert(uid, entry);
-        Ok(wants)
+        Ok(())
     }
 
     /// False if the pod was not known.
@@ -103,28 +100,6 @@ impl Entry {
         let pod = &self.fact.pod;
         pod.cgroup_uid == pod.uid || self.fact.containers.iter().any(|status| status.id.is_some())
     }
-}
-
-/// A container terminated, and its status leaves a question: the cause, if no deletion was requested; the result of its preStop
-/// hook, if it has one.
-fn wants_events(before: &PodFact, now: &PodFact) -> bool {
-    now.containers.iter().any(|status| {
-        let old = before.containers.iter().find(|old| old.name == status.name);
-        let ended = match (&status.state, &status.last) {
-            (ContainerState::Terminated(ended), _) => {
-                let known = old.is_some_and(|old| matches!(old.state, ContainerState::Terminated(_)) && old.id == status.id);
-                (!known).then_some(ended)
-            }
-            (_, Some(ended)) => old.is_none_or(|old| old.restarts != status.restarts).then_some(ended),
-            _ => None,
-        };
-        let Some(ended) = ended else { return false };
-        let spec = now.spec.containers.iter().find(|spec| spec.name == status.name);
-        // A completed init container.
-        let is_done = spec.is_some_and(|spec| spec.kind == ContainerKind::Init) && ended.exit_code == 0;
-        let has_hook = spec.is_some_and(|spec| spec.pre_stop.is_some());
-        !is_done && (now.deletion.is_none() || ended.exit_code != 0 || has_hook)
-    })
 }
 
 #[cfg(test)]

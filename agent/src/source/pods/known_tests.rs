@@ -1,8 +1,4 @@
-use std::time::Duration;
-
-use epitaph_core::ids::ContainerId;
-use epitaph_core::pod::{ContainerSpec, ContainerStatus, Deletion, Ended, Phase, PodSpec, PreStop, Service, Workload};
-use epitaph_core::time::Wall;
+use epitaph_core::pod::{ContainerStatus, Phase, Service, Workload};
 
 use super::*;
 
@@ -41,50 +37,11 @@ fn fact(pod: &str, containers: Vec<ContainerStatus>) -> PodFact {
     }
 }
 
-fn id(text: &str) -> Option<ContainerId> {
-    Some(ContainerId(text.into()))
-}
-
-fn ended(container: &str, exit_code: i32) -> Ended {
-    Ended {
-        id: id(container),
-        exit_code,
-        reason: None,
-    }
-}
-
-fn status(restarts: u32, state: ContainerState, last: Option<Ended>) -> ContainerStatus {
-    ContainerStatus {
-        name: "app".into(),
-        id: id("1"),
-        restarts,
-        state,
-        last,
-    }
-}
-
-fn spec(kind: ContainerKind, pre_stop: Option<PreStop>) -> Arc<PodSpec> {
-    Arc::new(PodSpec {
-        containers: vec![ContainerSpec {
-            name: "app".into(),
-            kind,
-            image: String::new(),
-            pre_stop,
-            stop_signal: None,
-            liveness: None,
-            startup: None,
-            readiness: None,
-            ports: Vec::new(),
-        }],
-        ..PodSpec::default()
-    })
-}
-
 #[test]
 fn pods_missing_from_a_complete_list_are_gone() {
     let mut known = Known::default();
     for pod in ["a", "b", "c"] {
-        assert_eq!(known.keep(Arc::new(fact(pod, vec![])), Some("1".into()), true), Ok(false));
+        assert_eq!(known.keep(Arc::new(fact(pod, vec![])), Some("1".into()), true), Ok(()));
     }
     known.begin();
     known.listed(&uid("a"));
@@ -128,61 +85,5 @@ fn memory_is_bounded_and_known_pods_are_updated() {
         known.keep(Arc::new(fact(&n.to_string(), vec![])), None, true).unwrap();
     }
     assert_eq!(known.keep(Arc::new(fact("one more", vec![])), None, true), Err(Full));
-    assert_eq!(known.keep(Arc::new(fact("7", vec![])), None, true), Ok(false));
-}
-
-#[test]
-fn events_are_requested_for_unexplained_changes() {
-    use ContainerState::{Running, Terminated};
-    let deletion = Some(Deletion {
-        timestamp: Wall(0),
-        grace: Duration::from_secs(30),
-    });
-    let main = spec(ContainerKind::Main, None);
-    let hooked = spec(ContainerKind::Main, Some(PreStop::Sleep { seconds: 5 }));
-    let init = spec(ContainerKind::Init, None);
-    let running = status(0, Running, None);
-    let restarted = status(1, Running, Some(ended("0", 137)));
-    let over = |code| status(0, Terminated(ended("1", code)), None);
-    for (what, spec, deletion, before, now, wanted) in [
-        ("nothing new", &main, None, running.clone(), running.clone(), false),
-        ("a restart", &main, None, running.clone(), restarted.clone(), true),
-        (
-            "the same restart again",
-            &main,
-            None,
-            restarted.clone(),
-            restarted.clone(),
-            false,
-        ),
-        ("the end of a Job", &main, None, running.clone(), over(0), true),
-        ("an init container that is done", &init, None, running.clone(), over(0), false),
-        ("an init container that failed", &init, None, running.clone(), over(1), true),
-        (
-            "a clean end of a deleted pod",
-            &main,
-            deletion,
-            running.clone(),
-            over(0),
-            false,
-        ),
-        ("the same with a hook", &hooked, deletion, running.clone(), over(0), true),
-        ("an unclean one", &main, deletion, running, over(137), true),
-        ("known to be over", &main, None, over(1), over(1), false),
-        (
-            "terminated, then restarted: requested at the termination",
-            &main,
-            None,
-            over(1),
-            restarted,
-            true,
-        ),
-    ] {
-        let version = |status: ContainerStatus| PodFact {
-            spec: spec.clone(),
-            deletion,
-            ..fact("a", vec![status])
-        };
-        assert_eq!(wants_events(&version(before), &version(now)), wanted, "{what}");
-    }
+    assert_eq!(known.keep(Arc::new(fact("7", vec![])), None, true), Ok(()));
 }

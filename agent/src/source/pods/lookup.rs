@@ -1,10 +1,15 @@
-//! Single requests in addition to the watch. Each request has a timeout and is counted. After a failure no request is sent for a
+//! Single requests in addition to the watch, several at a time where the caller wants. Each request has a timeout and is counted. After a failure no request is sent for a
 //! while, so that an API server that is slow or refuses causes no delay.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::GetParams;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
 use super::counters::{Outcome, PodsCounters};
@@ -31,10 +36,28 @@ const LOGGED: usize = 64;
 pub(super) struct Lookup {
     counters: Arc<PodsCounters>,
     limits: LookupLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
     /// End of the time without requests, and the failure.
     pause: Option<(Instant, NoAnswer)>,
     /// Errors that are already logged: each is logged once, not for every pod.
     logged: HashSet<String>,
+}
+
+/// An object's metadata from the API server's watch cache, which costs etcd nothing. The cache may be behind the pod that names the
+/// object: what is not there is read from etcd.
+pub(super) async fn cached_metadata<K>(api: &Api<K>, name: &str) -> kube::Result<ObjectMeta>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let found = match api.get_metadata_with(name, &GetParams::any()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => api.get_metadata(name).await?,
+        found => found?,
+    };
+    Ok(found.metadata)
 }
 
 /// Why the answer is missing.
@@ -57,21 +80,20 @@ impl Lookup {
         Lookup {
             counters,
             limits,
-            pause: None,
-            logged: HashSet::new(),
+            state: Mutex::default(),
         }
     }
 
     /// `instead`: the consequence of a missing answer, for the log.
     pub async fn get<T>(
-        &mut self,
+        &self,
         action: Action,
         instead: &str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, NoAnswer> {
-        if let Some((_, none)) = self.pause.as_ref().filter(|(until, _)| Instant::now() < *until) {
+        if let Some(none) = self.pausing() {
             self.counters.request(action, Outcome::Skipped);
-            return Err(none.clone());
+            return Err(none);
         }
         let error = match timeout(self.limits.timeout, request).await {
             Ok(Ok(answer)) => {
@@ -86,16 +108,28 @@ impl Lookup {
             Err(_) => ApiError::timeout(&action.purpose(), self.limits.timeout),
         };
         let outcome = Outcome::of(error.reason());
-        self.counters.request(action, outcome);
+        self.counters.failure(action, error.reason());
+        let mut state = self.state();
         let problem = line(&error);
-        if self.logged.len() < LOGGED && self.logged.insert(problem.clone()) {
+        if state.logged.len() < LOGGED && state.logged.insert(problem.clone()) {
             tracing::warn!("{problem}; {instead}");
         }
         let none = match outcome {
             Outcome::Forbidden => NoAnswer::Refused(error),
             _ => NoAnswer::Failed(error),
         };
-        self.pause = Some((Instant::now() + self.limits.pause, none.clone()));
+        state.pause = Some((Instant::now() + self.limits.pause, none.clone()));
         Err(none)
+    }
+
+    /// The failure because of which no request is sent now.
+    fn pausing(&self) -> Option<NoAnswer> {
+        let state = self.state();
+        let (_, none) = state.pause.as_ref().filter(|(until, _)| Instant::now() < *until)?;
+        Some(none.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::input::Input;
+use epitaph_core::pod::PodIdentity;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::mpsc;
@@ -37,7 +38,7 @@ pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;
 pub use options::Allowed;
 
-use events::EventLookups;
+use events::{EventLookups, EventQueue};
 use known::Known;
 use namespaces::Namespaces;
 use owners::Owners;
@@ -68,6 +69,7 @@ pub struct Pods {
     /// This node's name in the API.
     pub node: String,
     client: Client,
+    events: EventQueue,
     _tasks: JoinSet<()>,
 }
 
@@ -81,10 +83,9 @@ impl Pods {
         let client = connect(access).await?;
         let counters = Arc::new(PodsCounters::default());
         let (inputs, receiver) = mpsc::channel(QUEUE);
-        let (event_lookups, queue) = mpsc::channel(events::QUEUE);
+        let (events, queue) = EventQueue::new(counters.clone());
         let publisher = Publisher {
             inputs: inputs.clone(),
-            event_lookups,
             owners: Owners::new(client.clone(), counters.clone()),
             namespaces: Namespaces::new(client.clone(), counters.clone()),
             allowed,
@@ -104,8 +105,14 @@ impl Pods {
             counters,
             node,
             client,
+            events,
             _tasks: tasks,
         })
+    }
+
+    /// Requests the Events of a pod. The returned inputs come before any other: a termination that follows waits for the answer.
+    pub fn list_events(&self, pod: Arc<PodIdentity>) -> Vec<Input> {
+        self.events.push(pod)
     }
 
     /// The same connection, for writes.

@@ -1,6 +1,6 @@
 //! A namespace's annotations, which apply to its pods: one GET, cached for minutes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::counters::PodsCounters;
 use super::error::Action;
-use super::lookup::{Lookup, NoAnswer};
+use super::lookup::{Lookup, NoAnswer, cached_metadata};
 use super::options::{Annotated, BadAnnotation};
 use crate::cache::Cache;
 
@@ -21,7 +21,20 @@ const FRESH: Duration = Duration::from_secs(300);
 pub(super) struct Namespaces {
     api: Api<Namespace>,
     lookup: Lookup,
-    known: Cache<String, (Instant, Annotated)>,
+    known: Mutex<Cache<String, Known>>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    at: Option<Instant>,
+    annotated: Annotated,
+    bad: Vec<BadAnnotation>,
+}
+
+impl Known {
+    fn is_fresh(&self) -> bool {
+        self.at.is_some_and(|at| at.elapsed() < FRESH)
+    }
 }
 
 impl Namespaces {
@@ -29,27 +42,44 @@ impl Namespaces {
         Namespaces {
             api: Api::all(client),
             lookup: Lookup::new(counters),
-            known: Cache::new(CAPACITY),
+            known: Mutex::new(Cache::new(CAPACITY)),
         }
     }
 
-    /// The annotations of `name`: cached ones of any age if the API server does not answer; none if it never did.
-    pub async fn annotated(&mut self, name: &str, bad: impl FnMut(BadAnnotation)) -> Annotated {
-        let known = self.known.get(&name.to_owned());
-        if let Some((at, annotated)) = known
-            && at.elapsed() < FRESH
-        {
-            return annotated.clone();
+    pub fn is_fresh(&self, name: &str) -> bool {
+        self.known().get(&name.to_owned()).is_some_and(Known::is_fresh)
+    }
+
+    /// The annotations of `name`, and those that cannot be used: cached ones of any age if the API server does not answer; none if it
+    /// never did.
+    pub async fn annotated(&self, name: &str) -> (Annotated, Vec<BadAnnotation>) {
+        let known = self.known().get(&name.to_owned()).cloned().unwrap_or_default();
+        if known.is_fresh() {
+            return (known.annotated, known.bad);
         }
-        let before = known.map(|(_, annotated)| annotated.clone()).unwrap_or_default();
         let instead = "only the pods' own annotations count";
-        let annotated = match self.lookup.get(Action::Namespace, instead, self.api.get_metadata(name)).await {
-            Ok(found) => Annotated::parse(found.metadata.annotations.as_ref(), bad),
-            // Deleted before its pods.
-            Err(NoAnswer::NotFound) => before,
-            Err(NoAnswer::Refused(_) | NoAnswer::Failed(_)) => return before,
+        let request = async {
+            let found = cached_metadata(&self.api, name).await?;
+            let mut bad = Vec::new();
+            let annotated = Annotated::parse(found.annotations.as_ref(), |problem| bad.push(problem));
+            Ok((annotated, bad))
         };
-        self.known.insert(name.to_owned(), (Instant::now(), annotated.clone()));
-        annotated
+        let (annotated, bad) = match self.lookup.get(Action::Namespace, instead, request).await {
+            Ok(found) => found,
+            // Deleted before its pods.
+            Err(NoAnswer::NotFound) => (known.annotated, known.bad),
+            Err(NoAnswer::Refused(_) | NoAnswer::Failed(_)) => return (known.annotated, known.bad),
+        };
+        let found = Known {
+            at: Some(Instant::now()),
+            annotated: annotated.clone(),
+            bad: bad.clone(),
+        };
+        self.known().insert(name.to_owned(), found);
+        (annotated, bad)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Cache<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,8 @@
-//! A pod's workload, found by its owners: one GET of metadata for a ReplicaSet or a Job, cached; no watch.
+//! A pod's workload, found by its owners: one GET of metadata for a ReplicaSet or a Job, cached; no watch. Pods of one owner that are
+//! looked up at the same time share the request.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use epitaph_core::pod::Workload;
 use k8s_openapi::NamespaceResourceScope;
@@ -9,13 +10,13 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
 
 use super::counters::PodsCounters;
 use super::error::Action;
-use super::lookup::{Lookup, NoAnswer};
+use super::lookup::{Lookup, NoAnswer, cached_metadata};
 use crate::cache::Cache;
 use crate::source::bounded;
 
@@ -31,8 +32,8 @@ pub(in crate::source) struct Owners {
     /// One lookup per kind: a kind that RBAC forbids must not stop requests for the other.
     replica_sets: Lookup,
     jobs: Lookup,
-    /// By UID of the ReplicaSet or Job.
-    known: Cache<String, Above>,
+    /// By UID of the ReplicaSet or Job; empty until the first answer.
+    known: Mutex<Cache<String, Arc<OnceCell<Above>>>>,
 }
 
 /// The owner of a pod's direct owner.
@@ -58,38 +59,45 @@ impl Owners {
             client,
             replica_sets: Lookup::new(counters.clone()),
             jobs: Lookup::new(counters),
-            known: Cache::new(CAPACITY),
+            known: Mutex::new(Cache::new(CAPACITY)),
         }
     }
 
     /// The workload, and whether it is known for certain: false if the API server did not answer, and the nearest known owner is
     /// returned.
-    pub async fn workload(&mut self, pod: &Pod) -> (Workload, bool) {
+    pub async fn workload(&self, pod: &Pod) -> (Workload, bool) {
         let (action, owner) = match direct(pod) {
             Direct::Known(workload) => return (workload, true),
             Direct::LookUp(action, owner) => (action, owner),
         };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let above = match self.known.get(&owner.uid) {
-            Some(above) => above.clone(),
-            None => {
-                let above = match self.controller(action, namespace, owner).await {
-                    Ok(above) => Above::Is(above),
-                    Err(NoAnswer::NotFound) => Above::Gone,
-                    Err(NoAnswer::Refused(_) | NoAnswer::Failed(_)) => return (fallback(pod, owner), false),
-                };
-                self.known.insert(owner.uid.clone(), above.clone());
-                above
+        let known = self.known(&owner.uid);
+        let above = known.get_or_try_init(|| async {
+            match self.controller(action, namespace, owner).await {
+                Ok(above) => Ok(Above::Is(above)),
+                Err(NoAnswer::NotFound) => Ok(Above::Gone),
+                Err(none) => Err(none),
             }
-        };
-        match above {
-            Above::Is(above) => (joined(pod, owner, above.as_ref()), true),
-            Above::Gone => (fallback(pod, owner), true),
+        });
+        match above.await {
+            Ok(Above::Is(above)) => (joined(pod, owner, above.as_ref()), true),
+            Ok(Above::Gone) => (fallback(pod, owner), true),
+            Err(_) => (fallback(pod, owner), false),
         }
     }
 
+    fn known(&self, uid: &String) -> Arc<OnceCell<Above>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cell) = known.get(uid) {
+            return cell.clone();
+        }
+        let cell = Arc::new(OnceCell::new());
+        known.insert(uid.clone(), cell.clone());
+        cell
+    }
+
     async fn controller(
-        &mut self,
+        &self,
         action: Action,
         namespace: &str,
         owner: &OwnerReference,
@@ -133,8 +141,7 @@ async fn metadata<K>(client: Client, namespace: &str, name: &str) -> kube::Resul
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
-    let found: PartialObjectMeta<K> = Api::<K>::namespaced(client, namespace).get_metadata(name).await?;
-    Ok(found.metadata)
+    cached_metadata(&Api::<K>::namespaced(client, namespace), name).await
 }
 
 fn direct(pod: &Pod) -> Direct<'_> {
@@ -270,12 +277,46 @@ mod tests {
     #[tokio::test]
     async fn an_owner_that_is_gone_is_looked_up_once() {
         let (client, received) = mock_api::start(async |_| mock_api::failure(404, "not found")).await;
-        let mut owners = Owners::new(client, Arc::default());
+        let owners = Owners::new(client, Arc::default());
         let pod = pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9");
         for _ in 0..3 {
             let (workload, is_resolved) = owners.workload(&pod).await;
             assert_eq!((workload.kind.as_str(), is_resolved), ("Deployment", true));
         }
-        assert_eq!(received.lock().unwrap().len(), 1);
+        let cached = |request: &mock_api::Request| request.query.contains("resourceVersion=0");
+        let requests: Vec<_> = received.lock().unwrap().iter().map(cached).collect();
+        assert_eq!(requests, [true, false], "the cache, then etcd");
+    }
+
+    #[tokio::test]
+    async fn pods_of_one_owner_share_a_request_and_owners_do_not_wait_for_each_other() {
+        let waiting = Arc::new(tokio::sync::Barrier::new(2));
+        let (client, received) = mock_api::start(move |request| {
+            let waiting = waiting.clone();
+            async move {
+                // Answered only when both owners are asked for.
+                waiting.wait().await;
+                let name = request.path.rsplit('/').next().unwrap_or_default().to_owned();
+                let owner = owner("apps/v1", "Deployment", "cart");
+                let meta = json!({"name": name, "namespace": "shop", "uid": name, "ownerReferences": [owner]});
+                mock_api::Answer::Json(
+                    200,
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
+                )
+            }
+        })
+        .await;
+        let owners = Owners::new(client, Arc::default());
+        let of = |name: &str| {
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": true});
+            pod(owner, "7d9")
+        };
+        let pods = [of("a"), of("a"), of("b"), of("a")];
+        let found = futures::future::join_all(pods.iter().map(|pod| owners.workload(pod))).await;
+        assert!(
+            found.iter().all(|(workload, is_known)| workload.name == "cart" && *is_known),
+            "{found:?}"
+        );
+        assert_eq!(received.lock().unwrap().len(), 2);
     }
 }

@@ -1,14 +1,16 @@
 //! Events of the pods' watch → inputs of the core: a pod's workload, each version once, deleted pods.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use epitaph_core::ids::PodUid;
 use epitaph_core::input::Input;
-use epitaph_core::pod::{PodEventsState, PodEventsUpdate, PodFact, PodGone, PodIdentity, PodsState};
+use epitaph_core::pod::{PodFact, PodGone, PodIdentity, PodsState};
 use epitaph_core::time::Boot;
+use futures::FutureExt as _;
+use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::mpsc::Sender;
 
 use super::convert::{self, Mirror, fact, identity};
 use super::counters::{PodsCounters, PodsDropReason};
@@ -16,12 +18,14 @@ use super::known::Known;
 use super::namespaces::Namespaces;
 use super::options::{Allowed, Annotated, BadAnnotation};
 use super::owners::Owners;
-use crate::clock;
 use crate::error::line;
 use crate::source::watch::{Change, LeanPod, WatchEvent};
 
 /// Most bad annotations that are remembered as logged.
 const LOGGED: usize = 1024;
+
+/// Most look-ups of owners and namespaces at the same time.
+const AT_ONCE: usize = 8;
 
 /// The receiver of the inputs is gone.
 #[derive(Debug)]
@@ -29,8 +33,6 @@ pub(super) struct Closed;
 
 pub(super) struct Publisher {
     pub inputs: Sender<Input>,
-    /// Queue of pods for the lookup of Events.
-    pub event_lookups: Sender<Arc<PodIdentity>>,
     pub owners: Owners,
     pub namespaces: Namespaces,
     pub allowed: Allowed,
@@ -47,6 +49,25 @@ impl Publisher {
     /// Before the first answer.
     pub async fn connecting(&mut self) -> Result<(), Closed> {
         self.state(PodsState::Away { reason: None }).await
+    }
+
+    /// Looks up at the same time what the pods of these events need: a new node has dozens of owners and namespaces.
+    pub async fn prepare(&self, events: &[(Boot, WatchEvent<LeanPod>)]) {
+        let pods = events.iter().filter_map(|(_, event)| match event {
+            WatchEvent::Changed(Change::Applied { object, .. } | Change::Deleted(object)) => Some(&object.0),
+            _ => None,
+        });
+        let is_new = |pod: &&Pod| convert::uid(pod).is_some_and(|uid| self.known.identity(&uid).is_none());
+        let names = pods.clone().filter_map(|pod| pod.metadata.namespace.as_deref());
+        let names: BTreeSet<&str> = names.filter(|name| !self.namespaces.is_fresh(name)).collect();
+        let owners = pods
+            .filter(is_new)
+            .map(|pod| self.owners.workload(pod).map(drop).left_future());
+        let namespaces = names
+            .into_iter()
+            .map(|name| self.namespaces.annotated(name).map(drop).right_future());
+        let lookups: Vec<_> = owners.chain(namespaces).collect();
+        stream::iter(lookups).buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
     /// `seen`: when the event arrived.
@@ -126,16 +147,12 @@ impl Publisher {
             return Ok(());
         }
         match self.known.keep(fact.clone(), version, is_resolved) {
-            Ok(wants_events) => {
-                let pod = fact.pod.clone();
-                self.send(Input::Pod(fact)).await?;
-                if wants_events {
-                    self.look_up_events(pod).await?;
-                }
+            Ok(()) => self.send(Input::Pod(fact)).await,
+            Err(_) => {
+                self.counters.count_drop(PodsDropReason::PodCap);
+                Ok(())
             }
-            Err(_) => self.counters.count_drop(PodsDropReason::PodCap),
         }
-        Ok(())
     }
 
     /// Two objects never share cgroups: what terminates there is one pod's.
@@ -188,10 +205,9 @@ impl Publisher {
             ..
         } = self;
         let of_namespace = format!("namespace {}", identity.namespace);
-        let namespace = namespaces
-            .annotated(&identity.namespace, |bad| warn(logged, counters, &of_namespace, bad))
-            .await
-            .allowed(allowed, &identity.namespace, |bad| warn(logged, counters, &of_namespace, bad));
+        let (namespace, bad) = namespaces.annotated(&identity.namespace).await;
+        bad.into_iter().for_each(|bad| warn(logged, counters, &of_namespace, bad));
+        let namespace = namespace.allowed(allowed, &identity.namespace, |bad| warn(logged, counters, &of_namespace, bad));
         let of_pod = format!("pod {}/{}", identity.namespace, identity.name);
         let own = Annotated::parse(pod.metadata.annotations.as_ref(), |bad| warn(logged, counters, &of_pod, bad)).allowed(
             allowed,
@@ -202,23 +218,6 @@ impl Publisher {
             warn(logged, counters, &of_pod, BadAnnotation::Mirror);
         }
         Some((fact(pod, identity, own.over(&namespace), seen), is_resolved))
-    }
-
-    /// The request is announced before the next fact of the pod: a termination that follows waits for the answer.
-    async fn look_up_events(&self, pod: Arc<PodIdentity>) -> Result<(), Closed> {
-        let asked = PodEventsUpdate {
-            uid: pod.uid.clone(),
-            seen: clock::now(),
-            state: PodEventsState::Asked,
-        };
-        self.send(Input::PodEvents(asked.clone())).await?;
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.event_lookups.try_send(pod) {
-            self.counters.count_drop(PodsDropReason::EventQueueFull);
-            let why = "more pods terminated at once than Events are listed for".to_owned();
-            let state = PodEventsState::Unknown { why };
-            self.send(Input::PodEvents(PodEventsUpdate { state, ..asked })).await?;
-        }
-        Ok(())
     }
 
     /// Waits for room, so that a busy loop loses no pod.
@@ -239,48 +238,4 @@ fn warn(logged: &mut HashSet<(String, BadAnnotation)>, counters: &PodsCounters, 
         logged.clear();
     }
     logged.insert(key);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::source::pods::owners;
-
-    #[tokio::test]
-    async fn a_lookup_that_does_not_fit_the_queue_has_no_answer() {
-        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
-        let client = kube::Client::try_from(nowhere).expect("a client");
-        let counters = Arc::new(PodsCounters::default());
-        let (inputs, mut sent) = mpsc::channel(8);
-        let (event_lookups, _queue) = mpsc::channel(1);
-        let publisher = Publisher {
-            inputs,
-            event_lookups,
-            owners: Owners::new(client.clone(), counters.clone()),
-            namespaces: Namespaces::new(client, counters.clone()),
-            allowed: Allowed::default(),
-            node: "node-1".to_owned(),
-            counters: counters.clone(),
-            known: Known::default(),
-            state: None,
-            logged: HashSet::new(),
-            refused: HashSet::new(),
-        };
-        let pod = serde_json::json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u"}});
-        let pod: Pod = serde_json::from_value(pod).expect("a pod");
-        let pod = Arc::new(identity(&pod, "node-1", owners::by_labels(&pod)).expect("an identity"));
-        for _ in 0..2 {
-            publisher.look_up_events(pod.clone()).await.expect("a reader");
-        }
-        let mut states = Vec::new();
-        while let Ok(Input::PodEvents(update)) = sent.try_recv() {
-            states.push(update.state);
-        }
-        let why = "more pods terminated at once than Events are listed for".to_owned();
-        assert_eq!(
-            states,
-            [PodEventsState::Asked, PodEventsState::Asked, PodEventsState::Unknown { why }]
-        );
-        assert_eq!(counters.dropped(PodsDropReason::EventQueueFull), 1);
-    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::Client;
+use tokio::sync::mpsc;
 
 use super::error::Action;
 use super::publisher::Publisher;
@@ -13,6 +14,9 @@ const TIMEOUT: Duration = Duration::from_secs(290);
 
 /// The API server's watch cache sends a bookmark each minute or so.
 const SILENCE: Duration = Duration::from_secs(100);
+
+/// Most events that are read before they are published: their owners are looked up at the same time.
+const AHEAD: usize = 64;
 
 /// Runs until the receiver of the inputs is gone.
 pub(super) async fn run(client: Client, mut publisher: Publisher) {
@@ -28,13 +32,25 @@ pub(super) async fn run(client: Client, mut publisher: Publisher) {
     if publisher.connecting().await.is_err() {
         return;
     }
-    loop {
-        let (seen, event) = tokio::select! {
-            event = watch.next() => event,
-            () = publisher.closed() => return,
-        };
-        if publisher.take(seen, event).await.is_err() {
-            return;
+    let (sender, mut events) = mpsc::channel(AHEAD);
+    let read = async move { while sender.send(watch.next().await).await.is_ok() {} };
+    let publish = async move {
+        let mut batch = Vec::with_capacity(AHEAD);
+        loop {
+            tokio::select! {
+                _ = events.recv_many(&mut batch, AHEAD) => {}
+                () = publisher.closed() => return,
+            }
+            publisher.prepare(&batch).await;
+            for (seen, event) in batch.drain(..) {
+                if publisher.take(seen, event).await.is_err() {
+                    return;
+                }
+            }
         }
+    };
+    tokio::select! {
+        () = read => {}
+        () = publish => {}
     }
 }

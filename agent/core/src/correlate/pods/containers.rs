@@ -174,6 +174,7 @@ impl Pods {
             // Not `now`: a recording has no tick without an effect.
             since: facts.end.plus(self.limits.linger),
             facts: *facts,
+            asked: None,
             of_ending_pod: false,
             id,
         });
@@ -185,6 +186,7 @@ impl Pods {
                 out,
             );
         }
+        self.request_events(&key, now, out);
         self.schedule(&key, now);
         self.fit(now, out);
     }

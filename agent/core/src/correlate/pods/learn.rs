@@ -102,6 +102,7 @@ impl Pods {
                 self.bring_home(&id, &key, now);
             }
         }
+        self.request_events(&key, now, out);
         self.schedule(&key, now);
         if is_requested {
             out.requested.extend(self.living(&key));

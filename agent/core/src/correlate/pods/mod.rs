@@ -10,6 +10,7 @@ mod budget;
 mod containers;
 mod context;
 mod learn;
+mod open;
 mod pod;
 mod prestop;
 mod sandbox;
@@ -20,11 +21,12 @@ mod store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
 use crate::ids::{CgroupId, ContainerId, PodUid};
-use crate::pod::Workload;
+use crate::pod::{PodIdentity, Workload};
 use crate::report::{DropReason, Report, Stuck};
 use crate::termination::TerminationFacts;
 use crate::time::Boot;
@@ -49,6 +51,8 @@ pub(super) struct FromPods {
     pub requested: Vec<CgroupId>,
     /// Containers that still run long after their grace period: see [`Pods::stuck`].
     pub overdue: Vec<CgroupId>,
+    /// Pods whose Kubernetes Events can change a held termination.
+    pub events: Vec<Arc<PodIdentity>>,
 }
 
 /// See the module.

@@ -104,6 +104,8 @@ pub(super) struct Held {
     pub id: ContainerId,
     /// Begin of the wait.
     pub since: Boot,
+    /// When the core asked for the pod's Events because of this termination.
+    pub asked: Option<Boot>,
     /// The container terminated with its pod, but this observation does not cover the pod's own termination.
     pub of_ending_pod: bool,
 }

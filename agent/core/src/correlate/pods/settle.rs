@@ -107,6 +107,8 @@ impl Pod {
 
     /// While the request for Events is open, as late as the request allows: only Events name some causes.
     fn answered(&self, until: Boot) -> Boot {
+        let announced = self.held.iter().filter_map(Held::announced_at).max();
+        let until = announced.map_or(until, |at| until.max(at));
         match &self.events_state {
             Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
@@ -206,6 +208,7 @@ impl Pod {
     /// One container's termination, with its Kubernetes context.
     pub fn release(&mut self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let cgroup = held.facts.key.cgroup;
+        self.note_unanswered(&held, now);
         self.note_reported(held.id.clone(), cgroup);
         let termination = self.joined(held, api, missing, now);
         // Later containers are placed by those that still run.
@@ -222,6 +225,7 @@ impl Pod {
         let unseen = self.unseen(&held);
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         for of in &held {
+            self.note_unanswered(of, now);
             self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
         let containers: Vec<Termination> = held

@@ -25,6 +25,11 @@ impl Pod {
         self.stop_reason_by_api().or_else(|| self.stop_reason_by_absence())
     }
 
+    /// The status names the reason, without a deletion request: an eviction by the kubelet, a node's shutdown, a deadline.
+    pub fn has_reason(&self) -> bool {
+        self.deletion.is_none() && self.stop_reason_by_api().is_some()
+    }
+
     fn stop_reason_by_api(&self) -> Option<StopReason> {
         let by_disruption = self.disruption.as_ref().and_then(|disruption| {
             let cause = match disruption.reason.as_str() {

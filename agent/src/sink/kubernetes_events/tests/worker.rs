@@ -1,6 +1,7 @@
 //! The posting loop, against an API server that answers by a script.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
@@ -112,4 +113,78 @@ async fn a_create_without_an_answer_counts_each_termination_once() {
         .filter(|request| request.method == "PATCH")
         .count();
     assert_eq!(patches, 0);
+}
+
+/// A workload with pods on many nodes: an API server that keeps Events as Kubernetes does, and one agent for each node.
+#[tokio::test]
+async fn agents_of_many_nodes_share_the_workloads_event_and_have_a_sense_of_proportion() {
+    let stored: Arc<Mutex<BTreeMap<String, Value>>> = Arc::default();
+    let kept = stored.clone();
+    let (client, received) = api(move |Request { method, path, body, .. }| {
+        let mut kept = kept.lock().unwrap();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match method.as_str() {
+            "POST" => {
+                let name = body["metadata"]["name"].as_str().expect("a name");
+                match kept.contains_key(name) {
+                    true => mock_api::failure(409, "exists already"),
+                    false => keep(&mut kept, name, body.clone()),
+                }
+            }
+            "GET" => Answer::Json(200, kept[name].clone()),
+            _ => {
+                let mut event = kept[name].clone();
+                if !body["metadata"]["resourceVersion"].is_null() && version(body) != version(&event) {
+                    return mock_api::failure(409, "the object has been modified");
+                }
+                event["series"] = body["series"].clone();
+                event["metadata"]["annotations"] = body["metadata"]["annotations"].clone();
+                keep(&mut kept, name, event)
+            }
+        }
+    })
+    .await;
+    const NODES: u64 = 120;
+    let (mut posted, mut crowded) = (0, 0);
+    for node in 0..NODES {
+        let settings = Settings {
+            node: format!("node-{node}"),
+            ..settings(SECOND)
+        };
+        let (sink, worker) = start(client.clone(), settings, clock::now);
+        offer(&sink, "shop", &format!("cart-{node}"));
+        let count = |outcome| sink.stats().get(outcome);
+        until("both Events", || count(Outcome::Posted) + count(Outcome::Crowded) == 2).await;
+        posted += count(Outcome::Posted);
+        crowded += count(Outcome::Crowded);
+        worker.shutdown(SECOND).await;
+    }
+    let stored = stored.lock().unwrap();
+    let of_workload: Vec<_> = stored.values().filter(|event| event["regarding"]["kind"] != "Pod").collect();
+    assert_eq!(of_workload.len(), 1, "one Event for all nodes");
+    assert_eq!(of_workload[0]["series"]["count"], 50);
+    assert_eq!(stored.len(), 51, "no Event on the pod of a crowded workload");
+    assert_eq!((posted, crowded), (100, 2 * NODES - 100));
+    // Two requests of each further agent: a create that is refused, and a read.
+    let writes = received
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|request| request.method == "PATCH")
+        .count();
+    assert_eq!(writes, 49);
+}
+
+fn keep(kept: &mut BTreeMap<String, Value>, name: &str, mut event: Value) -> Answer {
+    let newest = kept.values().map(version).max().unwrap_or_default();
+    event["metadata"]["resourceVersion"] = (newest + 1).to_string().into();
+    kept.insert(name.to_owned(), event.clone());
+    Answer::Json(200, event)
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
 }

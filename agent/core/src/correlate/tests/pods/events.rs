@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
-use super::{check, run, show, web};
+use super::{at, check, run, show, web};
+use crate::fixtures::script::play_all;
+use crate::report::Command;
 
 #[test]
 fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
@@ -281,4 +283,174 @@ fn a_hook_whose_end_no_status_told_was_not_asked_about() {
             "{told}"
         );
     }
+}
+
+/// The pods whose Events the core asks for.
+fn asked(script: &str) -> Vec<String> {
+    let of = |(now, command)| match command {
+        Command::ListEvents(pod) => Some(format!("{} {}", at(now), pod.name)),
+        Command::Watch(_) | Command::Forget(_) => None,
+    };
+    play_all(script).commands.into_iter().filter_map(of).collect()
+}
+
+/// Whether the core asks for Events.
+fn asks(rest: &str) -> bool {
+    !asked(&web(rest)).is_empty()
+}
+
+#[test]
+fn a_container_that_nothing_stopped_needs_no_events() {
+    for (what, rest) in [
+        (
+            "a crash",
+            "+1 exit main 3\n+2 pod web app=waiting app.last=web:app:3:Error app.restarts=1",
+        ),
+        (
+            "the end of a Job",
+            "pod web policy=never app\n-57 pod web app=running\n+1 exit main 0\n+2 pod web phase=succeeded app=0:Completed",
+        ),
+        (
+            "an OOM kill",
+            "+1 KILL main -> main kernel\n+1.0001 oom main\n+1.01 exit main KILL\n+2 pod web app.last=web:app:137:OOMKilled app.restarts=1",
+        ),
+        (
+            "a fault",
+            "+1 SEGV main -> main fault default\n+1.01 exit main SEGV\n+2 pod web app.last=web:app:139:Error app.restarts=1",
+        ),
+    ] {
+        assert!(!asks(rest), "{what}");
+    }
+}
+
+#[test]
+fn a_deletion_before_the_stop_signal_explains_it() {
+    for (what, exit) in [
+        ("clean", "+1.21 enter main TERM\n+1.5 exit main 0\n+2 pod web app=0:Completed"),
+        (
+            "128 + n",
+            "+1.21 enter main TERM\n+1.5 exit main 143\n+2 pod web app=143:Error",
+        ),
+        (
+            "another code",
+            "+1.21 enter main TERM\n+1.5 exit main 3\n+2 pod web app=3:Error",
+        ),
+        (
+            "killed",
+            "+31.3 KILL runc -> main\n+31.31 exit main KILL\n+32 pod web app=137:Error",
+        ),
+    ] {
+        let rest = format!("+1.05 pod web deleted=+1:30\n+1.2 TERM runc -> main handler\n{exit}\n+33 gone web");
+        assert!(!asks(&rest), "{what}");
+    }
+    // The stop signal came first: a probe may be why, and the deletion a coincidence.
+    let before = "+0 skew -10 10\n+1.1 TERM runc -> main handler\n+1.11 enter main TERM\n+5.1 pod web deleted=+5:30\n+8 exit main 3\n+9 pod web app=3:Error";
+    assert_eq!(asked(&web(before)).len(), 1);
+}
+
+#[test]
+fn a_restart_by_the_kubelet_needs_the_events_of_the_pod_once() {
+    assert_eq!(asked(&web(RESTARTED)).len(), 1);
+    let again = format!("{RESTARTED}+2.5 pod web app=running\n+3 pod web app=running");
+    assert_eq!(asked(&web(&again)).len(), 1);
+}
+
+#[test]
+fn a_hook_needs_events_unless_its_end_is_known() {
+    let deleted = |hook: &str, begin: &str, stop: &str| {
+        format!(
+            "
+        pod web app app.prestop={hook}
+        -58 pod web app=running
+        proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
+        +1.05 pod web deleted=+1:30
+        {begin}
+        +{stop}.2 TERM runc -> main handler
+        +{stop}.21 enter main TERM
+        +{stop}.5 exit main 0
+        +9 pod web app=0:Completed
+        +12 gone web
+        "
+        )
+    };
+    for (hook, begin, stop, wanted) in [
+        ("http", "", "3", true),
+        ("exec:/bin/hook", "", "3", true),
+        ("exec:/bin/hook", "+1.12 exec hook\n+3 exit hook 0", "3", false),
+        // The result is known, and an Event only repeats it.
+        ("exec:/bin/hook", "+1.12 exec hook\n+3 exit hook 7", "3", false),
+        ("sleep:5", "", "6", false),
+        ("sleep:5", "", "3", true),
+    ] {
+        assert_eq!(asks(&deleted(hook, begin, stop)), wanted, "{hook} {begin} {stop}");
+    }
+    // The main process exited while the hook ran.
+    let quit = "
+        pod web app app.prestop=http
+        -58 pod web app=running
+        +1.05 pod web deleted=+1:30
+        +1.5 exit main 0
+        +2 pod web app=0:Completed
+        +3 gone web";
+    assert!(!asks(quit));
+}
+
+#[test]
+fn a_signal_that_may_be_lost_leaves_the_question_open() {
+    let crash = |lost: &str| format!("{lost}\n+1 exit main 3\n+2 pod web app=waiting app.last=web:app:3:Error app.restarts=1");
+    assert!(!asks(&crash("")) && asks(&crash("+0.5 lost signal_generate +0 3")));
+}
+
+#[test]
+fn of_a_pod_that_opted_out_no_events_are_listed() {
+    assert_eq!(
+        asked(&web(&format!("pod web ignore app\n-57 pod web app=running\n{RESTARTED}"))).len(),
+        0
+    );
+}
+
+/// The exit became known after the pod was gone: due at once, and still not judged without the answer.
+#[test]
+fn a_question_that_is_asked_late_is_not_overtaken_by_its_own_verdict() {
+    let late = |answer: &str| {
+        web(&format!(
+            "
+        pod web app app.prestop=http
+        -58 pod web app=running
+        +1.05 pod web deleted=+1:30
+        +1.2 TERM runc -> main handler
+        +1.21 enter main TERM
+        +2 pod web app=0:Completed
+        +2.1 gone web
+        +8 tick
+        +1.5 exit main 0
+        {answer}
+        "
+        ))
+    };
+    assert_eq!(asked(&late("")), ["+8.200 web"]);
+    check(
+        &late("+8.3 events web asked\n+9 event web app FailedPreStopHook at=+1 connection refused\n+9 events web known"),
+        expect![[r#"
+            +9.000 pod web +1.000…+1.500 prestop-failed: Deleted/PrestopFailed/Quiet (deletionTimestamp)
+              request +1.000…+1.050 grace 30 s
+              web/app +1.200…+1.500 prestop-failed: Deleted/PrestopFailed/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+                preStop +1.050…+1.200 not seen failed: connection refused
+              gone +2.100
+        "#]],
+    );
+    // Nobody announces the request, and nothing can wait: unknown, not clean.
+    check(
+        &late("+8.3 end"),
+        expect![[r#"
+        +8.300 pod web +1.000…+1.500 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+          request +1.000…+1.050 grace 30 s
+          web/app +1.200…+1.500 unknown: Deleted/Unknown/Quiet
+            Deleted: deletionTimestamp, grace 30 s, reported 0 Completed
+            preStop +1.050…+1.200 not seen
+            incomplete: the Kubernetes Events of the pod are unknown: the API server had not answered yet
+          gone +2.100
+    "#]],
+    );
 }
