@@ -408,8 +408,8 @@ pub struct MissingEvidence {
     pub inactive: Vec<Kind>,
     /// A time without observation overlaps this termination.
     pub gap: bool,
-    /// The process ran before the observation began, so recently that an earlier stop signal is possible.
-    pub late_start: bool,
+    /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
+    pub late_start: Option<Boot>,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
     /// Another process may have been the main process: the record of its exec may be lost.

@@ -157,7 +157,11 @@ pub(super) enum Missing {
 pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
     let case = &Case::new(facts, kubernetes);
     let finding = doubt(case, kubernetes::refine(case, kernel::find(case)));
-    let traffic = traffic(case.traffic());
+    let traffic = match traffic(case.traffic()) {
+        // Nothing counted what clients lost after a stop signal that came before the observation.
+        TrafficAxis::Quiet if may_have_been_stopped_before(case) => TrafficAxis::Unknown,
+        traffic => traffic,
+    };
     let row = table::row(finding.exit, traffic);
     let mut evidence: Vec<Evidence> = evidence::list(case);
     evidence.sort_by_key(|line| (line.at, line.source));
@@ -204,6 +208,14 @@ fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) ->
     }
 }
 
+/// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
+/// proven by a handler that did not run: a signal that was handled leaves no trace.
+pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
+    case.missing
+        .late_start
+        .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
+}
+
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
 fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let holes = &case.missing;
@@ -218,7 +230,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Lost(vec![Kind::ProcessExec])
     } else if finding.absent.is_empty() {
         return finding;
-    } else if holes.late_start && finding.no_stop_seen {
+    } else if finding.no_stop_seen && may_have_been_stopped_before(case) {
         Missing::LateStart
     } else if !inactive.is_empty() {
         Missing::Inactive(inactive)

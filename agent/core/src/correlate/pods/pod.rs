@@ -39,6 +39,8 @@ pub(super) struct Pod {
     pub reason: Option<String>,
     /// Events that explain a termination, with the latest possible time of their subject.
     pub events: VecDeque<(Boot, PodEvent)>,
+    /// Containers that the kubelet announced to stop, for any reason, with the time of the latest Event.
+    pub killings: HashMap<String, Boot>,
     /// Containers of which Events were dropped, with the last one's time; None if any container.
     pub events_dropped: HashMap<Option<String>, Boot>,
     /// How far the Events are known, and the time up to which this holds.
@@ -118,6 +120,7 @@ impl Pod {
             disruption: None,
             reason: None,
             events: VecDeque::new(),
+            killings: HashMap::new(),
             events_dropped: HashMap::new(),
             events_state: None,
             gone: None,
@@ -203,6 +206,7 @@ impl Pod {
 
     /// Keeps only Events that explain a termination: probes that fail each second would replace these.
     pub fn event(&mut self, at: Boot, event: PodEvent) {
+        self.announced(at, &event);
         if !stop_reason::explains(&event) {
             return;
         }
@@ -225,6 +229,17 @@ impl Pod {
             }
         }
         self.events.push_back((at, event));
+    }
+
+    fn announced(&mut self, at: Boot, event: &PodEvent) {
+        let Some(name) = event.container.as_ref().filter(|_| stop_reason::announces(event)) else {
+            return;
+        };
+        match self.killings.get_mut(name) {
+            Some(known) => *known = at.max(*known),
+            None if self.killings.len() < EVENTS => drop(self.killings.insert(name.clone(), at)),
+            None => drop(self.events_dropped.insert(None, at)),
+        }
     }
 
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {

@@ -113,11 +113,12 @@ impl Pod {
         }
     }
 
-    /// The same for one termination: a clean exit without a stop needs no explanation.
+    /// The same for one termination: a clean exit without a stop needs no explanation, unless the stop may have been before the
+    /// observation.
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
         let exit = held.facts.exit.as_ref().map(|exit| exit.status);
         match (&held.facts.stop, exit) {
-            (None, Some(ExitStatus::Exited(0))) => until,
+            (None, Some(ExitStatus::Exited(0))) if held.facts.missing.late_start.is_none() => until,
             _ => self.answered(until),
         }
     }

@@ -155,7 +155,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing.late_start,
+            late_start: missing.late_start.is_some(),
             inactive_probes: context.coverage.inactive_probes(),
         },
         missing,

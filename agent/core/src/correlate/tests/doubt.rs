@@ -286,22 +286,31 @@ fn late_start_and_no_stop_seen_is_unknown() {
     );
 }
 
+/// No stop signal explains the code, whenever it came: only the cause is in doubt.
 #[test]
-fn late_start_and_a_nonzero_exit_is_unknown() {
-    check(
+fn late_start_and_an_error_is_an_error_of_unknown_cause() {
+    check(&found_and_exits("3"), expect![[""]]);
+    // A shell's code for a child that was killed: SIGKILL is not a stop signal.
+    check(&found_and_exits("137"), expect![[""]]);
+}
+
+#[test]
+fn late_start_and_the_code_of_a_stop_signal_is_unknown() {
+    check(&found_and_exits("143"), expect![[""]]);
+    // The code of SIGRTMIN+3.
+    check(&found_and_exits("165"), expect![[""]]);
+}
+
+fn found_and_exits(status: &str) -> String {
+    format!(
         "
         +0 start
         -0.5 mkdir app
         proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
         +0.001 found main
-        +60 exit main 1
-        ",
-        expect![[r#"
-            unknown: Unknown/Unknown/Quiet
-              PID 1 `app` exited with code 1, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-              fix: nothing to fix: the process started before epitaph did
-        "#]],
-    );
+        +60 exit main {status}
+        "
+    )
 }
 
 #[test]
