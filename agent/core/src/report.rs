@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::Subject;
+use crate::container::ContainerFact;
 use crate::event::Disposition;
 use crate::ids::{CgroupId, Signal};
 use crate::kubernetes::{PodContext, PodTerminationFacts};
@@ -41,7 +42,12 @@ pub enum Report {
     /// Reported at once, before the kill.
     StopSignalIgnored(Box<StopSignalIgnored>),
     /// An OOM kill of a process other than the main process; the subject continues.
-    ChildOomKilled { subject: Subject, oom: OomKill },
+    ChildOomKilled {
+        subject: Subject,
+        /// As in [`TerminationFacts`].
+        container: Option<Arc<ContainerFact>>,
+        oom: OomKill,
+    },
     /// A container or unit terminated. A container of a pod that continues (a restart), or of an unknown pod, has its own trace.
     Terminated(Box<Termination>),
     /// A container of a pod that is being deleted still runs long after the grace period: reported once. A later termination is
@@ -145,6 +151,8 @@ impl Deref for PodTermination {
 pub struct StopSignalIgnored {
     pub key: TerminationKey,
     pub subject: Subject,
+    /// As in [`TerminationFacts`].
+    pub container: Option<Arc<ContainerFact>>,
     pub main: Option<MainProcess>,
     pub at: Boot,
     pub signal: Signal,

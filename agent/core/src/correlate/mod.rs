@@ -8,6 +8,7 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
 mod attribution;
+mod containers;
 mod limits;
 mod pods;
 mod subjects;
@@ -15,15 +16,19 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::attribute::path::Nodes;
-use crate::attribute::{Index, Question};
-use crate::ids::CgroupId;
+use crate::attribute::{Index, Question, Subject};
+use crate::container::ContainerFact;
+use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, Observation};
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::time::Boot;
 
 pub use attribution::KUBELET_UNITS;
 use attribution::{Attributed, Attributor};
+use containers::Containers;
 pub use limits::Limits;
 use pods::{FromPods, Pods};
 use subjects::{LossPlace, SubjectEvent, Subjects};
@@ -36,6 +41,7 @@ pub struct Correlator {
     attribution: Attributor,
     subjects: Subjects,
     pods: Pods,
+    containers: Containers,
     buffers: Buffers,
 }
 
@@ -59,6 +65,7 @@ impl Correlator {
             attribution: Attributor::new(limits, units),
             subjects: Subjects::new(limits),
             pods: Pods::new(limits),
+            containers: Containers::new(limits.containers_bytes()),
             buffers: Buffers::default(),
         }
     }
@@ -85,6 +92,12 @@ impl Correlator {
         }
     }
 
+    /// Containers that were seen since the last call, and that the files of their runtimes may describe: [`Input::Container`]. The core
+    /// does not wait for the answers.
+    pub fn take_undescribed(&mut self) -> impl Iterator<Item = ContainerId> + use<> {
+        self.containers.take_wanted().into_iter()
+    }
+
     /// The subject of each known cgroup and process.
     pub fn index(&self) -> &Index {
         self.attribution.index()
@@ -99,7 +112,7 @@ impl Correlator {
     pub fn memory(&self) -> usize {
         let buffers = self.buffers.found.capacity() * size_of::<Attributed>()
             + self.buffers.events.capacity() * size_of::<SubjectEvent>();
-        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + buffers
+        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + self.containers.bytes() + buffers
     }
 
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
@@ -111,7 +124,7 @@ impl Correlator {
         // due by the clock, and losses are not known yet. The answer to a look-up is as late as its record.
         let until = match &input {
             Input::Kernel { at, .. } => now.min(*at),
-            Input::Cgroup(_) | Input::Process(_) => Boot(0),
+            Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
             _ => now,
         };
         let mut from_pods = FromPods::default();
@@ -129,6 +142,7 @@ impl Correlator {
                 self.attribution.process(now, fact, &mut self.buffers.found);
                 self.found(&mut answers);
             }
+            Input::Container(fact) => self.containers.learn(fact),
             Input::Start(observation) => self.start(&observation, &mut answers),
             Input::Probe { name, state } => self.subjects.probe(name, state),
             Input::Lost {
@@ -180,6 +194,7 @@ impl Correlator {
         let events = &mut self.buffers.events;
         self.subjects.run_timers(self.now, until, &self.attribution, events);
         self.became(answers);
+        self.containers.expire(self.now);
         self.attribution.expire(self.now, &mut self.buffers.found);
         self.found(answers);
     }
@@ -187,7 +202,8 @@ impl Correlator {
     /// Subject events → pods.
     fn became(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
-        for event in self.buffers.events.drain(..) {
+        for mut event in self.buffers.events.drain(..) {
+            describe(&mut self.containers, self.now, &mut event);
             match event {
                 SubjectEvent::Watched(cgroup) => answers.commands.push(Command::Watch(cgroup)),
                 SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
@@ -218,7 +234,10 @@ impl Correlator {
             answers.commands.extend(sockets.into_iter().map(Command::Watch));
         }
         for own in overdue {
-            let facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
+            let mut facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
+            if let Some(facts) = &mut facts {
+                facts.container = description(&self.containers, &facts.subject);
+            }
             let stuck = facts.and_then(|facts| self.pods.stuck(self.now, facts));
             answers.reports.extend(stuck.map(|stuck| Report::Stuck(Box::new(stuck))));
         }
@@ -276,6 +295,32 @@ impl Correlator {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        self.attribution.kept() + self.subjects.kept() + self.pods.kept()
+        self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept()
+    }
+}
+
+/// Adds what is known of a container to the facts that are reported, and asks for what is not known yet.
+fn describe(containers: &mut Containers, now: Boot, event: &mut SubjectEvent) {
+    match event {
+        SubjectEvent::Seen {
+            subject: Subject::Container { id, .. },
+            ..
+        } => containers.seen(id),
+        SubjectEvent::ChildOomKilled { subject, container, .. } => *container = description(containers, subject),
+        SubjectEvent::StopIgnored(early) => early.container = description(containers, &early.subject),
+        SubjectEvent::Ended(facts) => {
+            facts.container = description(containers, &facts.subject);
+            if let Subject::Container { id, .. } = &facts.subject {
+                containers.ended(now, id);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn description(containers: &Containers, subject: &Subject) -> Option<Arc<ContainerFact>> {
+    match subject {
+        Subject::Container { id, .. } => containers.get(id),
+        Subject::Unit { .. } => None,
     }
 }

@@ -350,7 +350,8 @@ fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Optio
     })
 }
 
-fn was_stopped(facts: &TerminationFacts) -> bool {
+/// By the runtime.
+pub(super) fn was_stopped(facts: &TerminationFacts) -> bool {
     let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
     facts.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
         || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))

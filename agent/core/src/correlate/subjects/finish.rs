@@ -141,6 +141,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             main_start: born,
         },
         subject: state.subject.clone(),
+        container: None,
         cgroup_path: context.index.path(own).map(str::to_owned),
         main: process,
         begin,

@@ -20,9 +20,11 @@ mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
+use crate::container::ContainerFact;
 use crate::event::{Kind, ProcessExec, ProcessExit};
 use crate::ids::CgroupId;
 use crate::input::{Observation, ProbeState};
@@ -83,6 +85,7 @@ pub(super) enum SubjectEvent {
     /// The subject continues.
     ChildOomKilled {
         subject: Subject,
+        container: Option<Arc<ContainerFact>>,
         oom: OomKill,
     },
     Ended(Box<TerminationFacts>),
