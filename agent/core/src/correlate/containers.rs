@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(containers.get(&id(1)).unwrap().name.as_deref(), Some("shop"), "it lives again");
         containers.ended(seconds(1_000), &id(1));
         containers.expire(seconds(2_000));
-        assert_eq!((containers.get(&id(1)), containers.bytes()), (None, 0));
+        assert_eq!((containers.get(&id(1)), containers.texts), (None, 0));
     }
 
     #[test]

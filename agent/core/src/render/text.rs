@@ -346,7 +346,7 @@ mod tests {
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1 of 3 probes active
               tcp_send_reset unsupported: the kernel has no such tracepoint
               inet_sk_error_report substituted by inet_sock_set_state (the error with which a connection closes)
-            2026-01-02T03:05:05.000Z container 3f1c0d4e5a6b  stop signal ignored
+            2026-01-02T03:05:05.000Z container checkout (image shop:1.4)  stop signal ignored
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
               the OOM killer killed `worker` (pid 4055); the main process was not killed

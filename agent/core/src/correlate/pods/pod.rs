@@ -235,10 +235,12 @@ impl Pod {
         let Some(name) = event.container.as_ref().filter(|_| stop_reason::announces(event)) else {
             return;
         };
-        match self.killings.get_mut(name) {
-            Some(known) => *known = at.max(*known),
-            None if self.killings.len() < EVENTS => drop(self.killings.insert(name.clone(), at)),
-            None => drop(self.events_dropped.insert(None, at)),
+        if let Some(known) = self.killings.get_mut(name) {
+            *known = at.max(*known);
+        } else if self.killings.len() < EVENTS {
+            self.killings.insert(name.clone(), at);
+        } else {
+            self.events_dropped.insert(None, at);
         }
     }
 

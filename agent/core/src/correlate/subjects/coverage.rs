@@ -183,7 +183,7 @@ impl Coverage {
     pub fn missing(&self, home: Home<'_>, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
         let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
-        let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
+        let late = |&&(_, to): &&(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),

@@ -80,9 +80,18 @@ fn pod(rest: &str) -> String {
 
 #[test]
 fn the_sandbox_of_a_pod_is_known_without_the_api() {
-    check(&pod("+0.2 describe web:pause sandbox"), expect![[""]]);
+    check(&pod("+0.2 describe web:pause sandbox"), expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later
+    "#]]);
     // No file describes it.
-    check(&pod(""), expect![[""]]);
+    check(&pod(""), expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later
+        force-killed: Stopped/ForceKilled/Quiet
+          The container runtime sent SIGKILL to PID 1 `pause` without a stop signal first
+          fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
+    "#]]);
 }
 
 /// The file says what the container is, not how it terminates.
@@ -99,6 +108,10 @@ fn a_sandbox_that_another_process_kills_is_reported() {
         +5.001 exit pause KILL
         +5.1 rmdir web:pause
         ",
-        expect![[""]],
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `pause`; the sender is neither the runtime nor the process itself
+              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
+        "#]],
     );
 }

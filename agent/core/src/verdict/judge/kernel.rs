@@ -231,8 +231,9 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     }
     let Some(stop) = case.stop() else {
         // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
-        // be in doubt.
-        let otherwise = match may_have_been_stopped_before(case) {
+        // be in doubt, also if the OOM killer may have killed a child before the observation.
+        let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
+        let otherwise = match may_have_been_stopped_before(case) || case.missing.late_start.is_some_and(oom_unseen) {
             true => Cause::Unknown,
             false => Cause::Crash,
         };
@@ -277,7 +278,7 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
 /// 128 + n of a signal that can stop a container: any but SIGKILL and the ones that pause a process.
 fn may_be_signal_code(code: u8) -> bool {
     code.checked_sub(128)
-        .and_then(Signal::new)
+        .and_then(|number| Signal::new(number.into()))
         .is_some_and(|signal| signal != Signal::KILL && !signal.is_job_control())
 }
 
