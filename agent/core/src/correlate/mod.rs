@@ -12,6 +12,7 @@ mod containers;
 mod limits;
 mod pods;
 mod subjects;
+mod units;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use containers::Containers;
 pub use limits::Limits;
 use pods::{FromPods, Pods};
 use subjects::{LossPlace, SubjectEvent, Subjects};
+pub use units::ReportedUnits;
 
 /// See the module.
 pub struct Correlator {
@@ -42,6 +44,7 @@ pub struct Correlator {
     subjects: Subjects,
     pods: Pods,
     containers: Containers,
+    units: ReportedUnits,
     buffers: Buffers,
 }
 
@@ -66,6 +69,7 @@ impl Correlator {
             subjects: Subjects::new(limits),
             pods: Pods::new(limits),
             containers: Containers::new(limits.containers_bytes()),
+            units: ReportedUnits::default(),
             buffers: Buffers::default(),
         }
     }
@@ -77,6 +81,12 @@ impl Correlator {
             attribution: Attributor::new(self.limits, kubelet_units),
             ..self
         }
+    }
+
+    /// Other units than [`ReportedUnits::default`].
+    #[must_use]
+    pub fn with_reported_units(self, units: ReportedUnits) -> Correlator {
+        Correlator { units, ..self }
     }
 
     /// Whether connections from this cgroup are the kubelet's: its probes and hooks.
@@ -204,6 +214,10 @@ impl Correlator {
         let mut from_pods = FromPods::default();
         for mut event in self.buffers.events.drain(..) {
             describe(&mut self.containers, self.now, &mut event);
+            if event.reported_unit().is_some_and(|name| !self.units.has(name)) {
+                self.pods.opt_out(&event);
+                continue;
+            }
             match event {
                 SubjectEvent::Watched(cgroup) => answers.commands.push(Command::Watch(cgroup)),
                 SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
@@ -250,7 +264,10 @@ impl Correlator {
             let drops = self.subjects.take_drops();
             let unattributed = self.attribution.take_unattributed();
             let units = self.attribution.kubelet_units().to_vec();
-            *self = Correlator::new(self.limits).with_kubelet_units(units);
+            let reported = std::mem::take(&mut self.units);
+            *self = Correlator::new(self.limits)
+                .with_kubelet_units(units)
+                .with_reported_units(reported);
             self.subjects.add_drops(drops);
             self.attribution.add_unattributed(unattributed);
         }

@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, evidence, sentence, table};
+use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::Signal;
 use crate::kubernetes::PodContext;
@@ -170,7 +171,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
         cause: finding.cause,
         exit: finding.exit,
         traffic,
-        unclean: row.unclean,
+        unclean: row.unclean && !is_usual(row, facts),
         severity: severity(row, traffic, facts),
         sentence: sentence::sentence(case, &finding, traffic),
         remedy: sentence::remedy(case, &finding, traffic),
@@ -203,6 +204,7 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
 fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) -> Severity {
     let is_lost = facts.gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name());
     match row.severity {
+        _ if is_usual(row, facts) => Severity::Info,
         Severity::Info if traffic == TrafficAxis::Unknown && is_lost => Severity::Warning,
         severity => severity,
     }
@@ -214,6 +216,13 @@ pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
     case.missing
         .late_start
         .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
+}
+
+/// A systemd unit is the only one of its kind, so its clients are refused at every restart, which takes a moment. No setting of the
+/// unit avoids that, except for a socket unit.
+fn is_usual(row: &table::Row, facts: &TerminationFacts) -> bool {
+    let is_refused = row.exit == Exit::Clean && row.traffic == [TrafficAxis::Refused];
+    is_refused && matches!(facts.subject, Subject::Unit { .. })
 }
 
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.

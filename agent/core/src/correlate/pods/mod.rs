@@ -31,6 +31,7 @@ use crate::time::Boot;
 use crate::verdict::{Exit, judge};
 
 use super::Limits;
+use super::subjects::SubjectEvent;
 use context::{Api, Life};
 use pod::{Container, Held, Pod};
 use settle::Step;
@@ -185,6 +186,11 @@ impl Pods {
                 self.release(&key, 0, Some(missing), now, out);
             }
         }
+    }
+
+    /// A report that a setting leaves out; terminations are counted.
+    pub fn opt_out(&mut self, event: &SubjectEvent) {
+        self.opted_out += u64::from(matches!(event, SubjectEvent::Ended(_)));
     }
 
     pub fn drops(&mut self, out: &mut Vec<Report>) {

@@ -95,6 +95,22 @@ pub(super) enum SubjectEvent {
     Unwatched(CgroupId),
 }
 
+impl SubjectEvent {
+    /// The unit that a report would be about.
+    pub fn reported_unit(&self) -> Option<&str> {
+        let subject = match self {
+            SubjectEvent::StopIgnored(early) => &early.subject,
+            SubjectEvent::ChildOomKilled { subject, .. } => subject,
+            SubjectEvent::Ended(facts) => &facts.subject,
+            _ => return None,
+        };
+        match subject {
+            Subject::Unit { name } => Some(name),
+            Subject::Container { .. } => None,
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Subjects {
     limits: Limits,
