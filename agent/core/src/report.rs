@@ -59,7 +59,7 @@ pub enum Report {
     Workload(Workload),
     /// The last pod of a reported workload is gone from here: once for each [`Report::Workload`].
     WorkloadGone(Workload),
-    /// Terminations that were not reported because of `epitaph.dev/ignore` or [`ReportedUnits`](crate::correlate::ReportedUnits).
+    /// Terminations that were not reported because of `epitaph.dev/ignore` or `units.include` and `units.exclude`.
     OptedOut { count: u64 },
     /// Dropped evidence, by reason.
     Dropped { reason: DropReason, count: u64 },

@@ -283,6 +283,11 @@ fn with_rare_facts(mut t: Termination) -> Termination {
         signal: Signal::ABRT,
         core_dumped: true,
     };
+    t.facts.container = Some(Arc::new(ContainerFact {
+        command: vec!["shop".into(), "--port=80".into()],
+        sandbox: true,
+        ..sample::described()
+    }));
     t.verdict.cause = Cause::Crash;
     t.verdict.evidence = vec![evidence::fault(ms(29_000))];
     let context = Arc::make_mut(t.kubernetes.as_mut().expect("a pod's"));

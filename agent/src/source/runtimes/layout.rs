@@ -180,7 +180,10 @@ fn image(text: Option<String>) -> Option<String> {
 }
 
 fn arguments(all: Vec<String>) -> Vec<String> {
-    all.into_iter().take(ARGUMENTS).map(|one| bounded(&one, ARGUMENT)).collect()
+    let mut kept: Vec<String> = all.into_iter().take(ARGUMENTS).map(|one| bounded(&one, ARGUMENT)).collect();
+    // The list keeps the room of all arguments otherwise.
+    kept.shrink_to_fit();
+    kept
 }
 
 /// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`: all forms that runtimes accept in an image.
