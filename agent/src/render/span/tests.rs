@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use epitaph_core::container::ContainerFact;
 use epitaph_core::event::ExitStatus;
 use epitaph_core::fixtures::pods as fixtures;
+use epitaph_core::fixtures::sample;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 use epitaph_core::ids::Signal;
 use epitaph_core::pod::PreStop;
