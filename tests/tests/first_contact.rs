@@ -41,8 +41,8 @@ impl Recording {
             .command()
             .arg("record")
             .arg(file)
-            .args(["--output", "json", "--set"])
-            .arg(format!("containers.directories={}", directories.join(",")))
+            .args(["--output", "json"])
+            .env("EPITAPH_CONTAINERS_DIRECTORIES", directories.join(","))
             .stdout(Stdio::piped())
             .spawn()?;
         let stdout = BufReader::new(child.stdout.take().context("no stdout")?);
@@ -64,8 +64,17 @@ impl Recording {
         }
     }
 
-    fn termination_of(&self, role: &Role) -> anyhow::Result<Value> {
-        self.next(|line| line["type"] == "termination" && line["subject"]["id"] == role.subject.as_str())
+    /// The terminations of these, whichever comes first.
+    fn terminations_of(&self, roles: &[&Role]) -> anyhow::Result<Vec<Value>> {
+        let mut found = vec![Value::Null; roles.len()];
+        while let Some(missing) = found.iter().position(Value::is_null) {
+            let place = |line: &Value| roles.iter().position(|role| line["subject"]["id"] == role.subject.as_str());
+            let line = self.next(|line| line["type"] == "termination" && place(line).is_some());
+            let line = line.with_context(|| format!("container {}", roles[missing].subject))?;
+            let at = place(&line).context("one of these")?;
+            found[at] = line;
+        }
+        Ok(found)
     }
 
     fn end(mut self) -> anyhow::Result<()> {
@@ -92,7 +101,10 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
     let go = directory.path().join("go");
     // Each waits until the agent observes, and then exits by itself.
     let cast = |code: u8| {
-        let script = format!("echo ready; while [ ! -e '{}' ]; do sleep 0.05; done; exit {code}", go.display());
+        let script = format!(
+            "echo ready; while [ ! -e '{}' ]; do sleep 0.05; done; exit {code}",
+            go.display()
+        );
         let waiting = Story {
             program: Program::Shell(Box::leak(script.into_boxed_str())),
             stop: Stop::Wait,
@@ -106,10 +118,12 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
     let docker = directory.path().join("docker/containers");
     for (role, name) in before.iter().zip(["checkout", "cart"]) {
         let annotations = json!({"io.kubernetes.cri.container-name": name, "io.kubernetes.cri.image-name": "shop:1.4"});
-        let bundle = json!({"ociVersion": "1.2.0", "process": {"args": ["/shop"], "env": ["TOKEN=secret"]}, "annotations": annotations});
+        let bundle =
+            json!({"ociVersion": "1.2.0", "process": {"args": ["/shop"], "env": ["TOKEN=secret"]}, "annotations": annotations});
         write(&tasks.join("k8s.io").join(&role.subject).join("config.json"), &bundle)?;
     }
-    let state = json!({"Name": "/front", "Path": "/front", "Args": [], "Config": {"Image": "front:2", "StopSignal": "SIGTERM"}});
+    let state =
+        json!({"Name": "/front", "Path": "/front", "Args": [], "Config": {"Image": "front:2", "StopSignal": "SIGTERM"}});
     write(&docker.join(&after.subject).join("config.v2.json"), &state)?;
 
     let file = directory.path().join("evidence.epitaph");
@@ -122,21 +136,39 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
         // The containers must go on in any case.
         std::fs::write(&go, "")?;
         observing?;
-        let mut found = vec![recording.termination_of(&before[0])?, recording.termination_of(&before[1])?];
+        let mut found = recording.terminations_of(&[&before[0], &before[1]])?;
         for of in played {
             of.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
         }
         players.play(&after)?;
-        found.push(recording.termination_of(&after)?);
+        found.extend(recording.terminations_of(&[&after])?);
         recording.end()?;
         Ok(found)
     })?;
-    let [error, signal_code, stopped] = &terminations[..] else { unreachable!("three were waited for") };
+    let [error, signal_code, stopped] = &terminations[..] else {
+        unreachable!("three were waited for")
+    };
     // No stop signal explains the code. Whether one came before the agent, nobody knows.
-    assert_eq!((&error["verdict"], &error["cause"]), (&json!("nonzero-exit"), &json!("unknown")), "{error}");
-    assert_eq!((&error["unclean"], &error["gaps"]["late_start"]), (&json!(true), &json!(true)), "{error}");
-    assert_eq!(error["container"], json!({"name": "checkout", "image": "shop:1.4"}), "{error}");
-    assert_eq!((&signal_code["verdict"], &signal_code["unclean"]), (&json!("unknown"), &json!(false)), "{signal_code}");
+    assert_eq!(
+        (&error["verdict"], &error["cause"]),
+        (&json!("nonzero-exit"), &json!("unknown")),
+        "{error}"
+    );
+    assert_eq!(
+        (&error["unclean"], &error["gaps"]["late_start"]),
+        (&json!(true), &json!(true)),
+        "{error}"
+    );
+    assert_eq!(
+        error["container"],
+        json!({"name": "checkout", "image": "shop:1.4"}),
+        "{error}"
+    );
+    assert_eq!(
+        (&signal_code["verdict"], &signal_code["unclean"]),
+        (&json!("unknown"), &json!(false)),
+        "{signal_code}"
+    );
     assert_eq!(signal_code["container"]["name"], "cart", "{signal_code}");
     assert_eq!(stopped["verdict"], "default-action", "{stopped}");
     assert_eq!(
@@ -144,12 +176,24 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
         json!({"name": "front", "image": "front:2", "stop_signal": "SIGTERM"}),
         "{stopped}"
     );
-    assert!(!std::fs::read(&file)?.windows(6).any(|bytes| bytes == b"secret"), "the environment is not kept");
+    assert!(
+        !std::fs::read(&file)?.windows(6).any(|bytes| bytes == b"secret"),
+        "the environment is not kept"
+    );
 
     // A person reads names; the recording has them.
-    let replayed = epitaph.command().arg("replay").arg(&file).args(["--output", "text"]).output()?;
+    let replayed = epitaph
+        .command()
+        .arg("replay")
+        .arg(&file)
+        .args(["--output", "text"])
+        .output()?;
     let replayed = String::from_utf8(replayed.stdout)?;
-    for name in ["container checkout (image shop:1.4)", "container cart (image shop:1.4)", "container front (image front:2)"] {
+    for name in [
+        "container checkout (image shop:1.4)",
+        "container cart (image shop:1.4)",
+        "container front (image front:2)",
+    ] {
         assert!(replayed.contains(name), "{name} in {replayed}");
     }
     Ok(())

@@ -21,8 +21,8 @@ pub use otlp::{Destinations, OtlpSettings};
 pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
-    ContainerSettings, ExportSettings, HostSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen, LogFormat,
-    LogSettings,
+    ContainerSettings, ExportSettings, HostSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen,
+    LogFormat, LogSettings,
 };
 
 use settings::nearest;

@@ -428,7 +428,13 @@ fn directories(text: &str) -> Result<Vec<PathBuf>, Problem> {
 pub(super) fn not_a_runtime(paths: &[PathBuf]) -> Option<Problem> {
     let wrong = paths.iter().find(|path| !runtimes::is_known(path))?;
     let remedy = "write absolute paths that end with io.containerd.runtime.v2.task, containers (Docker) or overlay-containers";
-    Some(Problem::new(format!("`{}` is not a directory of a known container runtime", wrong.display())).with_remedy(remedy))
+    Some(
+        Problem::new(format!(
+            "`{}` is not a directory of a known container runtime",
+            wrong.display()
+        ))
+        .with_remedy(remedy),
+    )
 }
 
 fn namespaces(text: &str) -> Result<Vec<String>, Problem> {

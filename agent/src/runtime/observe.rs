@@ -106,7 +106,9 @@ fn start_runtimes(config: &Config) -> Option<Runtimes> {
     }
     let started = Runtimes::start(runtimes::Files::new(&settings.directories, settings.command));
     started
-        .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that reads the names of containers: they are unknown"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot start the thread that reads the names of containers: they are unknown"),
+        )
         .ok()
 }
 

@@ -232,9 +232,20 @@ fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {
         ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{}", pod["containers"][0]);
     }
     let env = json!({"name": "EPITAPH_CONTAINERS_DIRECTORIES", "value": paths.join(",")});
-    ensure!(pod["containers"][0]["env"].as_array().is_some_and(|all| all.contains(&env)), "{}", pod["containers"][0]);
+    ensure!(
+        pod["containers"][0]["env"].as_array().is_some_and(|all| all.contains(&env)),
+        "{}",
+        pod["containers"][0]
+    );
     // With a socket of a runtime in it, or of the kubelet.
-    for refused in ["/run/containerd", "/run", "/var/lib/kubelet", "/var/lib/docker", "/", "/run/containerd/../containers,x"] {
+    for refused in [
+        "/run/containerd",
+        "/run",
+        "/var/lib/kubelet",
+        "/var/lib/docker",
+        "/",
+        "/run/containerd/../containers,x",
+    ] {
         let values = json!({"agent": {"runtimeDirectories": [refused]}});
         ensure!(rendering.objects(&values).is_err(), "{refused} is accepted");
     }

@@ -181,13 +181,21 @@ mod tests {
         containers.seen(&id(1));
         assert!(containers.take_wanted().is_empty());
         containers.ended(seconds(10), &id(1));
-        assert_eq!(containers.get(&id(1)).unwrap().name.as_deref(), Some("web"), "for a late report");
+        assert_eq!(
+            containers.get(&id(1)).unwrap().name.as_deref(),
+            Some("web"),
+            "for a late report"
+        );
         // `docker restart`, perhaps after `docker rename`.
         containers.seen(&id(1));
         assert_eq!(containers.take_wanted(), [id(1)]);
         containers.learn(fact(1, "shop"));
         containers.expire(seconds(1_000));
-        assert_eq!(containers.get(&id(1)).unwrap().name.as_deref(), Some("shop"), "it lives again");
+        assert_eq!(
+            containers.get(&id(1)).unwrap().name.as_deref(),
+            Some("shop"),
+            "it lives again"
+        );
         containers.ended(seconds(1_000), &id(1));
         containers.expire(seconds(2_000));
         assert_eq!((containers.get(&id(1)), containers.texts), (None, 0));

@@ -107,12 +107,7 @@ pub fn lost(kind: Kind, count: u64) -> LostObject {
     }
 }
 
-pub fn child_oom(
-    of: &Subject,
-    described: Option<&ContainerFact>,
-    kill: &OomKill,
-    observation: &Observation,
-) -> ChildOomObject {
+pub fn child_oom(of: &Subject, described: Option<&ContainerFact>, kill: &OomKill, observation: &Observation) -> ChildOomObject {
     let clock = observation.wall_offset;
     ChildOomObject {
         r#type: "child-oom-killed",

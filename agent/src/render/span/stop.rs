@@ -134,7 +134,10 @@ fn described(container: &ContainerFact, t: &Termination, a: &mut Attributes) {
     if let Some(program) = container.command.first() {
         a.data(key::CONTAINER_COMMAND, program);
     }
-    a.texts(key::CONTAINER_COMMAND_ARGS, container.command.iter().map(|argument| data(argument)));
+    a.texts(
+        key::CONTAINER_COMMAND_ARGS,
+        container.command.iter().map(|argument| data(argument)),
+    );
     a.maybe(
         key::CONTAINER_STOP_SIGNAL,
         container.stop_signal.map(|signal| signal.to_string()),

@@ -123,7 +123,9 @@ impl<W: Write> Sink<W> {
             {
                 match self.form {
                     Form::Json => json::line(&json::child_oom(subject, container.as_deref(), oom, observation)),
-                    Form::Text(style) | Form::Live { style, .. } => text::child_oom(subject, container.as_deref(), oom, observation, style),
+                    Form::Text(style) | Form::Live { style, .. } => {
+                        text::child_oom(subject, container.as_deref(), oom, observation, style)
+                    }
                 }
             }
             Report::Dropped { count, .. } => {

@@ -55,7 +55,9 @@ impl Directory {
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
             Err(errno) => return Err(unreadable(&path(), errno)),
         };
-        let meta = file.metadata().map_err(|source| FileError::Unreadable { path: path(), source })?;
+        let meta = file
+            .metadata()
+            .map_err(|source| FileError::Unreadable { path: path(), source })?;
         if !meta.is_file() {
             return Err(FileError::NotAFile { path: path() });
         }

@@ -32,7 +32,11 @@ pub(super) fn bundle(bytes: &[u8], id: &ContainerId) -> Result<ContainerFact, se
     Ok(ContainerFact {
         id: id.clone(),
         name: name(containerd_name.or(kubelet_name)),
-        image: image(containerd_image.or(crio_image.filter(|name| !name.is_empty())).or(crio_requested)),
+        image: image(
+            containerd_image
+                .or(crio_image.filter(|name| !name.is_empty()))
+                .or(crio_requested),
+        ),
         command: arguments(process.and_then(|process| process.args).unwrap_or_default()),
         sandbox: role.as_deref() == Some("sandbox"),
         stop_signal: stop_signal.and_then(|name| signal(&name)),
@@ -73,10 +77,7 @@ pub(super) fn storage(bytes: &[u8], id: &ContainerId) -> Result<Option<Container
         return Ok(None);
     };
     let metadata = found.metadata.as_deref().map(serde_json::from_str);
-    let StoredMetadata {
-        name: own,
-        image: of,
-    } = metadata.transpose()?.unwrap_or_default();
+    let StoredMetadata { name: own, image: of } = metadata.transpose()?.unwrap_or_default();
     Ok(Some(ContainerFact {
         name: name(own.or(found.names.and_then(|names| names.into_iter().next()))),
         image: image(of),
@@ -193,5 +194,7 @@ fn signal(text: &str) -> Option<Signal> {
     }
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
-    (1..=64).filter_map(Signal::new).find(|signal| signal.to_string()[3..] == *name)
+    (1..=64)
+        .filter_map(Signal::new)
+        .find(|signal| signal.to_string()[3..] == *name)
 }

@@ -88,10 +88,12 @@ impl Files {
     /// The container's description, from the first directory that has one, and the problems on the way.
     fn describe(&self, id: &ContainerId, mut problem: impl FnMut(DescribeError)) -> Option<ContainerFact> {
         for (layout, path) in &self.directories {
-            let found = Directory::open(path).map_err(DescribeError::from).and_then(|directory| match directory {
-                Some(directory) => layout.describe(&directory, path, id),
-                None => Ok(None),
-            });
+            let found = Directory::open(path)
+                .map_err(DescribeError::from)
+                .and_then(|directory| match directory {
+                    Some(directory) => layout.describe(&directory, path, id),
+                    None => Ok(None),
+                });
             match found {
                 Ok(Some(mut fact)) => {
                     if !self.command {
@@ -118,7 +120,9 @@ impl Layout {
             id: &ContainerId,
             parse: Parse<T>,
         ) -> Result<Option<T>, DescribeError> {
-            let Some(bytes) = directory.read(below, most)? else { return Ok(None) };
+            let Some(bytes) = directory.read(below, most)? else {
+                return Ok(None);
+            };
             parse(&bytes, id).map(Some).map_err(|source| DescribeError::Invalid {
                 path: path.join(below),
                 source,

@@ -53,7 +53,9 @@ fn describe(directory: &str, files: &[(&str, &str)], command: bool) -> (Option<C
 fn described(directory: &Path, root: &Path, command: bool) -> (Option<ContainerFact>, Vec<String>) {
     let mut problems = Vec::new();
     let files = Files::new(&[directory.to_owned()], command);
-    let fact = files.describe(&id(), |error| problems.push(error.to_string().replace(&*root.to_string_lossy(), "")));
+    let fact = files.describe(&id(), |error| {
+        problems.push(error.to_string().replace(&*root.to_string_lossy(), ""))
+    });
     (fact, problems)
 }
 
@@ -77,8 +79,15 @@ const STORAGE: &str = "var/lib/containers/storage/overlay-containers";
 
 #[test]
 fn the_bundle_of_containerd_in_any_namespace() {
-    let found = describe(TASKS, &[("default/11/config.json", "{}"), ("k8s.io/ID/config.json", CONTAINERD)], false);
-    assert_eq!(titles(found), expected("checkout (image registry.example:5000/shop:1.4)", false, None));
+    let found = describe(
+        TASKS,
+        &[("default/11/config.json", "{}"), ("k8s.io/ID/config.json", CONTAINERD)],
+        false,
+    );
+    assert_eq!(
+        titles(found),
+        expected("checkout (image registry.example:5000/shop:1.4)", false, None)
+    );
     let found = describe(TASKS, &[("k8s.io/ID/config.json", SANDBOX)], false);
     assert_eq!(titles(found), expected("3f1c0d4e5a6b", true, None));
 }
@@ -86,7 +95,10 @@ fn the_bundle_of_containerd_in_any_namespace() {
 #[test]
 fn the_bundle_of_crio() {
     let found = describe(STORAGE, &[("ID/userdata/config.json", CRIO)], false);
-    assert_eq!(titles(found), expected("checkout (image registry.example/shop:1.4)", false, Some("SIGQUIT")));
+    assert_eq!(
+        titles(found),
+        expected("checkout (image registry.example/shop:1.4)", false, Some("SIGQUIT"))
+    );
 }
 
 #[test]
@@ -98,7 +110,10 @@ fn podmans_bundle_and_its_list() {
     }
     // Not in the list (yet).
     let files = [("ID/userdata/config.json", PODMAN), ("containers.json", "[]")];
-    assert_eq!(titles(describe(STORAGE, &files, false)), expected("3f1c0d4e5a6b", false, Some("SIGQUIT")));
+    assert_eq!(
+        titles(describe(STORAGE, &files, false)),
+        expected("3f1c0d4e5a6b", false, Some("SIGQUIT"))
+    );
 }
 
 #[test]
@@ -132,8 +147,15 @@ fn text_is_bounded_and_escaped() {
         "process": {"args": arguments},
         "annotations": {"io.kubernetes.cri.container-name": format!("a\u{1b}[2J\n{long}"), "io.kubernetes.cri.image-name": long},
     });
-    let fact = describe(TASKS, &[("moby/ID/config.json", &text.to_string())], true).0.unwrap();
-    assert!(fact.name.as_deref().is_some_and(|name| name.starts_with("a\\u{1b}[2J\\u{a}xx")), "{fact:?}");
+    let fact = describe(TASKS, &[("moby/ID/config.json", &text.to_string())], true)
+        .0
+        .unwrap();
+    assert!(
+        fact.name
+            .as_deref()
+            .is_some_and(|name| name.starts_with("a\\u{1b}[2J\\u{a}xx")),
+        "{fact:?}"
+    );
     assert!(fact.bytes() < 6_000, "{}", fact.bytes());
 }
 
@@ -144,10 +166,25 @@ fn every_form_of_a_stop_signal() {
         let fact = layout::bundle(text.to_string().as_bytes(), &id()).unwrap();
         fact.stop_signal.map(|signal| signal.number())
     };
-    let all = ["SIGTERM", "term", "15", "SIGRTMIN+3", "RTMIN+3", "37", "0", "65", "SIGNOTHING", ""].map(of);
+    let all = [
+        "SIGTERM",
+        "term",
+        "15",
+        "SIGRTMIN+3",
+        "RTMIN+3",
+        "37",
+        "0",
+        "65",
+        "SIGNOTHING",
+        "",
+    ]
+    .map(of);
     let term = Some(15);
     let real_time = Some(37);
-    assert_eq!(all, [term, term, term, real_time, real_time, real_time, None, None, None, None]);
+    assert_eq!(
+        all,
+        [term, term, term, real_time, real_time, real_time, None, None, None, None]
+    );
 }
 
 /// A container can mount what it likes below its bundle.
@@ -166,7 +203,11 @@ fn no_link_leads_out_of_the_directory() {
 
     fs::remove_file(directory.join("k8s.io").join(ID)).unwrap();
     fs::create_dir(directory.join("k8s.io").join(ID)).unwrap();
-    symlink(outside.join("config.json"), directory.join("k8s.io").join(ID).join("config.json")).unwrap();
+    symlink(
+        outside.join("config.json"),
+        directory.join("k8s.io").join(ID).join("config.json"),
+    )
+    .unwrap();
     assert_eq!(described(&directory, root.path(), false), (None, vec![of_link]));
     // A person's own link to the directory is followed.
     fs::remove_dir_all(directory.join("k8s.io")).unwrap();
@@ -183,22 +224,34 @@ fn what_is_no_small_ordinary_file_is_not_read() {
     let file = directory.join(ID).join("config.v2.json");
     write(&file, &format!("{{\"Name\":\"{}\"}}", "x".repeat(MOST as usize)));
     let problem = |what: &str| vec![format!("/containers/{ID}/config.v2.json {what}")];
-    assert_eq!(described(&directory, root.path(), false), (None, problem("has more than 1048576 bytes")));
+    assert_eq!(
+        described(&directory, root.path(), false),
+        (None, problem("has more than 1048576 bytes"))
+    );
     fs::remove_file(&file).unwrap();
     // A FIFO that nobody writes to.
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert_eq!(described(&directory, root.path(), false), (None, problem("is not an ordinary file")));
+    assert_eq!(
+        described(&directory, root.path(), false),
+        (None, problem("is not an ordinary file"))
+    );
     fs::remove_file(&file).unwrap();
     fs::write(&file, "{\"Name\":1}").unwrap();
     let (fact, problems) = described(&directory, root.path(), false);
-    assert!(fact.is_none() && problems[0].contains("is not what the runtime writes: invalid type"), "{problems:?}");
+    assert!(
+        fact.is_none() && problems[0].contains("is not what the runtime writes: invalid type"),
+        "{problems:?}"
+    );
 }
 
 #[test]
 fn a_runtime_that_is_not_installed_is_not_a_problem() {
     let nowhere = PathBuf::from("/nonexistent/containers");
     assert_eq!(described(&nowhere, Path::new("/x"), false), (None, Vec::new()));
-    let known = ["/run/k3s/containerd/io.containerd.runtime.v2.task", "/var/lib/containers/storage/vfs-containers"];
+    let known = [
+        "/run/k3s/containerd/io.containerd.runtime.v2.task",
+        "/var/lib/containers/storage/vfs-containers",
+    ];
     assert!(known.iter().all(|path| is_known(Path::new(path))));
     let unknown = ["/run/containerd", "/var/lib/docker", "containers", "/", "/var/lib/kubelet"];
     assert!(!unknown.iter().any(|path| is_known(Path::new(path))));
@@ -216,7 +269,12 @@ async fn the_thread_answers_what_it_finds() {
     for asked in [&*"22".repeat(32), &other, ID] {
         runtimes.ask(ContainerId(asked.into()));
     }
-    let Some(Input::Container(fact)) = runtimes.inputs.recv().await else { panic!("no answer") };
+    let Some(Input::Container(fact)) = runtimes.inputs.recv().await else {
+        panic!("no answer")
+    };
     assert_eq!(fact.title(), "checkout (image shop:1.4)");
-    assert_eq!(RuntimesDropReason::ALL.map(|reason| runtimes.counters.dropped(reason)), [1, 0]);
+    assert_eq!(
+        RuntimesDropReason::ALL.map(|reason| runtimes.counters.dropped(reason)),
+        [1, 0]
+    );
 }

@@ -8,8 +8,8 @@ use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
 
 use super::context::Life;
-use super::settle::was_stopped;
 use super::pod::{CONTAINERS, Container, Held, Pod};
+use super::settle::was_stopped;
 use super::{FromPods, Pods, prestop};
 use crate::correlate::subjects::SubjectEvent;
 

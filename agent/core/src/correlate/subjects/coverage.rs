@@ -188,7 +188,13 @@ impl Coverage {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
-            late_start: self.gaps.iter().filter(late).map(|&(_, to)| to).max().filter(|_| !stop_requested),
+            late_start: self
+                .gaps
+                .iter()
+                .filter(late)
+                .map(|&(_, to)| to)
+                .max()
+                .filter(|_| !stop_requested),
             over_cap: false,
             main_unsure: false,
         }

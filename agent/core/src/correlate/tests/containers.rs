@@ -80,18 +80,24 @@ fn pod(rest: &str) -> String {
 
 #[test]
 fn the_sandbox_of_a_pod_is_known_without_the_api() {
-    check(&pod("+0.2 describe web:pause sandbox"), expect![[r#"
+    check(
+        &pod("+0.2 describe web:pause sandbox"),
+        expect![[r#"
         clean: Stopped/Clean/Quiet
           The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later
-    "#]]);
+    "#]],
+    );
     // No file describes it.
-    check(&pod(""), expect![[r#"
+    check(
+        &pod(""),
+        expect![[r#"
         clean: Stopped/Clean/Quiet
           The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later
         force-killed: Stopped/ForceKilled/Quiet
           The container runtime sent SIGKILL to PID 1 `pause` without a stop signal first
           fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
-    "#]]);
+    "#]],
+    );
 }
 
 /// The file says what the container is, not how it terminates.

@@ -289,32 +289,44 @@ fn late_start_and_no_stop_seen_is_unknown() {
 /// No stop signal explains the code, whenever it came: only the cause is in doubt.
 #[test]
 fn late_start_and_an_error_is_an_error_of_unknown_cause() {
-    check(&found_and_exits("3"), expect![[r#"
+    check(
+        &found_and_exits("3"),
+        expect![[r#"
         nonzero-exit: Unknown/NonzeroExit/Unknown
           PID 1 `app` exited with code 3; the process started before epitaph did, so a stop signal may have come before
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
-    "#]]);
+    "#]],
+    );
     // A shell's code for a child that was killed: SIGKILL is not a stop signal.
-    check(&found_and_exits("137"), expect![[r#"
+    check(
+        &found_and_exits("137"),
+        expect![[r#"
         nonzero-exit: Unknown/NonzeroExit/Unknown
           PID 1 `app` exited with code 137; the process started before epitaph did, so a stop signal may have come before
           fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn late_start_and_the_code_of_a_stop_signal_is_unknown() {
-    check(&found_and_exits("143"), expect![[r#"
+    check(
+        &found_and_exits("143"),
+        expect![[r#"
         unknown: Unknown/Unknown/Unknown
           PID 1 `app` exited with code 143, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
           fix: nothing to fix: the process started before epitaph did
-    "#]]);
+    "#]],
+    );
     // The code of SIGRTMIN+3.
-    check(&found_and_exits("165"), expect![[r#"
+    check(
+        &found_and_exits("165"),
+        expect![[r#"
         unknown: Unknown/Unknown/Unknown
           PID 1 `app` exited with code 165, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
           fix: nothing to fix: the process started before epitaph did
-    "#]]);
+    "#]],
+    );
 }
 
 fn found_and_exits(status: &str) -> String {

@@ -40,49 +40,70 @@ fn restarted_at(at: u64, exit: u8, events: &str) -> String {
 #[test]
 fn an_error_is_an_error_and_nobody_asked_for_the_exit() {
     let script = restarted(3, "+28 events web known");
-    check(&script, expect![[r#"
+    check(
+        &script,
+        expect![[r#"
         +28.000 web/app +20.000…+20.000 nonzero-exit: Crash/NonzeroExit/Quiet
           reported 3 Error
-    "#]]);
-    check_sentences(&script, expect![[r#"
+    "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
         container `app`: PID 1 `app` exited by itself with code 3
-    "#]]);
+    "#]],
+    );
 }
 
 /// The OOM killer may have killed a child just before the agent started.
 #[test]
 fn an_error_just_after_the_start_has_no_known_cause() {
-    check(&restarted_at(5, 3, "+8 events web known"), expect![[r#"
+    check(
+        &restarted_at(5, 3, "+8 events web known"),
+        expect![[r#"
         +8.000 web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Quiet
           reported 3 Error
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn an_error_is_an_error_although_the_events_are_not_known() {
     let script = restarted(3, "+28 events web no answer within 2s");
-    check(&script, expect![[r#"
+    check(
+        &script,
+        expect![[r#"
         +28.000 web/app +20.000…+20.000 nonzero-exit: Unknown/NonzeroExit/Unknown
           reported 3 Error
           incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
-    "#]]);
-    check_sentences(&script, expect![[r#"
+    "#]],
+    );
+    check_sentences(
+        &script,
+        expect![[r#"
         container `app`: PID 1 `app` exited with code 3; the process started before epitaph did, so a stop signal may have come before; the reason for the termination is unknown: the Kubernetes Events of the pod are unknown: no answer within 2s
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn the_code_of_a_stop_signal_is_an_error_if_nobody_asked() {
-    check(&restarted(143, "+28 events web known"), expect![[r#"
+    check(
+        &restarted(143, "+28 events web known"),
+        expect![[r#"
         +28.000 web/app +20.000…+20.000 nonzero-exit: Crash/NonzeroExit/Quiet
           reported 143 Error
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn the_code_of_a_stop_signal_is_unknown_if_the_kubelet_announced_a_stop() {
     check(
-        &restarted(143, "+28 event web app Killing at=-10 Stopping container app\n+28 events web known"),
+        &restarted(
+            143,
+            "+28 event web app Killing at=-10 Stopping container app\n+28 events web known",
+        ),
         expect![[r#"
             +28.000 web/app +20.000…+20.000 unknown: Unknown/Unknown/Unknown
               reported 143 Error
@@ -94,7 +115,10 @@ fn the_code_of_a_stop_signal_is_unknown_if_the_kubelet_announced_a_stop() {
 #[test]
 fn an_earlier_lifes_event_is_no_doubt() {
     check(
-        &restarted(143, "+28 event web app Killing at=-100 Stopping container app\n+28 events web known"),
+        &restarted(
+            143,
+            "+28 event web app Killing at=-100 Stopping container app\n+28 events web known",
+        ),
         expect![[r#"
             +28.000 web/app +20.000…+20.000 nonzero-exit: Crash/NonzeroExit/Quiet
               reported 143 Error
@@ -104,19 +128,25 @@ fn an_earlier_lifes_event_is_no_doubt() {
 
 #[test]
 fn the_code_of_a_stop_signal_is_unknown_without_the_events() {
-    check(&restarted(143, "+28 events web no answer within 2s"), expect![[r#"
+    check(
+        &restarted(143, "+28 events web no answer within 2s"),
+        expect![[r#"
         +28.000 web/app +20.000…+20.000 unknown: Unknown/Unknown/Unknown
           reported 143 Error
           incomplete: the Kubernetes Events of the pod are unknown: no answer within 2s
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn an_exit_with_0_is_clean_if_nobody_asked() {
-    check(&restarted(0, "+28 events web known"), expect![[r#"
+    check(
+        &restarted(0, "+28 events web known"),
+        expect![[r#"
         +28.000 web/app +20.000…+20.000 clean: Completed/Clean/Quiet
           reported 0 Error
-    "#]]);
+    "#]],
+    );
 }
 
 /// A second `crictl stop` is not possible; the first one's signal may have come before.
@@ -153,22 +183,28 @@ fn a_pod_that_was_being_deleted_before() {
         "
         ))
     };
-    check(&deleted(143), expect![[r#"
+    check(
+        &deleted(143),
+        expect![[r#"
         +7.400 pod web -3.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
           request -3.000…-2.000 grace 30 s
           web/app +5.000…+5.000 unknown: Deleted/Unknown/Unknown
             Deleted: deletionTimestamp, grace 30 s, reported 143 Error
             incomplete: epitaph started 3.0 s after the deletion request
           gone +7.000
-    "#]]);
-    check(&deleted(3), expect![[r#"
+    "#]],
+    );
+    check(
+        &deleted(3),
+        expect![[r#"
         +7.400 pod web -3.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Unknown (deletionTimestamp)
           request -3.000…-2.000 grace 30 s
           web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Unknown
             Deleted: deletionTimestamp, grace 30 s, reported 3 Error
             incomplete: epitaph started 3.0 s after the deletion request
           gone +7.000
-    "#]]);
+    "#]],
+    );
 }
 
 /// The preStop hook ended the process: the stop signal never came.
