@@ -269,8 +269,8 @@ fn replay() {
                         let _ = json::line(&json::early(early, &observation));
                         "early"
                     }
-                    Report::ChildOomKilled { subject, oom } => {
-                        let _ = json::line(&json::child_oom(subject, oom, &observation));
+                    Report::ChildOomKilled { subject, container, oom } => {
+                        let _ = json::line(&json::child_oom(subject, container.as_deref(), oom, &observation));
                         "child oom"
                     }
                     _ => "other",

@@ -8,7 +8,7 @@ use pico_args::Arguments;
 use crate::{bpf, done, shell, test};
 
 /// Names of the tests.
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 9] = [
     "kernel_record",
     "recording",
     "cgroup_path",
@@ -17,6 +17,7 @@ const TARGETS: [&str; 8] = [
     "kubernetes_object",
     "configuration",
     "kernel_types",
+    "container_file",
 ];
 
 /// Without `--time`: an hour of CPU for all targets.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::container::ContainerFact;
 use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, Pid};
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
@@ -190,6 +191,8 @@ pub enum Input {
     },
     Cgroup(CgroupFact),
     Process(ProcessFact),
+    /// A container, as the files of its runtime describe it.
+    Container(ContainerFact),
     /// How far the Kubernetes API is known; before the first of these no pods are expected.
     Pods(PodsState),
     /// A pod of this node is new, or has changed.

@@ -33,6 +33,8 @@ pub struct PodContext {
     pub shares_pid_namespace: bool,
     /// `state.terminated`, once the API shows it.
     pub reported: Option<Reported>,
+    /// Whether an Event `Killing` names this life of the container; None if the Events are not known.
+    pub killing: Option<bool>,
     /// Why this context may be incomplete: the API was not reachable during the termination, or a relist hid changes.
     pub incomplete: Option<String>,
 }

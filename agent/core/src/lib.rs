@@ -5,6 +5,7 @@
 
 pub mod attribute;
 pub mod axes;
+pub mod container;
 pub mod correlate;
 pub mod decode;
 pub mod duration;

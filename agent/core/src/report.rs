@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::Subject;
+use crate::container::ContainerFact;
 use crate::event::Disposition;
 use crate::ids::{CgroupId, Signal};
 use crate::kubernetes::{PodContext, PodTerminationFacts};
@@ -44,7 +45,12 @@ pub enum Report {
     /// Reported at once, before the kill.
     StopSignalIgnored(Box<StopSignalIgnored>),
     /// An OOM kill of a process other than the main process; the subject continues.
-    ChildOomKilled { subject: Subject, oom: OomKill },
+    ChildOomKilled {
+        subject: Subject,
+        /// As in [`TerminationFacts`].
+        container: Option<Arc<ContainerFact>>,
+        oom: OomKill,
+    },
     /// A container or unit terminated. A container of a pod that continues (a restart), or of an unknown pod, has its own trace.
     Terminated(Box<Termination>),
     /// A container of a pod that is being deleted still runs long after the grace period: reported once. A later termination is
@@ -56,7 +62,7 @@ pub enum Report {
     Workload(Workload),
     /// The last pod of a reported workload is gone from here: once for each [`Report::Workload`].
     WorkloadGone(Workload),
-    /// Terminations that were not reported because of `epitaph.dev/ignore`.
+    /// Terminations that were not reported because of `epitaph.dev/ignore` or `units.include` and `units.exclude`.
     OptedOut { count: u64 },
     /// Dropped evidence, by reason.
     Dropped { reason: DropReason, count: u64 },
@@ -148,6 +154,8 @@ impl Deref for PodTermination {
 pub struct StopSignalIgnored {
     pub key: TerminationKey,
     pub subject: Subject,
+    /// As in [`TerminationFacts`].
+    pub container: Option<Arc<ContainerFact>>,
     pub main: Option<MainProcess>,
     pub at: Boot,
     pub signal: Signal,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::container::ContainerFact;
 use crate::event::Kind;
 use crate::input::{CgroupFact, Input, LossScope, Observation, ProbeState, ProcessFact};
 use crate::pod::{ApiClock, PodEvent, PodEventsUpdate, PodFact, PodGone, PodsState};
@@ -20,6 +21,7 @@ pub enum StoredInput {
     },
     Cgroup(CgroupFact),
     Process(ProcessFact),
+    Container(ContainerFact),
     Pods {
         state: PodsState,
     },
@@ -59,6 +61,7 @@ impl StoredInput {
             Input::Probe { name, state } => StoredInput::Probe { name, state },
             Input::Cgroup(fact) => StoredInput::Cgroup(fact),
             Input::Process(fact) => StoredInput::Process(fact),
+            Input::Container(fact) => StoredInput::Container(fact),
             Input::Pods(state) => StoredInput::Pods { state },
             Input::Pod(pod) => StoredInput::Pod {
                 pod: Arc::unwrap_or_clone(pod),
@@ -91,6 +94,7 @@ impl StoredInput {
             StoredInput::Probe { name, state } => Input::Probe { name, state },
             StoredInput::Cgroup(fact) => Input::Cgroup(fact),
             StoredInput::Process(fact) => Input::Process(fact),
+            StoredInput::Container(fact) => Input::Container(fact),
             StoredInput::Pods { state } => Input::Pods(state),
             StoredInput::Pod { pod } => Input::Pod(Arc::new(pod)),
             StoredInput::PodGone(gone) => Input::PodGone(gone),

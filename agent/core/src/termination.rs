@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
+use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal};
 use crate::pod::PodIdentity;
@@ -362,6 +363,8 @@ pub struct Gaps {
 pub struct TerminationFacts {
     pub key: TerminationKey,
     pub subject: Subject,
+    /// The container as the files of its runtime describe it, where they do.
+    pub container: Option<Arc<ContainerFact>>,
     /// Path of the subject's cgroup, where known.
     pub cgroup_path: Option<String>,
     pub main: Option<MainProcess>,
@@ -408,8 +411,8 @@ pub struct MissingEvidence {
     pub inactive: Vec<Kind>,
     /// A time without observation overlaps this termination.
     pub gap: bool,
-    /// The process ran before the observation began, so recently that an earlier stop signal is possible.
-    pub late_start: bool,
+    /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
+    pub late_start: Option<Boot>,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
     /// Another process may have been the main process: the record of its exec may be lost.
@@ -430,6 +433,11 @@ impl TerminationFacts {
     /// The observation ended first: the next observation reports the termination.
     pub fn is_still_ending(&self) -> bool {
         self.open == Open::ObservationEnded && self.exit.is_none()
+    }
+
+    /// The pod's sandbox, by its runtime's annotation.
+    pub fn is_sandbox(&self) -> bool {
+        self.container.as_ref().is_some_and(|container| container.sandbox)
     }
 
     /// With the containers of the signals' senders, from `of`.

@@ -1,4 +1,4 @@
-//! Text from outside (processes, pods, servers): escaped and bounded. Pure.
+//! Text from outside (processes, pods, servers): escaped and bounded; and patterns for it. Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -27,6 +27,38 @@ pub fn bounded(text: &str, max: usize) -> Cow<'_, str> {
 pub fn head(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
+}
+
+/// Whether a pattern names a unit. As in systemctl: a name without a suffix means the service.
+pub fn unit_matches(pattern: &str, name: &str) -> bool {
+    glob(pattern.as_bytes(), name.as_bytes())
+        || (!pattern.contains('.') && glob(format!("{pattern}.service").as_bytes(), name.as_bytes()))
+}
+
+/// `*` is any bytes, `?` one byte. Linear time for any pattern: only the last `*` is retried.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match retry {
+                Some((after, from)) => {
+                    retry = Some((after, from + 1));
+                    (p, t) = (after, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
 }
 
 fn is_plain(c: char) -> bool {

@@ -5,6 +5,7 @@ use epitaph_core::attribute::Subject;
 use epitaph_core::pod::{PodIdentity, Workload};
 use epitaph_core::report::PodTermination;
 use epitaph_core::report::{StopSignalIgnored, Termination};
+use epitaph_core::text::{glob, unit_matches};
 
 use super::explain;
 use crate::error;
@@ -142,12 +143,6 @@ fn below_the_mount(path: &str) -> &str {
     }
 }
 
-/// As in systemctl: a name without a suffix means the service.
-fn unit_matches(pattern: &str, name: &str) -> bool {
-    glob(pattern.as_bytes(), name.as_bytes())
-        || (!pattern.contains('.') && glob(format!("{pattern}.service").as_bytes(), name.as_bytes()))
-}
-
 /// As in kubectl: `deployment/web`, case-insensitive.
 fn workload_matches(pattern: &str, workload: &Workload) -> bool {
     match pattern.split_once('/') {
@@ -168,32 +163,6 @@ fn is_below(path: &str, prefix: &str) -> bool {
     let prefix = prefix.trim_matches('/');
     path.strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || prefix.is_empty() || rest.starts_with('/'))
-}
-
-/// `*` is any bytes, `?` one byte. Linear time for any pattern: only the last `*` is retried.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                retry = Some((p + 1, t));
-                p += 1;
-            }
-            Some(&c) if c == b'?' || c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match retry {
-                Some((after, from)) => {
-                    retry = Some((after, from + 1));
-                    (p, t) = (after, from + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == b'*')
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod settings;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use epitaph_core::correlate::ReportedUnits;
 use serde::{Deserialize, Serialize};
 
 pub use observer::ObserverSettings;
@@ -20,8 +21,8 @@ pub use otlp::{Destinations, OtlpSettings};
 pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
-    ExportSettings, HostSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen, LogFormat,
-    LogSettings,
+    ContainerSettings, ExportSettings, HostSettings, KernelSettings, KubernetesMode, KubernetesSettings, LimitSettings, Listen,
+    LogFormat, LogSettings,
 };
 
 use settings::nearest;
@@ -38,6 +39,8 @@ pub struct Config {
     pub export: ExportSettings,
     pub kernel: KernelSettings,
     pub host: HostSettings,
+    pub containers: ContainerSettings,
+    pub units: ReportedUnits,
     pub kubernetes: KubernetesSettings,
     pub observer: ObserverSettings,
     pub limits: LimitSettings,
@@ -244,6 +247,14 @@ impl Config {
         ] {
             if let Some(problem) = settings::not_a_namespace(namespaces) {
                 return invalid(key, problem);
+            }
+        }
+        if let Some(problem) = settings::not_a_runtime(&self.containers.directories) {
+            return invalid("containers.directories", problem);
+        }
+        for (key, patterns) in [("units.include", &self.units.include), ("units.exclude", &self.units.exclude)] {
+            if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
+                return wrong(key, "no unit has an empty name");
             }
         }
         if let Some((key, problem)) = self.observer.problem() {

@@ -10,7 +10,7 @@ use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, as_text};
-use crate::source::{kernel, pods};
+use crate::source::{kernel, pods, runtimes};
 
 /// Address of a listener: `/metrics`, `/healthz` and `/readyz`, or the latter two only.
 ///
@@ -139,6 +139,24 @@ impl Default for HostSettings {
         HostSettings {
             proc: "/proc".into(),
             sys: "/sys".into(),
+        }
+    }
+}
+
+/// Names of containers, from the files of their runtimes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ContainerSettings {
+    pub directories: Vec<PathBuf>,
+    /// The arguments of the first process, too.
+    pub command: bool,
+}
+
+impl Default for ContainerSettings {
+    fn default() -> Self {
+        ContainerSettings {
+            directories: runtimes::DIRECTORIES.iter().map(PathBuf::from).collect(),
+            command: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Config, Env, KubernetesMode, Problem, Secret};
 use crate::sink::otlp::{Compression, Protocol};
+use crate::source::runtimes;
 
 /// Prefix of the variables that only epitaph reads.
 const PREFIX: &str = "EPITAPH_";
@@ -107,6 +109,18 @@ pub const ALL: &[Setting] = &[
     Setting { key: "host.sys", env: &["EPITAPH_SYS"], flag: Some("--sys"),
         about: "where the host's /sys is mounted; only fs/cgroup in it is read",
         set: |c, v| put(&mut c.host.sys, v) },
+    Setting { key: "containers.directories", env: &["EPITAPH_CONTAINERS_DIRECTORIES"], flag: None,
+        about: "directories of container runtimes, `path,path`, whose files have names and images of containers: `io.containerd.runtime.v2.task` of containerd, `containers` of Docker, `overlay-containers` of Podman and CRI-O, at other places too; one that does not exist is skipped; empty: none is read; a list in the file",
+        set: |c, v| { c.containers.directories = directories(v)?; Ok(()) } },
+    Setting { key: "containers.command", env: &["EPITAPH_CONTAINERS_COMMAND"], flag: None,
+        about: "also read and export the arguments of a container's first process (container.command, container.command_args), which can have secrets",
+        set: |c, v| put_bool(&mut c.containers.command, v) },
+    Setting { key: "units.include", env: &["EPITAPH_UNITS_INCLUDE"], flag: None,
+        about: "systemd units whose terminations are reported, `name,name`; `*` and `?` match, `.service` is added where a name has no suffix; a list in the file",
+        set: |c, v| { c.units.include = words(v).collect(); Ok(()) } },
+    Setting { key: "units.exclude", env: &["EPITAPH_UNITS_EXCLUDE"], flag: None,
+        about: "systemd units whose terminations are not reported, but counted (epitaph_opted_out_total); goes before `units.include`; by default the units of logins, which terminate with each logout, often with an error",
+        set: |c, v| { c.units.exclude = words(v).collect(); Ok(()) } },
     Setting { key: "kubernetes.mode", env: &["EPITAPH_KUBERNETES"], flag: Some("--kubernetes"),
         about: "whether the pods of this node are watched at the API server; `auto`: in a pod with a ServiceAccount, or with a kubeconfig; `on`: always, without either by the kubeconfig that kubectl would use; `off`: never",
         set: |c, v| { c.kubernetes.mode = word(v, &[("auto", KubernetesMode::Auto), ("on", KubernetesMode::On), ("off", KubernetesMode::Off)])?; Ok(()) } },
@@ -403,6 +417,24 @@ fn units(text: &str) -> Result<Vec<String>, Problem> {
         Some(unit) => Err(Problem::new(format!("`{unit}` is neither a .service nor a .scope"))),
         None => Ok(units),
     }
+}
+
+fn directories(text: &str) -> Result<Vec<PathBuf>, Problem> {
+    let paths: Vec<PathBuf> = words(text).map(PathBuf::from).collect();
+    not_a_runtime(&paths).map_or(Ok(paths), Err)
+}
+
+/// By its last component a directory shows which runtime's files it has.
+pub(super) fn not_a_runtime(paths: &[PathBuf]) -> Option<Problem> {
+    let wrong = paths.iter().find(|path| !runtimes::is_known(path))?;
+    let remedy = "write absolute paths that end with io.containerd.runtime.v2.task, containers (Docker) or overlay-containers";
+    Some(
+        Problem::new(format!(
+            "`{}` is not a directory of a known container runtime",
+            wrong.display()
+        ))
+        .with_remedy(remedy),
+    )
 }
 
 fn namespaces(text: &str) -> Result<Vec<String>, Problem> {

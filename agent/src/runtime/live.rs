@@ -23,6 +23,7 @@ use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Hierarchies, Kernel, Loss, MapError, announcement};
 use crate::source::pods::{Pods, PodsDropReason};
 use crate::source::procfs::Procfs;
+use crate::source::runtimes::{Runtimes, RuntimesDropReason};
 
 use super::RuntimeError;
 use super::pipeline::Pipeline;
@@ -47,10 +48,13 @@ pub struct Live {
     pipeline: Pipeline,
     /// None without Kubernetes.
     pods: Option<Pods>,
+    /// None if no directory of a runtime is configured.
+    runtimes: Option<Runtimes>,
     peers: Peers,
     announcing: Announcing,
     /// Already counted on `/metrics`, by reason.
     pods_dropped: [u64; PodsDropReason::ALL.len()],
+    runtimes_dropped: [u64; RuntimesDropReason::ALL.len()],
     wall_offset: WallOffset,
     /// When the loss counters were last read.
     losses_read: Boot,
@@ -85,6 +89,7 @@ impl Live {
         kernel: Kernel,
         procfs: Procfs,
         pods: Option<Pods>,
+        runtimes: Option<Runtimes>,
         observation: Observation,
         mut pipeline: Pipeline,
     ) -> Result<Live, RuntimeError> {
@@ -100,14 +105,17 @@ impl Live {
             procfs,
             pipeline,
             pods,
+            runtimes,
             peers: Peers::new(RandomState::new().hash_one(()) as u32, std::process::id()),
             announcing: Announcing::Works,
             pods_dropped: [0; PodsDropReason::ALL.len()],
+            runtimes_dropped: [0; RuntimesDropReason::ALL.len()],
             wall_offset,
             losses_read: since,
             swept: since,
         };
         procfs_facts(&mut live)?;
+        live.ask_runtimes();
         live.pipeline.sinks().alive(clock::now())?;
         live.meet_peers(clock::now())?;
         Ok(live)
@@ -129,6 +137,10 @@ impl Live {
                     self.drain()?;
                 }
                 Some(input) = next(&mut self.pods) => self.take_pod(input)?,
+                Some(input) = described(&mut self.runtimes) => {
+                    let commands = self.pipeline.feed(clock::now(), input)?;
+                    self.obey(commands);
+                }
                 _ = ticks.tick() => {
                     // The core takes waiting records before a time at which they would be late.
                     self.catch_up()?;
@@ -162,7 +174,7 @@ impl Live {
         let mut commands = self.feed_losses(now, since)?;
         commands.extend(self.feed_clock_step(now)?);
         commands.extend(self.pipeline.tick(now)?);
-        self.count_pods_dropped();
+        self.count_dropped();
         self.meet_peers(now)?;
         self.pipeline.sinks().alive(now)?;
         self.obey(commands)?;
@@ -257,12 +269,29 @@ impl Live {
         }
     }
 
-    fn count_pods_dropped(&mut self) {
-        let Some(pods) = &self.pods else { return };
-        for (reason, counted) in PodsDropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
-            let total = pods.counters.dropped(reason);
-            self.pipeline.sinks().dropped(reason.name(), total - *counted);
-            *counted = total;
+    fn count_dropped(&mut self) {
+        if let Some(pods) = &self.pods {
+            for (reason, counted) in PodsDropReason::ALL.into_iter().zip(&mut self.pods_dropped) {
+                let total = pods.counters.dropped(reason);
+                self.pipeline.sinks().dropped(reason.name(), total - *counted);
+                *counted = total;
+            }
+        }
+        if let Some(runtimes) = &self.runtimes {
+            for (reason, counted) in RuntimesDropReason::ALL.into_iter().zip(&mut self.runtimes_dropped) {
+                let total = runtimes.counters.dropped(reason);
+                self.pipeline.sinks().dropped(reason.name(), total - *counted);
+                *counted = total;
+            }
+        }
+    }
+
+    /// Asks for the names of the containers that are new. The answers are inputs, and nothing waits for them.
+    fn ask_runtimes(&mut self) {
+        for id in self.pipeline.take_undescribed() {
+            if let Some(runtimes) = &self.runtimes {
+                runtimes.ask(id);
+            }
         }
     }
 
@@ -318,6 +347,7 @@ impl Live {
             count_map_error(&mut self.pipeline, written);
         }
         self.obey(updates.commands)?;
+        self.ask_runtimes();
         Ok(count)
     }
 
@@ -353,6 +383,14 @@ fn is_forbidden(error: &io::Error) -> bool {
 async fn next(pods: &mut Option<Pods>) -> Option<Input> {
     match pods {
         Some(pods) => pods.inputs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits forever without files of runtimes.
+async fn described(runtimes: &mut Option<Runtimes>) -> Option<Input> {
+    match runtimes {
+        Some(runtimes) => runtimes.inputs.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -125,7 +125,9 @@ fn serve(server: Server, export: &Export, health: &Arc<Health>, mut stop: watch:
 }
 
 fn core(config: &Config) -> Correlator {
-    Correlator::new(config.limits.core).with_kubelet_units(config.kubernetes.kubelet_units.clone())
+    Correlator::new(config.limits.core)
+        .with_kubelet_units(config.kubernetes.kubelet_units.clone())
+        .with_reported_units(config.units.clone())
 }
 
 /// SIGTERM and SIGINT, and for a recording SIGHUP too (a lost terminal must not lose the tail): the first ends the command.

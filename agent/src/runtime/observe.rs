@@ -18,6 +18,7 @@ use crate::sink::kubernetes_events;
 use crate::source::kernel::{self, Kernel};
 use crate::source::pods::{self, Pods};
 use crate::source::procfs::Procfs;
+use crate::source::runtimes::{self, Runtimes};
 
 use super::export::Export;
 use super::live::Live;
@@ -60,8 +61,9 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
         Some(pods) if is_agent && config.kubernetes.events => Some(post_events(pods, &export, &mut sinks)),
         _ => None,
     };
+    let runtimes = start_runtimes(&config);
     let pipeline = Pipeline::new(core(&config), observation.clone(), recorder, sinks);
-    let observed = match Live::start(kernel, procfs, pods, observation, pipeline) {
+    let observed = match Live::start(kernel, procfs, pods, runtimes, observation, pipeline) {
         Ok(live) => live.run(stop, acts).await,
         Err(error) => Err(error),
     };
@@ -95,6 +97,20 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<Pods>, Ru
     export.metrics.follow_requests(move || requests.requests().collect());
     export.metrics.follow_failures(move || failures.failures().collect());
     Ok(Some(pods))
+}
+
+/// None if no directory is configured, or without a thread: names are not needed.
+fn start_runtimes(config: &Config) -> Option<Runtimes> {
+    let settings = &config.containers;
+    if settings.directories.is_empty() {
+        return None;
+    }
+    let started = Runtimes::start(runtimes::Files::new(&settings.directories, settings.command));
+    started
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot start the thread that reads the names of containers: they are unknown"),
+        )
+        .ok()
 }
 
 fn load_probes(config: &Config, procfs: &Procfs) -> Result<Kernel, RuntimeError> {

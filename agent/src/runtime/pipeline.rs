@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 
 use epitaph_core::correlate::Correlator;
+use epitaph_core::ids::ContainerId;
 use epitaph_core::input::{Input, Observation, ProbeState};
 use epitaph_core::report::{Answers, Command, Report};
 use epitaph_core::time::Boot;
@@ -38,6 +39,11 @@ impl Pipeline {
 
     pub fn core(&self) -> &Correlator {
         &self.core
+    }
+
+    /// See [`Correlator::take_undescribed`].
+    pub fn take_undescribed(&mut self) -> impl Iterator<Item = ContainerId> + use<> {
+        self.core.take_undescribed()
     }
 
     pub fn sinks(&mut self) -> &mut Sinks {

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod kernel;
 pub mod pods;
 pub mod procfs;
+pub mod runtimes;
 mod watch;
 
 pub use api_error::{ApiError, FailureReason};

@@ -219,6 +219,48 @@ fn optional_objects_are_off_by_default() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// By value only, at the runtime's own paths, and never created by the mount.
+#[test]
+fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("directories_of_runtimes_are_mounted_by_value")? else {
+        return Ok(());
+    };
+    let pod = |values: &Value| -> anyhow::Result<Value> {
+        let objects = rendering.objects(values)?;
+        Ok(find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"].clone())
+    };
+    ensure!(!pod(&json!({}))?.to_string().contains("runtime-0"), "none by default");
+    let paths = ["/run/containerd/io.containerd.runtime.v2.task", "/data/docker/containers"];
+    let pod = pod(&json!({"agent": {"runtimeDirectories": paths}}))?;
+    for (i, path) in paths.into_iter().enumerate() {
+        let name = format!("runtime-{i}");
+        let volume = json!({"name": name, "hostPath": {"path": path, "type": "Directory"}});
+        let mount = json!({"name": name, "mountPath": path, "readOnly": true, "mountPropagation": "HostToContainer"});
+        let has = |list: &Value, entry: &Value| list.as_array().is_some_and(|all| all.contains(entry));
+        ensure!(has(&pod["volumes"], &volume), "{}", pod["volumes"]);
+        ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{}", pod["containers"][0]);
+    }
+    let env = json!({"name": "EPITAPH_CONTAINERS_DIRECTORIES", "value": paths.join(",")});
+    ensure!(
+        pod["containers"][0]["env"].as_array().is_some_and(|all| all.contains(&env)),
+        "{}",
+        pod["containers"][0]
+    );
+    // With a socket of a runtime in it, or of the kubelet.
+    for refused in [
+        "/run/containerd",
+        "/run",
+        "/var/lib/kubelet",
+        "/var/lib/docker",
+        "/",
+        "/run/containerd/../containers,x",
+    ] {
+        let values = json!({"agent": {"runtimeDirectories": [refused]}});
+        ensure!(rendering.objects(&values).is_err(), "{refused} is accepted");
+    }
+    Ok(())
+}
+
 #[test]
 fn pods_get_what_their_values_say() -> anyhow::Result<()> {
     let Some(rendering) = Rendering::new("pods_get_what_their_values_say")? else {

@@ -13,6 +13,7 @@ use super::{Rendering, of_chart, read};
 const SET_BY_THE_CHART: &[(&str, &str)] = &[
     ("listen", "the Service needs the port"),
     ("health_listen", "the probes need the port"),
+    ("containers.directories", "agent.runtimeDirectories mounts and names them"),
     ("host.proc", "the mount is the chart's"),
     ("host.sys", "the mount is the chart's"),
     ("kubernetes.mode", "a pod has a ServiceAccount"),

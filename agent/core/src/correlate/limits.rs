@@ -81,6 +81,11 @@ impl Limits {
         self.memory / 16 * 7
     }
 
+    /// Descriptions of containers: half of the rest.
+    pub(super) const fn containers_bytes(&self) -> usize {
+        self.memory / 32
+    }
+
     /// Pods, with the terminations that wait for them.
     pub(super) const fn pods_bytes(&self) -> usize {
         self.memory / 16 * 4

@@ -8,25 +8,32 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
 mod attribution;
+mod containers;
 mod limits;
 mod pods;
 mod subjects;
+mod units;
 
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::attribute::path::Nodes;
-use crate::attribute::{Index, Question};
-use crate::ids::CgroupId;
+use crate::attribute::{Index, Question, Subject};
+use crate::container::ContainerFact;
+use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
 use crate::report::{Answers, Command, DropReason, Report};
 use crate::time::Boot;
 
 pub use attribution::KUBELET_UNITS;
 use attribution::{Attributed, Attributor};
+use containers::Containers;
 pub use limits::Limits;
 use pods::{FromPods, Pods};
 use subjects::{LossPlace, SubjectEvent, Subjects};
+pub use units::ReportedUnits;
 
 /// See the module.
 pub struct Correlator {
@@ -36,6 +43,8 @@ pub struct Correlator {
     attribution: Attributor,
     subjects: Subjects,
     pods: Pods,
+    containers: Containers,
+    units: ReportedUnits,
     buffers: Buffers,
 }
 
@@ -59,6 +68,8 @@ impl Correlator {
             attribution: Attributor::new(limits, units),
             subjects: Subjects::new(limits),
             pods: Pods::new(limits),
+            containers: Containers::new(limits.containers_bytes()),
+            units: ReportedUnits::default(),
             buffers: Buffers::default(),
         }
     }
@@ -72,6 +83,12 @@ impl Correlator {
         }
     }
 
+    /// Other units than [`ReportedUnits::default`].
+    #[must_use]
+    pub fn with_reported_units(self, units: ReportedUnits) -> Correlator {
+        Correlator { units, ..self }
+    }
+
     /// Whether connections from this cgroup are the kubelet's: its probes and hooks.
     pub fn is_kubelet(&self, cgroup: CgroupId) -> bool {
         self.attribution.is_kubelet(cgroup)
@@ -83,6 +100,12 @@ impl Correlator {
             Input::Kernel { event, .. } => self.attribution.questions(event),
             _ => Vec::new(),
         }
+    }
+
+    /// Containers that were seen since the last call, and that the files of their runtimes may describe: [`Input::Container`]. The core
+    /// does not wait for the answers.
+    pub fn take_undescribed(&mut self) -> impl Iterator<Item = ContainerId> + use<> {
+        self.containers.take_wanted().into_iter()
     }
 
     /// The subject of each known cgroup and process.
@@ -99,7 +122,7 @@ impl Correlator {
     pub fn memory(&self) -> usize {
         let buffers = self.buffers.found.capacity() * size_of::<Attributed>()
             + self.buffers.events.capacity() * size_of::<SubjectEvent>();
-        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + buffers
+        self.attribution.bytes() + self.subjects.bytes() + self.pods.bytes() + self.containers.bytes() + buffers
     }
 
     /// Takes one input. `now` is the caller's clock; it never runs backwards here.
@@ -111,7 +134,7 @@ impl Correlator {
         // due by the clock, and losses are not known yet. The answer to a look-up is as late as its record.
         let until = match &input {
             Input::Kernel { at, .. } => now.min(*at),
-            Input::Cgroup(_) | Input::Process(_) => Boot(0),
+            Input::Cgroup(_) | Input::Process(_) | Input::Container(_) => Boot(0),
             _ => now,
         };
         let mut from_pods = FromPods::default();
@@ -129,6 +152,7 @@ impl Correlator {
                 self.attribution.process(now, fact, &mut self.buffers.found);
                 self.found(&mut answers);
             }
+            Input::Container(fact) => self.containers.learn(fact),
             Input::Start(observation) => self.start(&observation, &mut answers),
             Input::Probe { name, state } => self.subjects.probe(name, state),
             Input::Lost {
@@ -180,6 +204,7 @@ impl Correlator {
         let events = &mut self.buffers.events;
         self.subjects.run_timers(self.now, until, &self.attribution, events);
         self.became(answers);
+        self.containers.expire(self.now);
         self.attribution.expire(self.now, &mut self.buffers.found);
         self.found(answers);
     }
@@ -187,7 +212,12 @@ impl Correlator {
     /// Subject events → pods.
     fn became(&mut self, answers: &mut Answers) {
         let mut from_pods = FromPods::default();
-        for event in self.buffers.events.drain(..) {
+        for mut event in self.buffers.events.drain(..) {
+            describe(&mut self.containers, self.now, &mut event);
+            if event.reported_unit().is_some_and(|name| !self.units.has(name)) {
+                self.pods.opt_out(&event);
+                continue;
+            }
             match event {
                 SubjectEvent::Watched(cgroup) => answers.commands.push(Command::Watch(cgroup)),
                 SubjectEvent::Unwatched(cgroup) => answers.commands.push(Command::Forget(cgroup)),
@@ -220,7 +250,10 @@ impl Correlator {
             answers.commands.extend(sockets.into_iter().map(Command::Watch));
         }
         for own in overdue {
-            let facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
+            let mut facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
+            if let Some(facts) = &mut facts {
+                facts.container = description(&self.containers, &facts.subject);
+            }
             let stuck = facts.and_then(|facts| self.pods.stuck(self.now, facts));
             answers.reports.extend(stuck.map(|stuck| Report::Stuck(Box::new(stuck))));
         }
@@ -233,7 +266,10 @@ impl Correlator {
             let drops = self.subjects.take_drops();
             let unattributed = self.attribution.take_unattributed();
             let units = self.attribution.kubelet_units().to_vec();
-            *self = Correlator::new(self.limits).with_kubelet_units(units);
+            let reported = std::mem::take(&mut self.units);
+            *self = Correlator::new(self.limits)
+                .with_kubelet_units(units)
+                .with_reported_units(reported);
             self.subjects.add_drops(drops);
             self.attribution.add_unattributed(unattributed);
         }
@@ -278,6 +314,32 @@ impl Correlator {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     fn kept(&self) -> usize {
-        self.attribution.kept() + self.subjects.kept() + self.pods.kept()
+        self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept()
+    }
+}
+
+/// Adds what is known of a container to the facts that are reported, and asks for what is not known yet.
+fn describe(containers: &mut Containers, now: Boot, event: &mut SubjectEvent) {
+    match event {
+        SubjectEvent::Seen {
+            subject: Subject::Container { id, .. },
+            ..
+        } => containers.seen(id),
+        SubjectEvent::ChildOomKilled { subject, container, .. } => *container = description(containers, subject),
+        SubjectEvent::StopIgnored(early) => early.container = description(containers, &early.subject),
+        SubjectEvent::Ended(facts) => {
+            facts.container = description(containers, &facts.subject);
+            if let Subject::Container { id, .. } = &facts.subject {
+                containers.ended(now, id);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn description(containers: &Containers, subject: &Subject) -> Option<Arc<ContainerFact>> {
+    match subject {
+        Subject::Container { id, .. } => containers.get(id),
+        Subject::Unit { .. } => None,
     }
 }

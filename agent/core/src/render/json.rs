@@ -12,6 +12,7 @@ use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
+use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::Signal;
 use crate::input::{CgroupMode, Observation, ProbeState};
@@ -50,6 +51,7 @@ fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationOb
         begin: time(clock, t.begin),
         begin_boot_ns: t.begin,
         subject: subject(&t.subject),
+        container: t.container.as_deref().map(container),
         cgroup: t.cgroup_path.as_deref().map(escape),
         cgroup_id: t.key.cgroup.id,
         boot_id: t.key.boot_id.clone(),
@@ -83,6 +85,7 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
         time: time(clock, e.at),
         boot_ns: e.at,
         subject: subject(&e.subject),
+        container: e.container.as_deref().map(container),
         cgroup_id: e.key.cgroup.id,
         trace_id: id::of_early(e).to_string(),
         kubernetes: e.kubernetes.as_ref().map(|context| pods::context(context, clock)),
@@ -104,13 +107,14 @@ pub fn lost(kind: Kind, count: u64) -> LostObject {
     }
 }
 
-pub fn child_oom(of: &Subject, kill: &OomKill, observation: &Observation) -> ChildOomObject {
+pub fn child_oom(of: &Subject, described: Option<&ContainerFact>, kill: &OomKill, observation: &Observation) -> ChildOomObject {
     let clock = observation.wall_offset;
     ChildOomObject {
         r#type: "child-oom-killed",
         time: time(clock, kill.at),
         boot_ns: kill.at,
         subject: subject(of),
+        container: described.map(container),
         pid: kill.tgid.0,
         comm: kill.comm.to_string(),
     }
@@ -180,6 +184,16 @@ fn subject(subject: &Subject) -> SubjectObject {
             pod_uid: pod.as_ref().map(|p| escape(&p.0)),
         },
         Subject::Unit { name } => SubjectObject::Unit { name: escape(name) },
+    }
+}
+
+fn container(described: &ContainerFact) -> ContainerObject {
+    ContainerObject {
+        name: described.name.as_deref().map(escape),
+        image: described.image.as_deref().map(escape),
+        command: described.command.iter().map(|argument| escape(argument)).collect(),
+        stop_signal: described.stop_signal.map(|signal| signal.to_string()),
+        sandbox: described.sandbox,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::attribute::Subject;
+use crate::container::ContainerFact;
 use crate::input::{Observation, ProbeState};
 use crate::kubernetes::{PodContext, Reported};
 use crate::pod::PodIdentity;
@@ -31,7 +32,7 @@ pub fn termination(t: &Termination, observation: &Observation, style: Style) -> 
     let mut out = format!(
         "{} {}  {}\n",
         paint.dim(&clock(observation, t.end)),
-        paint.bold(&name(&t.subject, t.kubernetes.as_deref())),
+        paint.bold(&name(&t.subject, t.container.as_deref(), t.kubernetes.as_deref())),
         headline(v, &paint),
     );
     words(v, t.begin, &paint, &mut out);
@@ -59,7 +60,7 @@ pub fn pod_termination(p: &PodTermination, observation: &Observation, style: Sty
         let _ = writeln!(
             out,
             "    {}  {}",
-            paint.bold(&in_pod(&t.subject, t.kubernetes.as_deref())),
+            paint.bold(&in_pod(&t.subject, t.container.as_deref(), t.kubernetes.as_deref())),
             headline(&t.verdict, &paint)
         );
         if let Some(gaps) = gaps(&t.gaps, t.kubernetes.as_deref()) {
@@ -83,18 +84,24 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation, style: Style) -> 
     format!(
         "{} {}  {}\n  {}\n",
         paint.dim(&clock(observation, e.at)),
-        paint.bold(&name(&e.subject, e.kubernetes.as_deref())),
+        paint.bold(&name(&e.subject, e.container.as_deref(), e.kubernetes.as_deref())),
         paint.severity(Severity::Warning, "stop signal ignored"),
         escape(&e.sentence)
     )
 }
 
-pub fn child_oom(subject: &Subject, oom: &OomKill, observation: &Observation, style: Style) -> String {
+pub fn child_oom(
+    subject: &Subject,
+    container: Option<&ContainerFact>,
+    oom: &OomKill,
+    observation: &Observation,
+    style: Style,
+) -> String {
     let paint = Paint(style);
     format!(
         "{} {}  {}\n  the OOM killer killed `{}` (pid {}); the main process was not killed\n",
         paint.dim(&clock(observation, oom.at)),
-        paint.bold(&escape(&subject.to_string())),
+        paint.bold(&name(subject, container, None)),
         paint.severity(Severity::Warning, "child OOM-killed"),
         oom.comm,
         oom.tgid
@@ -158,10 +165,11 @@ fn words(v: &Verdict, begin: Boot, paint: &Paint, out: &mut String) {
     }
 }
 
-fn name(subject: &Subject, context: Option<&PodContext>) -> String {
-    match context {
-        Some(known) => format!("{} {}", pod_name(&known.pod), in_pod(subject, context)),
-        None => escape(&subject.to_string()),
+fn name(subject: &Subject, described: Option<&ContainerFact>, context: Option<&PodContext>) -> String {
+    match (context, described) {
+        (Some(known), _) => format!("{} {}", pod_name(&known.pod), in_pod(subject, described, context)),
+        (None, Some(container)) => format!("container {}", escape(&container.title())),
+        (None, None) => escape(&subject.to_string()),
     }
 }
 
@@ -169,8 +177,9 @@ fn pod_name(pod: &PodIdentity) -> String {
     format!("pod {}/{}", escape(&pod.namespace), escape(&pod.name))
 }
 
-fn in_pod(subject: &Subject, context: Option<&PodContext>) -> String {
-    match context.and_then(|context| context.container.as_deref()) {
+fn in_pod(subject: &Subject, described: Option<&ContainerFact>, context: Option<&PodContext>) -> String {
+    let by_status = context.and_then(|context| context.container.as_deref());
+    match by_status.or_else(|| described.and_then(|container| container.name.as_deref())) {
         Some(name) => format!("container {}", escape(name)),
         None => escape(&subject.to_string()),
     }
@@ -332,12 +341,12 @@ mod tests {
         let (subject, oom) = sample::child_oom();
         let text = observing(&observation, &sample::probes(), Style::Plain)
             + &early(&sample::early(), &observation, Style::Plain)
-            + &child_oom(&subject, &oom, &observation, Style::Plain);
+            + &child_oom(&subject, None, &oom, &observation, Style::Plain);
         expect![[r#"
             2026-01-02T03:04:06.000Z observing node-1 (Linux 6.18.15), 1 of 3 probes active
               tcp_send_reset unsupported: the kernel has no such tracepoint
               inet_sk_error_report substituted by inet_sock_set_state (the error with which a connection closes)
-            2026-01-02T03:05:05.000Z container 3f1c0d4e5a6b  stop signal ignored
+            2026-01-02T03:05:05.000Z container checkout (image shop:1.4)  stop signal ignored
               `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
             2026-01-02T03:05:10.000Z container 3f1c0d4e5a6b  child OOM-killed
               the OOM killer killed `worker` (pid 4055); the main process was not killed
@@ -376,6 +385,7 @@ mod tests {
             let observation = Observation { host: text.clone(), kernel: text.clone(), ..observation };
             let mut warning = sample::early();
             warning.subject = t.subject.clone();
+            warning.container.clone_from(&t.container);
             warning.sentence = text.clone();
             let pod = fixtures::pods::hostile(&text);
             let text = pod_termination(&pod, &fixtures::terminations::observation(), Style::Plain);
@@ -385,7 +395,7 @@ mod tests {
             let (_, oom) = sample::child_oom();
             let rest = observing(&observation, &probes, Style::Plain)
                 + &early(&warning, &observation, Style::Plain)
-                + &child_oom(&t.subject, &oom, &observation, Style::Plain);
+                + &child_oom(&t.subject, t.container.as_deref(), &oom, &observation, Style::Plain);
             prop_assert!(!rest.contains(|c: char| c.is_control() && c != '\n'), "{:?}", rest);
             prop_assert_eq!(rest.lines().count(), 6);
         }

@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Cause, Evidence, Exit, Severity, TrafficAxis, Verdict, advice, evidence, sentence, table};
+use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::Signal;
 use crate::kubernetes::PodContext;
@@ -157,7 +158,11 @@ pub(super) enum Missing {
 pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
     let case = &Case::new(facts, kubernetes);
     let finding = doubt(case, kubernetes::refine(case, kernel::find(case)));
-    let traffic = traffic(case.traffic());
+    let traffic = match traffic(case.traffic()) {
+        // Nothing counted what clients lost after a stop signal that came before the observation.
+        TrafficAxis::Quiet if may_have_been_stopped_before(case) => TrafficAxis::Unknown,
+        traffic => traffic,
+    };
     let row = table::row(finding.exit, traffic);
     let mut evidence: Vec<Evidence> = evidence::list(case);
     evidence.sort_by_key(|line| (line.at, line.source));
@@ -166,7 +171,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
         cause: finding.cause,
         exit: finding.exit,
         traffic,
-        unclean: row.unclean,
+        unclean: row.unclean && !is_usual(row, facts),
         severity: severity(row, traffic, facts),
         sentence: sentence::sentence(case, &finding, traffic),
         remedy: sentence::remedy(case, &finding, traffic),
@@ -199,9 +204,25 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
 fn severity(row: &table::Row, traffic: TrafficAxis, facts: &TerminationFacts) -> Severity {
     let is_lost = facts.gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name());
     match row.severity {
+        _ if is_usual(row, facts) => Severity::Info,
         Severity::Info if traffic == TrafficAxis::Unknown && is_lost => Severity::Warning,
         severity => severity,
     }
+}
+
+/// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
+/// proven by a handler that did not run: a signal that was handled leaves no trace.
+pub(super) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
+    case.missing
+        .late_start
+        .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
+}
+
+/// A systemd unit is the only one of its kind, so its clients are refused at every restart, which takes a moment. No setting of the
+/// unit avoids that, except for a socket unit.
+fn is_usual(row: &table::Row, facts: &TerminationFacts) -> bool {
+    let is_refused = row.exit == Exit::Clean && row.traffic == [TrafficAxis::Refused];
+    is_refused && matches!(facts.subject, Subject::Unit { .. })
 }
 
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
@@ -218,7 +239,7 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
         Missing::Lost(vec![Kind::ProcessExec])
     } else if finding.absent.is_empty() {
         return finding;
-    } else if holes.late_start && finding.no_stop_seen {
+    } else if finding.no_stop_seen && may_have_been_stopped_before(case) {
         Missing::LateStart
     } else if !inactive.is_empty() {
         Missing::Inactive(inactive)

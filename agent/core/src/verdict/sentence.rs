@@ -5,8 +5,8 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Blocked, Case, Crash, Finding, Missing, Why};
-use super::{Exit, TrafficAxis};
+use super::judge::{Blocked, Case, Crash, Finding, Missing, Why, may_have_been_stopped_before};
+use super::{Cause, Exit, TrafficAxis};
 pub(super) use remedy::remedy;
 
 use crate::attribute::{Attribution, Subject};
@@ -76,6 +76,10 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::DefaultAction => default_action(case, &who),
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
+            None if finding.cause == Cause::Unknown && may_have_been_stopped_before(case) => format!(
+                "{who} {}; the process started before epitaph did, so a stop signal may have come before",
+                status(case)
+            ),
             None => format!("{who} {}{}", by_itself(case), young(case)),
         },
         Why::Ignored => format!("{stopped}; {killed}"),

@@ -321,7 +321,7 @@ pub const TABLE: [Row; 23] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 40,
-        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.",
+        meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused. Of a systemd unit this is info and not unclean: a unit has no replica, so its clients are refused at every restart.",
         proof: "The listener closed, and later SYNs to its port were answered with RST.",
         remedy: "Keep listening until clients stop connecting: add a preStop sleep as long as clients needed.",
     },

@@ -189,7 +189,7 @@ fn reason(reported: &Reported, a: &mut Attributes) {
 }
 
 /// `registry:5000/shop/app:1.2@sha256:…`: the tag's colon comes after the last slash.
-fn image(image: &str, a: &mut Attributes) {
+pub(super) fn image(image: &str, a: &mut Attributes) {
     let (tagged, digest) = match image.split_once('@') {
         Some((tagged, digest)) => (tagged, Some(digest)),
         None => (image, None),

@@ -1,6 +1,7 @@
 //! The termination of one subject: its span and child spans.
 
 use epitaph_core::attribute::Subject;
+use epitaph_core::container::ContainerFact;
 use epitaph_core::event::{ExitStatus, SignalResult};
 use epitaph_core::render::text::escape;
 use epitaph_core::report::Termination;
@@ -10,7 +11,7 @@ use epitaph_core::verdict::{Advice, Evidence, Verdict, table};
 use opentelemetry::trace::{Event, SpanId};
 use opentelemetry_sdk::trace::SpanData;
 
-use super::attributes::{Attributes, after, disposition, place, role, runtime_name, states};
+use super::attributes::{Attributes, after, data, disposition, place, role, runtime_name, states};
 use super::{CONTAINER_STOP, Frame, UNIT_STOP, evidence, pod, traffic};
 use crate::render::attributes::key;
 
@@ -44,6 +45,9 @@ fn stop_span(t: &Termination, at: &Frame, parent: SpanId) -> SpanData {
     subject(t, &mut a);
     if let Some(context) = &t.kubernetes {
         pod::container(context, t, at, &mut a);
+    }
+    if let Some(container) = &t.container {
+        described(container, t, &mut a);
     }
     main_process(t, at, &mut a);
     if let Some(stop) = &t.stop {
@@ -116,6 +120,29 @@ fn subject(t: &Termination, a: &mut Attributes) {
         Subject::Unit { name } => a.text(key::UNIT_NAME, name.clone()),
     }
     a.maybe(key::CGROUP_PATH, t.cgroup_path.clone());
+}
+
+/// The image in the pod's spec has precedence: a reader compares it with the spec.
+fn described(container: &ContainerFact, t: &Termination, a: &mut Attributes) {
+    if let Some(name) = &container.name {
+        a.data(key::CONTAINER_NAME, name);
+    }
+    let in_spec = t.kubernetes.as_ref().is_some_and(|context| context.image.is_some());
+    if let Some(image) = container.image.as_deref().filter(|_| !in_spec) {
+        pod::image(image, a);
+    }
+    if let Some(program) = container.command.first() {
+        a.data(key::CONTAINER_COMMAND, program);
+    }
+    a.texts(
+        key::CONTAINER_COMMAND_ARGS,
+        container.command.iter().map(|argument| data(argument)),
+    );
+    a.maybe(
+        key::CONTAINER_STOP_SIGNAL,
+        container.stop_signal.map(|signal| signal.to_string()),
+    );
+    a.flag(key::CONTAINER_SANDBOX, container.sandbox);
 }
 
 fn main_process(t: &Termination, at: &Frame, a: &mut Attributes) {

@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use epitaph_core::container::ContainerFact;
 use epitaph_core::event::ExitStatus;
 use epitaph_core::fixtures::pods as fixtures;
+use epitaph_core::fixtures::sample;
 use epitaph_core::fixtures::terminations::{clean, ignored, ms, observation, oom};
 use epitaph_core::ids::Signal;
 use epitaph_core::pod::PreStop;
@@ -283,6 +285,11 @@ fn with_rare_facts(mut t: Termination) -> Termination {
         signal: Signal::ABRT,
         core_dumped: true,
     };
+    t.facts.container = Some(Arc::new(ContainerFact {
+        command: vec!["shop".into(), "--port=80".into()],
+        sandbox: true,
+        ..sample::described()
+    }));
     t.verdict.cause = Cause::Crash;
     t.verdict.evidence = vec![evidence::fault(ms(29_000))];
     let context = Arc::make_mut(t.kubernetes.as_mut().expect("a pod's"));

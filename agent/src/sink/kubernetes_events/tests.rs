@@ -112,6 +112,7 @@ fn a_discarded_stop_signal_gives_an_event_before_the_kill() {
     let early = StopSignalIgnored {
         key: stopped.key.clone(),
         subject: stopped.subject.clone(),
+        container: None,
         main: stopped.main,
         at: at(0.3),
         signal: Signal::TERM,

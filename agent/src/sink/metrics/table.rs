@@ -117,7 +117,7 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full; with Kubernetes \
+        "timeline_cap, fact_cap, memory, index_cap, unattributed, workload_cap, undecodable, probe_map, terminal_queue_full, container_file (a file or directory of a container runtime is not readable: containers have no name), container_queue_full; with Kubernetes \
          pod_unreadable, pod_cap, hint_queue_full, hint_rate (hint: a Kubernetes Event of the pod; the Events were not listed), bad_annotation, pod_key_taken",
     )],
     about: "Items that the agent dropped, by reason",
@@ -221,7 +221,7 @@ pub const OPTED_OUT: Row = Row {
     shape: Shape::Counter,
     unit: "{termination}",
     labels: &[],
-    about: "Terminations suppressed by annotation (`epitaph.dev/ignore`)",
+    about: "Terminations that were not reported: suppressed by annotation (`epitaph.dev/ignore`), or of a systemd unit that `units.include` and `units.exclude` leave out",
 };
 
 const NAMESPACE: (&str, &str) = ("k8s.namespace.name", "namespace of the workload");

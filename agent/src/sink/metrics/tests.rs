@@ -49,7 +49,11 @@ fn play(metrics: &Metrics) {
     let (subject, oom) = sample::child_oom();
     for output in [
         Report::StopSignalIgnored(Box::new(sample::early())),
-        Report::ChildOomKilled { subject, oom },
+        Report::ChildOomKilled {
+            subject,
+            container: None,
+            oom,
+        },
         Report::Terminated(Box::new(sample::ignored())),
         Report::Terminated(Box::new(sample::unknown_unit())),
         Report::Dropped {

@@ -118,12 +118,14 @@ impl<W: Write> Sink<W> {
                 Form::Text(style) | Form::Live { style, .. } => text::early(e, observation, style),
             },
             // Not a termination: a filter by verdict hides this report.
-            Report::ChildOomKilled { subject, oom }
+            Report::ChildOomKilled { subject, container, oom }
                 if self.filter.verdict.is_empty() && self.filter.matches_subject(subject, path) =>
             {
                 match self.form {
-                    Form::Json => json::line(&json::child_oom(subject, oom, observation)),
-                    Form::Text(style) | Form::Live { style, .. } => text::child_oom(subject, oom, observation, style),
+                    Form::Json => json::line(&json::child_oom(subject, container.as_deref(), oom, observation)),
+                    Form::Text(style) | Form::Live { style, .. } => {
+                        text::child_oom(subject, container.as_deref(), oom, observation, style)
+                    }
                 }
             }
             Report::Dropped { count, .. } => {

@@ -25,7 +25,11 @@ fn play(sink: &mut Sink<Vec<u8>>) {
     let mut flows = vec![sink.observing(&observation, &sample::probes())];
     for output in [
         Report::StopSignalIgnored(Box::new(sample::early())),
-        Report::ChildOomKilled { subject, oom },
+        Report::ChildOomKilled {
+            subject,
+            container: None,
+            oom,
+        },
         terminated(sample::ignored()),
         terminated(sample::unknown_unit()),
         Report::Dropped {

@@ -69,7 +69,7 @@ impl Pod {
             + held
             + self.events.capacity() * size_of::<(Boot, PodEvent)>()
             + events
-            + self.events_dropped.len() * 2 * TEXT
+            + (self.events_dropped.len() + self.killings.len()) * 2 * TEXT
             + (self.over_before.capacity() + self.reported_ids.capacity()) * 2 * TEXT
             + self.fact.as_ref().map_or(0, |fact| size_of::<Request>() + of_fact(fact))
     }

@@ -9,6 +9,7 @@ use crate::time::Boot;
 
 use super::context::Life;
 use super::pod::{CONTAINERS, Container, Held, Pod};
+use super::settle::was_stopped;
 use super::{FromPods, Pods, prestop};
 use crate::correlate::subjects::SubjectEvent;
 
@@ -27,11 +28,11 @@ impl Pods {
             SubjectEvent::Removed { at, cgroup } => self.removed(at, cgroup, now),
             SubjectEvent::CountsUntil { own, until } => self.counts_until(own, until, now),
             SubjectEvent::StopIgnored(early) => out.reports.extend(self.early(now, early).map(Report::StopSignalIgnored)),
-            SubjectEvent::ChildOomKilled { subject, oom } => {
+            SubjectEvent::ChildOomKilled { subject, container, oom } => {
                 if self.is_ignored(&subject) {
                     self.opted_out += 1;
                 } else {
-                    out.reports.push(Report::ChildOomKilled { subject, oom });
+                    out.reports.push(Report::ChildOomKilled { subject, container, oom });
                 }
             }
             SubjectEvent::Ended(facts) => self.ended(now, facts, out),
@@ -142,7 +143,11 @@ impl Pods {
             return out.reports.push(self.at_once(*facts));
         };
         if !self.active {
-            return out.reports.push(self.at_once(*facts));
+            // The runtime kills the sandbox of every pod that terminates: nothing is wrong with it.
+            if !(facts.is_sandbox() && was_stopped(&facts)) {
+                out.reports.push(self.at_once(*facts));
+            }
+            return;
         }
         let start = facts.main.as_ref().map_or(facts.begin, |main| main.start);
         self.container(now, own, &facts.subject, start, out);

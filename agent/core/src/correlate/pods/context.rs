@@ -155,6 +155,7 @@ impl Pod {
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
+            killing: name.and_then(|name| self.was_announced(name, life)),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
     }
@@ -173,6 +174,17 @@ impl Pod {
             PodEventsState::Asked if is_own => Some("the API server had not answered yet".to_owned()),
             PodEventsState::Unknown { why } if is_own => Some(why.clone()),
             _ => None,
+        }
+    }
+
+    /// Whether the kubelet announced by an Event that it stops this life of the container; None if the Events are not known.
+    fn was_announced(&self, name: &str, life: &Life) -> Option<bool> {
+        let announced = self.killings.get(name).is_some_and(|at| at.plus(EVENT_SLACK) >= life.start);
+        let (seen, state) = self.events_state.as_ref()?;
+        let is_known = *state == PodEventsState::Known && life.end.is_some_and(|end| *seen >= end);
+        match announced {
+            true => Some(true),
+            false => (is_known && self.events_unknown(life).is_none()).then_some(false),
         }
     }
 

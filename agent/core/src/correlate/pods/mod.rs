@@ -33,6 +33,7 @@ use crate::time::Boot;
 use crate::verdict::{Exit, judge};
 
 use super::Limits;
+use super::subjects::SubjectEvent;
 use context::{Api, Life};
 use pod::{Container, Held, Pod};
 use settle::Step;
@@ -189,6 +190,11 @@ impl Pods {
                 self.release(&key, 0, Some(missing), now, out);
             }
         }
+    }
+
+    /// A report that a setting leaves out; terminations are counted.
+    pub fn opt_out(&mut self, event: &SubjectEvent) {
+        self.opted_out += u64::from(matches!(event, SubjectEvent::Ended(_)));
     }
 
     pub fn drops(&mut self, out: &mut Vec<Report>) {

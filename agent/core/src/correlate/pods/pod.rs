@@ -39,6 +39,8 @@ pub(super) struct Pod {
     pub reason: Option<String>,
     /// Events that explain a termination, with the latest possible time of their subject.
     pub events: VecDeque<(Boot, PodEvent)>,
+    /// Containers that the kubelet announced to stop, for any reason, with the time of the latest Event.
+    pub killings: HashMap<String, Boot>,
     /// Containers of which Events were dropped, with the last one's time; None if any container.
     pub events_dropped: HashMap<Option<String>, Boot>,
     /// How far the Events are known, and the time up to which this holds.
@@ -120,6 +122,7 @@ impl Pod {
             disruption: None,
             reason: None,
             events: VecDeque::new(),
+            killings: HashMap::new(),
             events_dropped: HashMap::new(),
             events_state: None,
             gone: None,
@@ -205,6 +208,7 @@ impl Pod {
 
     /// Keeps only Events that explain a termination: probes that fail each second would replace these.
     pub fn event(&mut self, at: Boot, event: PodEvent) {
+        self.announced(at, &event);
         if !stop_reason::explains(&event) {
             return;
         }
@@ -227,6 +231,19 @@ impl Pod {
             }
         }
         self.events.push_back((at, event));
+    }
+
+    fn announced(&mut self, at: Boot, event: &PodEvent) {
+        let Some(name) = event.container.as_ref().filter(|_| stop_reason::announces(event)) else {
+            return;
+        };
+        if let Some(known) = self.killings.get_mut(name) {
+            *known = at.max(*known);
+        } else if self.killings.len() < EVENTS {
+            self.killings.insert(name.clone(), at);
+        } else {
+            self.events_dropped.insert(None, at);
+        }
     }
 
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {

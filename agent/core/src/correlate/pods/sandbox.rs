@@ -19,7 +19,15 @@ impl Pod {
     }
 
     fn is_sandbox(&self, of: &Container) -> bool {
-        if self.names.contains_key(&of.id) || !self.was_first(of) {
+        // A status is the kubelet's, an annotation can be a pod's.
+        if self.names.contains_key(&of.id) {
+            return false;
+        }
+        let held = self.held.iter().find(|held| held.facts.key.cgroup == of.cgroup);
+        if held.is_some_and(|held| held.facts.is_sandbox()) {
+            return true;
+        }
+        if !self.was_first(of) {
             return false;
         }
         let later = |other: &&Container| other.order() > of.order() && of.ended.is_none_or(|end| end >= other.start);
@@ -27,9 +35,7 @@ impl Pod {
         if later_ones.any(|other| self.names.contains_key(&other.id)) {
             return true;
         }
-        let Some(held) = self.held.iter().find(|held| held.facts.key.cgroup == of.cgroup) else {
-            return false;
-        };
+        let Some(held) = held else { return false };
         // No status names a container that ran at the same time. Runtimes send a container a stop signal before SIGKILL, a sandbox
         // only SIGKILL.
         let nothing_else = self.runs_nothing() || self.gone.is_some();

@@ -115,11 +115,12 @@ impl Pod {
         }
     }
 
-    /// The same for one termination: a clean exit without a stop needs no explanation.
+    /// The same for one termination: a clean exit without a stop needs no explanation, unless the stop may have been before the
+    /// observation.
     fn answered_for(&self, held: &Held, until: Boot) -> Boot {
         let exit = held.facts.exit.as_ref().map(|exit| exit.status);
         match (&held.facts.stop, exit) {
-            (None, Some(ExitStatus::Exited(0))) => until,
+            (None, Some(ExitStatus::Exited(0))) if held.facts.missing.late_start.is_none() => until,
             _ => self.answered(until),
         }
     }
@@ -353,7 +354,8 @@ fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Optio
     })
 }
 
-fn was_stopped(facts: &TerminationFacts) -> bool {
+/// By the runtime.
+pub(super) fn was_stopped(facts: &TerminationFacts) -> bool {
     let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
     facts.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
         || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))

@@ -196,13 +196,18 @@ pub(super) fn explains(event: &PodEvent) -> bool {
     event.reason == "FailedPreStopHook" || killing(event).is_some() || by_event(event).is_some() || is_cancellation(event)
 }
 
+/// The kubelet stops a container, for any reason.
+pub(super) fn announces(event: &PodEvent) -> bool {
+    event.reason == "Killing"
+}
+
 fn is_cancellation(event: &PodEvent) -> bool {
     event.reason == "TaintManagerEviction" && event.message.starts_with("Cancelling")
 }
 
 /// The reason in the kubelet's Event about one container. By words that no container name can contain: the message has the name, too.
 pub(super) fn killing(event: &PodEvent) -> Option<(Cause, Option<Detail>)> {
-    if event.reason != "Killing" {
+    if !announces(event) {
         return None;
     }
     let has = |text: &str| event.message.contains(text);

@@ -183,12 +183,18 @@ impl Coverage {
     pub fn missing(&self, home: Home<'_>, born: Boot, begin: Boot, end: Boot, stop_requested: bool) -> MissingEvidence {
         let from = self.reach(born, begin, stop_requested);
         let kinds = [Kind::SignalGenerate, Kind::SignalDeliver, Kind::ProcessExit, Kind::OomVictim];
-        let late = |&(_, to): &(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
+        let late = |&&(_, to): &&(Boot, Boot)| born < to && to.plus(LATE_REACH) > end && to <= end;
         MissingEvidence {
             lost: self.losses(home, from, end).into_iter().map(|(kind, _)| kind).collect(),
             inactive: kinds.into_iter().filter(|kind| !self.is_observed(kind.name())).collect(),
             gap: self.gaps.iter().any(|&(from, to)| from < end && to > begin),
-            late_start: !stop_requested && self.gaps.iter().any(late),
+            late_start: self
+                .gaps
+                .iter()
+                .filter(late)
+                .map(|&(_, to)| to)
+                .max()
+                .filter(|_| !stop_requested),
             over_cap: false,
             main_unsure: false,
         }

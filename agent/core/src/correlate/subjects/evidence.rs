@@ -265,6 +265,7 @@ impl Subjects {
                 main_start: process.start,
             },
             subject: state.subject.clone(),
+            container: None,
             main: Some(process),
             at: fact.at,
             signal: signal.signal,

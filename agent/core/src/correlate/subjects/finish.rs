@@ -141,6 +141,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
             main_start: born,
         },
         subject: state.subject.clone(),
+        container: None,
         cgroup_path: context.index.path(own).map(str::to_owned),
         main: process,
         begin,
@@ -155,7 +156,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         gaps: Gaps {
             lost: losses.into_iter().map(|(kind, count)| (kind.name(), count)).collect(),
             over_cap: timeline.over_cap + timeline.sockets.over_cap(),
-            late_start: missing.late_start,
+            late_start: missing.late_start.is_some(),
             inactive_probes: context.coverage.inactive_probes(),
         },
         missing,

@@ -20,9 +20,11 @@ mod watching;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute::{Map, Subject};
+use crate::container::ContainerFact;
 use crate::event::{Kind, ProcessExec, ProcessExit};
 use crate::ids::CgroupId;
 use crate::input::{Observation, ProbeState};
@@ -83,6 +85,7 @@ pub(super) enum SubjectEvent {
     /// The subject continues.
     ChildOomKilled {
         subject: Subject,
+        container: Option<Arc<ContainerFact>>,
         oom: OomKill,
     },
     Ended(Box<TerminationFacts>),
@@ -90,6 +93,22 @@ pub(super) enum SubjectEvent {
     Watched(CgroupId),
     /// The kernel can stop watching the sockets in this cgroup.
     Unwatched(CgroupId),
+}
+
+impl SubjectEvent {
+    /// The unit that a report would be about.
+    pub fn reported_unit(&self) -> Option<&str> {
+        let subject = match self {
+            SubjectEvent::StopIgnored(early) => &early.subject,
+            SubjectEvent::ChildOomKilled { subject, .. } => subject,
+            SubjectEvent::Ended(facts) => &facts.subject,
+            _ => return None,
+        };
+        match subject {
+            Subject::Unit { name } => Some(name),
+            Subject::Container { .. } => None,
+        }
+    }
 }
 
 /// See the module.

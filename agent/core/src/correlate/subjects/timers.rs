@@ -340,6 +340,7 @@ fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Subj
         if lives && !main_dies {
             out.push(SubjectEvent::ChildOomKilled {
                 subject: state.subject.clone(),
+                container: None,
                 oom: OomKill {
                     at: fact.at,
                     tgid: fact.victim.tgid,

@@ -279,29 +279,66 @@ fn late_start_and_no_stop_seen_is_unknown() {
         +60 exit main 0
         ",
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               PID 1 `app` exited with code 0, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
               fix: nothing to fix: the process started before epitaph did
         "#]],
     );
 }
 
+/// No stop signal explains the code, whenever it came: only the cause is in doubt.
 #[test]
-fn late_start_and_a_nonzero_exit_is_unknown() {
+fn late_start_and_an_error_is_an_error_of_unknown_cause() {
     check(
+        &found_and_exits("3"),
+        expect![[r#"
+        nonzero-exit: Unknown/NonzeroExit/Unknown
+          PID 1 `app` exited with code 3; the process started before epitaph did, so a stop signal may have come before
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]],
+    );
+    // A shell's code for a child that was killed: SIGKILL is not a stop signal.
+    check(
+        &found_and_exits("137"),
+        expect![[r#"
+        nonzero-exit: Unknown/NonzeroExit/Unknown
+          PID 1 `app` exited with code 137; the process started before epitaph did, so a stop signal may have come before
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+    "#]],
+    );
+}
+
+#[test]
+fn late_start_and_the_code_of_a_stop_signal_is_unknown() {
+    check(
+        &found_and_exits("143"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          PID 1 `app` exited with code 143, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+          fix: nothing to fix: the process started before epitaph did
+    "#]],
+    );
+    // The code of SIGRTMIN+3.
+    check(
+        &found_and_exits("165"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          PID 1 `app` exited with code 165, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
+          fix: nothing to fix: the process started before epitaph did
+    "#]],
+    );
+}
+
+fn found_and_exits(status: &str) -> String {
+    format!(
         "
         +0 start
         -0.5 mkdir app
         proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
         +0.001 found main
-        +60 exit main 1
-        ",
-        expect![[r#"
-            unknown: Unknown/Unknown/Quiet
-              PID 1 `app` exited with code 1, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
-              fix: nothing to fix: the process started before epitaph did
-        "#]],
-    );
+        +60 exit main {status}
+        "
+    )
 }
 
 #[test]
@@ -352,7 +389,7 @@ fn late_start_and_a_runtimes_kill_may_have_had_a_stop_before() {
         +6.001 exit main KILL
         ",
         expect![[r#"
-            unknown: Unknown/Unknown/Quiet
+            unknown: Unknown/Unknown/Unknown
               PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before epitaph did, so a stop signal may have been missed
               fix: nothing to fix: the process started before epitaph did
         "#]],
@@ -371,7 +408,7 @@ fn late_start_and_a_strangers_kill_is_proven() {
         +6.001 exit main KILL
         ",
         expect![[r#"
-            killed-by-other: External/KilledByOther/Quiet
+            killed-by-other: External/KilledByOther/Unknown
               `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
               fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
         "#]],
@@ -390,7 +427,7 @@ fn late_start_and_a_fault_is_proven() {
         +6.001 exit main SEGV
         ",
         expect![[r#"
-            crashed: Crash/Crashed/Quiet
+            crashed: Crash/Crashed/Unknown
               PID 1 `app` crashed with SIGSEGV
               fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],

@@ -1,5 +1,6 @@
 //! Text timelines, one per rule and one per pair of rules that could be confused; and what holds for any timeline.
 
+mod containers;
 mod doubt;
 mod evictions;
 mod hosts;

@@ -17,6 +17,8 @@ pub struct TerminationObject {
     pub(super) begin: String,
     pub(super) begin_boot_ns: Boot,
     pub(super) subject: SubjectObject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<ContainerObject>,
     pub(super) cgroup: Option<String>,
     pub(super) cgroup_id: u64,
     pub(super) boot_id: String,
@@ -50,6 +52,8 @@ pub struct EarlyObject {
     pub(super) time: String,
     pub(super) boot_ns: Boot,
     pub(super) subject: SubjectObject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<ContainerObject>,
     pub(super) cgroup_id: u64,
     pub(super) trace_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +72,8 @@ pub struct ChildOomObject {
     pub(super) time: String,
     pub(super) boot_ns: Boot,
     pub(super) subject: SubjectObject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<ContainerObject>,
     pub(super) pid: u32,
     pub(super) comm: String,
 }
@@ -113,6 +119,21 @@ pub(super) enum SubjectObject {
     Unit {
         name: String,
     },
+}
+
+/// A container as the files of its runtime describe it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ContainerObject {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) image: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) command: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stop_signal: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) sandbox: bool,
 }
 
 /// Where a process runs.

@@ -26,7 +26,7 @@ fn examples() -> [(&'static str, String); 7] {
         ),
         ("pod-termination", pretty(&whole)),
         ("stop-signal-ignored", pretty(&early(&sample::early(), &observation))),
-        ("child-oom-killed", pretty(&child_oom(&subject, &oom, &observation))),
+        ("child-oom-killed", pretty(&child_oom(&subject, None, &oom, &observation))),
         ("lost", pretty(&lost(Kind::Tcp, 3))),
     ]
 }

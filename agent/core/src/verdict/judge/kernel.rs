@@ -1,6 +1,6 @@
 //! The kernel's evidence decides how the process terminated. No other source changes this.
 
-use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes};
+use super::{Blocked, Case, Crash, Fatal, Finding, Missing, OOM_CHILD_REACH, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
@@ -230,11 +230,18 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         return finding(Exit::OomChild, Cause::Oom, Why::OomChild, &[]);
     }
     let Some(stop) = case.stop() else {
+        // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
+        // be in doubt, also if the OOM killer may have killed a child before the observation.
+        let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
+        let otherwise = match may_have_been_stopped_before(case) || case.missing.late_start.is_some_and(oom_unseen) {
+            true => Cause::Unknown,
+            false => Cause::Crash,
+        };
         return Finding {
-            no_stop_seen: true,
+            no_stop_seen: may_be_signal_code(code),
             ..finding(
                 Exit::NonzeroExit,
-                cause(case, Cause::Crash),
+                cause(case, otherwise),
                 Why::Nonzero,
                 &[Kind::SignalGenerate, Kind::OomVictim],
             )
@@ -266,6 +273,13 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         Why::Nonzero,
         &[Kind::SignalGenerate, Kind::SignalDeliver, Kind::OomVictim],
     )
+}
+
+/// 128 + n of a signal that can stop a container: any but SIGKILL and the ones that pause a process.
+fn may_be_signal_code(code: u8) -> bool {
+    code.checked_sub(128)
+        .and_then(|number| Signal::new(number.into()))
+        .is_some_and(|signal| signal != Signal::KILL && !signal.is_job_control())
 }
 
 pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {

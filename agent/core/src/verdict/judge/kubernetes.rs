@@ -11,6 +11,7 @@ use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::kubernetes::{PodContext, RESOLUTION};
 use crate::pod::ContainerKind;
+use crate::termination::Role;
 use crate::time::Boot;
 use crate::verdict::spent::{KUBELET_MINIMUM, Spent};
 use crate::verdict::{Cause, Exit, TrafficAxis};
@@ -42,6 +43,24 @@ pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
         .as_ref()
         .filter(|_| before)
         .map(|stop_reason| stop_reason.cause)
+}
+
+/// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
+/// doubt false, and where the runtime's SIGKILL shows that somebody else asked.
+pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
+    let killed = case.kill().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    let Some(context) = case.kubernetes.filter(|context| context.incomplete.is_none()) else {
+        return false;
+    };
+    match (&context.stop_reason, &context.request) {
+        (None, None) => context.killing == Some(false) && !killed,
+        // These stop a container only after the deletion request; the kubelet's own evictions and restarts do not wait for one.
+        (Some(reason), Some(request)) => {
+            let by_request = matches!(reason.cause, Cause::Deleted | Cause::EvictedApi | Cause::EvictedTaint);
+            by_request && request.earliest >= since
+        }
+        _ => false,
+    }
 }
 
 pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {

@@ -107,6 +107,10 @@ fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {
     let refused = || were(traffic.refused_clients().count, "connection");
     match axis {
         TrafficAxis::Quiet | TrafficAxis::Unknown => None,
+        TrafficAxis::Refused if matches!(case.subject, Subject::Unit { .. }) => Some(format!(
+            "{} refused while the unit was down: a socket unit keeps the listener open over a restart",
+            refused()
+        )),
         // Proxies send clients elsewhere only if the pod is deleted.
         TrafficAxis::Refused if case.kubernetes.is_some_and(|context| context.request.is_none()) => Some(format!(
             "{} refused while the container restarted in place, where a preStop sleep does not help: run another replica, and \

@@ -9,6 +9,9 @@
     {{- with include "epitaph.env" . }}
     {{- . | nindent 4 }}
     {{- end }}
+    {{- with .Values.agent.runtimeDirectories }}
+    - {name: EPITAPH_CONTAINERS_DIRECTORIES, value: {{ join "," . | quote }}}
+    {{- end }}
     {{- with .Values.agent.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -64,6 +67,10 @@
     - {name: proc, mountPath: /host/proc, readOnly: true}
     # The existing cgroups. The container's own /sys has the kernel's type information (/sys/kernel/btf).
     - {name: cgroup, mountPath: /host/sys/fs/cgroup, readOnly: true}
+    {{- range $i, $path := .Values.agent.runtimeDirectories }}
+    # HostToContainer: mounts of containers below would otherwise stay busy in the agent for as long as it runs.
+    - {name: runtime-{{ $i }}, mountPath: {{ $path | quote }}, readOnly: true, mountPropagation: HostToContainer}
+    {{- end }}
     {{- with .Values.agent.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

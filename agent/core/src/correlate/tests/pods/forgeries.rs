@@ -165,3 +165,21 @@ fn a_pod_that_claims_a_static_pods_hash_hides_nothing() {
         );
     }
 }
+
+/// Some runtimes copy annotations of a pod into the files of its containers.
+#[test]
+fn a_container_that_a_status_names_is_not_a_sandbox_by_its_file() {
+    check(
+        &web("
+        +0.5 describe web:app sandbox
+        +1 SEGV main -> main fault
+        +1.001 exit main SEGV
+        +2 pod web app=139:Error
+        +2.5 pod web app=waiting app.last=web:app:139:Error app.restarts=1
+        "),
+        expect![[r#"
+            +4.100 web/app +1.000…+1.001 crashed: Crash/Crashed/Quiet
+              reported 139 Error
+        "#]],
+    );
+}

@@ -3,6 +3,7 @@
 mod bad_days;
 mod deletions;
 mod events;
+mod first_contact;
 mod forgeries;
 mod hooks;
 mod overlaps;

@@ -1,0 +1,221 @@
+//! What the files of the container runtimes say about the containers that the kernel shows.
+//!
+//! Not evidence: a container without a description is reported with its id. The core asks once for each life of a container
+//! ([`Containers::seen`]), and never waits for an answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::container::ContainerFact;
+use crate::ids::ContainerId;
+use crate::time::Boot;
+
+use super::limits::KEEP_FINISHED;
+
+/// Most containers that wait to be asked for: more than a node runs. A container beyond is asked for when it is seen again.
+const WANTED: usize = 4_096;
+/// Of a container in the map and in the lists: twice the entry, and the text of the id.
+const ENTRY: usize = 2 * (size_of::<ContainerId>() + size_of::<Known>()) + 3 * size_of::<(Boot, ContainerId)>() + 96;
+
+#[derive(Debug, Default)]
+struct Known {
+    fact: Option<Arc<ContainerFact>>,
+    /// Terminated, and not seen since.
+    ended: Option<Boot>,
+    /// Its place in `asked`.
+    number: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Containers {
+    limit: usize,
+    known: HashMap<ContainerId, Known>,
+    /// In the order of the questions: the oldest is forgotten first. A number that is not the container's own is out of date.
+    asked: VecDeque<(u64, ContainerId)>,
+    ended: VecDeque<(Boot, ContainerId)>,
+    wanted: VecDeque<ContainerId>,
+    next: u64,
+    /// Of the facts, beyond [`ENTRY`].
+    texts: usize,
+}
+
+impl Containers {
+    pub fn new(limit: usize) -> Containers {
+        Containers {
+            limit,
+            known: HashMap::new(),
+            asked: VecDeque::new(),
+            ended: VecDeque::new(),
+            wanted: VecDeque::new(),
+            next: 0,
+            texts: 0,
+        }
+    }
+
+    /// A process was seen in the container: asks for a description, once for each life.
+    pub fn seen(&mut self, id: &ContainerId) {
+        let is_new = self.known.get(id).is_none_or(|known| known.ended.is_some());
+        if !is_new || self.wanted.len() >= WANTED {
+            return;
+        }
+        let known = self.enter(id);
+        known.ended = None;
+        self.wanted.push_back(id.clone());
+        self.fit();
+    }
+
+    pub fn learn(&mut self, fact: ContainerFact) {
+        let id = fact.id.clone();
+        let bytes = size_of::<ContainerFact>() + fact.bytes();
+        let known = self.enter(&id);
+        let old = known.fact.replace(Arc::new(fact));
+        self.texts += bytes;
+        self.texts -= old.map_or(0, |old| size_of::<ContainerFact>() + old.bytes());
+        self.fit();
+    }
+
+    pub fn get(&self, id: &ContainerId) -> Option<Arc<ContainerFact>> {
+        self.known.get(id)?.fact.clone()
+    }
+
+    /// The container terminated: its description is kept for late reports.
+    pub fn ended(&mut self, now: Boot, id: &ContainerId) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.ended = Some(now);
+            self.ended.push_back((now, id.clone()));
+        }
+    }
+
+    pub fn expire(&mut self, now: Boot) {
+        while let Some((at, id)) = self.ended.pop_front_if(|(at, _)| at.plus(KEEP_FINISHED) <= now) {
+            if self.known.get(&id).is_some_and(|known| known.ended == Some(at)) {
+                self.forget(&id);
+            }
+        }
+    }
+
+    /// Containers to ask for, since the last call.
+    pub fn take_wanted(&mut self) -> VecDeque<ContainerId> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    pub fn bytes(&self) -> usize {
+        let lists = self.asked.len() + self.ended.len() + self.wanted.len();
+        self.known.len() * ENTRY + lists * size_of::<(Boot, ContainerId)>() + self.texts
+    }
+
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.known.len() + self.asked.len() + self.ended.len() + self.wanted.len()
+    }
+
+    fn enter(&mut self, id: &ContainerId) -> &mut Known {
+        if !self.known.contains_key(id) {
+            self.next += 1;
+            self.asked.push_back((self.next, id.clone()));
+        }
+        let number = self.next;
+        self.known.entry(id.clone()).or_insert_with(|| Known {
+            number,
+            ..Known::default()
+        })
+    }
+
+    fn fit(&mut self) {
+        while self.bytes() > self.limit
+            && let Some((number, id)) = self.asked.pop_front()
+        {
+            if self.known.get(&id).is_some_and(|known| known.number == number) {
+                self.forget(&id);
+            }
+        }
+        // Out-of-date places: at most as many as there are containers.
+        if self.asked.len() > 2 * self.known.len() + 64 {
+            let known = &self.known;
+            self.asked
+                .retain(|(number, id)| known.get(id).is_some_and(|known| known.number == *number));
+        }
+        if self.ended.len() > 2 * self.known.len() + 64 {
+            let known = &self.known;
+            self.ended
+                .retain(|(at, id)| known.get(id).is_some_and(|known| known.ended == Some(*at)));
+        }
+    }
+
+    fn forget(&mut self, id: &ContainerId) {
+        let fact = self.known.remove(id).and_then(|known| known.fact);
+        self.texts -= fact.map_or(0, |fact| size_of::<ContainerFact>() + fact.bytes());
+        if self.known.capacity() > 256 && self.known.len() < self.known.capacity() / 4 {
+            self.known.shrink_to(2 * self.known.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: usize) -> ContainerId {
+        ContainerId(format!("{number:064x}").as_str().into())
+    }
+
+    fn fact(number: usize, name: &str) -> ContainerFact {
+        ContainerFact {
+            name: Some(name.to_owned()),
+            ..ContainerFact::unknown(id(number))
+        }
+    }
+
+    fn seconds(seconds: u64) -> Boot {
+        Boot(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_container_is_asked_for_once_in_each_life() {
+        let mut containers = Containers::new(1 << 20);
+        containers.seen(&id(1));
+        containers.seen(&id(1));
+        assert_eq!(containers.take_wanted(), [id(1)]);
+        containers.learn(fact(1, "web"));
+        containers.seen(&id(1));
+        assert!(containers.take_wanted().is_empty());
+        containers.ended(seconds(10), &id(1));
+        assert_eq!(
+            containers.get(&id(1)).unwrap().name.as_deref(),
+            Some("web"),
+            "for a late report"
+        );
+        // `docker restart`, perhaps after `docker rename`.
+        containers.seen(&id(1));
+        assert_eq!(containers.take_wanted(), [id(1)]);
+        containers.learn(fact(1, "shop"));
+        containers.expire(seconds(1_000));
+        assert_eq!(
+            containers.get(&id(1)).unwrap().name.as_deref(),
+            Some("shop"),
+            "it lives again"
+        );
+        containers.ended(seconds(1_000), &id(1));
+        containers.expire(seconds(2_000));
+        assert_eq!((containers.get(&id(1)), containers.texts), (None, 0));
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_is_no_room() {
+        let limit = 64 << 10;
+        let mut containers = Containers::new(limit);
+        for number in 0..5_000 {
+            containers.seen(&id(number));
+            containers.learn(fact(number, &"x".repeat(number % 200)));
+            if number % 3 == 0 {
+                containers.ended(seconds(number as u64), &id(number));
+                containers.seen(&id(number));
+            }
+            assert!(containers.bytes() <= limit, "{} at {number}", containers.bytes());
+            containers.take_wanted();
+        }
+        assert_eq!(containers.get(&id(0)), None);
+        assert!(containers.get(&id(4_999)).is_some());
+    }
+}

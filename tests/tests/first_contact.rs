@@ -1,0 +1,200 @@
+//! The first minutes of an agent: containers that ran before, and the names of containers without any API.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use epitaph_tests::agent::program;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::play::{Players, Role};
+use epitaph_tests::runtime::Stop;
+use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
+use epitaph_tests::story::{Program, Story};
+use epitaph_tests::sys::kill;
+use serde_json::{Value, json};
+
+fn binaries() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
+    path.pop();
+    path
+}
+
+fn story(name: &str) -> Story {
+    *stories().find(|s| s.name == name).expect("a story of that name")
+}
+
+/// `epitaph record`, with the lines that it shows.
+struct Recording {
+    child: Child,
+    lines: Receiver<Value>,
+}
+
+impl Recording {
+    fn start(epitaph: &Epitaph, file: &Path, directories: &[PathBuf]) -> anyhow::Result<Recording> {
+        let directories: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
+        let mut child = epitaph
+            .command()
+            .arg("record")
+            .arg(file)
+            .args(["--output", "json"])
+            .env("EPITAPH_CONTAINERS_DIRECTORIES", directories.join(","))
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = BufReader::new(child.stdout.take().context("no stdout")?);
+        let (to, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = serde_json::from_str(&line).map(|line: Value| to.send(line));
+            }
+        });
+        Ok(Recording { child, lines })
+    }
+
+    fn next(&self, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(60)).context("no such line")?;
+            if wanted(&line) {
+                return Ok(line);
+            }
+        }
+    }
+
+    /// The terminations of these, whichever comes first.
+    fn terminations_of(&self, roles: &[&Role]) -> anyhow::Result<Vec<Value>> {
+        let mut found = vec![Value::Null; roles.len()];
+        while let Some(missing) = found.iter().position(Value::is_null) {
+            let place = |line: &Value| roles.iter().position(|role| line["subject"]["id"] == role.subject.as_str());
+            let line = self.next(|line| line["type"] == "termination" && place(line).is_some());
+            let line = line.with_context(|| format!("container {}", roles[missing].subject))?;
+            let at = place(&line).context("one of these")?;
+            found[at] = line;
+        }
+        Ok(found)
+    }
+
+    fn end(mut self) -> anyhow::Result<()> {
+        kill(self.child.id().cast_signed(), nix::libc::SIGTERM)?;
+        ensure!(self.child.wait()?.success(), "the recording failed");
+        Ok(())
+    }
+}
+
+fn write(file: &Path, text: &Value) -> anyhow::Result<()> {
+    std::fs::create_dir_all(file.parent().context("a file in a directory")?)?;
+    Ok(std::fs::write(file, text.to_string())?)
+}
+
+#[test]
+fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> {
+    if !is_root() {
+        skip("containers_that_ran_before_the_agent_and_their_names", "observing needs root");
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let players = Players::new(&binaries())?;
+    let epitaph = Epitaph::copied(&program(&binaries()), directory.path())?;
+    let go = directory.path().join("go");
+    // Each waits until the agent observes, and then exits by itself.
+    let cast = |code: u8| {
+        let script = format!(
+            "echo ready; while [ ! -e '{}' ]; do sleep 0.05; done; exit {code}",
+            go.display()
+        );
+        let waiting = Story {
+            program: Program::Shell(Box::leak(script.into_boxed_str())),
+            stop: Stop::Wait,
+            ..story("exits-1-by-itself")
+        };
+        players.cast(Box::leak(Box::new(waiting)))
+    };
+    let before = [cast(3)?, cast(143)?];
+    let after = players.cast(Box::leak(Box::new(story("default-action"))))?;
+    let tasks = directory.path().join("io.containerd.runtime.v2.task");
+    let docker = directory.path().join("docker/containers");
+    for (role, name) in before.iter().zip(["checkout", "cart"]) {
+        let annotations = json!({"io.kubernetes.cri.container-name": name, "io.kubernetes.cri.image-name": "shop:1.4"});
+        let bundle =
+            json!({"ociVersion": "1.2.0", "process": {"args": ["/shop"], "env": ["TOKEN=secret"]}, "annotations": annotations});
+        write(&tasks.join("k8s.io").join(&role.subject).join("config.json"), &bundle)?;
+    }
+    let state =
+        json!({"Name": "/front", "Path": "/front", "Args": [], "Config": {"Image": "front:2", "StopSignal": "SIGTERM"}});
+    write(&docker.join(&after.subject).join("config.v2.json"), &state)?;
+
+    let file = directory.path().join("evidence.epitaph");
+    let terminations = std::thread::scope(|scope| -> anyhow::Result<Vec<Value>> {
+        let played: Vec<_> = before.iter().map(|role| scope.spawn(|| players.play(role))).collect();
+        // A container is there when its first line is: a second is enough, and no harm if not.
+        std::thread::sleep(Duration::from_secs(1));
+        let recording = Recording::start(&epitaph, &file, &[tasks, docker])?;
+        let observing = recording.next(|line| line["type"] == "observing");
+        // The containers must go on in any case.
+        std::fs::write(&go, "")?;
+        observing?;
+        let mut found = recording.terminations_of(&[&before[0], &before[1]])?;
+        for of in played {
+            of.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
+        }
+        players.play(&after)?;
+        found.extend(recording.terminations_of(&[&after])?);
+        recording.end()?;
+        Ok(found)
+    })?;
+    let [error, signal_code, stopped] = &terminations[..] else {
+        unreachable!("three were waited for")
+    };
+    // No stop signal explains the code. Whether one came before the agent, nobody knows.
+    assert_eq!(
+        (&error["verdict"], &error["cause"]),
+        (&json!("nonzero-exit"), &json!("unknown")),
+        "{error}"
+    );
+    assert_eq!(
+        (&error["unclean"], &error["gaps"]["late_start"]),
+        (&json!(true), &json!(true)),
+        "{error}"
+    );
+    assert_eq!(
+        error["container"],
+        json!({"name": "checkout", "image": "shop:1.4"}),
+        "{error}"
+    );
+    assert_eq!(
+        (&signal_code["verdict"], &signal_code["unclean"]),
+        (&json!("unknown"), &json!(false)),
+        "{signal_code}"
+    );
+    assert_eq!(signal_code["container"]["name"], "cart", "{signal_code}");
+    assert_eq!(stopped["verdict"], "default-action", "{stopped}");
+    assert_eq!(
+        stopped["container"],
+        json!({"name": "front", "image": "front:2", "stop_signal": "SIGTERM"}),
+        "{stopped}"
+    );
+    assert!(
+        !std::fs::read(&file)?.windows(6).any(|bytes| bytes == b"secret"),
+        "the environment is not kept"
+    );
+
+    // A person reads names; the recording has them.
+    let replayed = epitaph
+        .command()
+        .arg("replay")
+        .arg(&file)
+        .args(["--output", "text"])
+        .output()?;
+    let replayed = String::from_utf8(replayed.stdout)?;
+    for name in [
+        "container checkout (image shop:1.4)",
+        "container cart (image shop:1.4)",
+        "container front (image front:2)",
+    ] {
+        assert!(replayed.contains(name), "{name} in {replayed}");
+    }
+    Ok(())
+}
