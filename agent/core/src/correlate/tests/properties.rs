@@ -266,6 +266,7 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 _ => None,
             },
             by_exit: f % 3 == 0,
+            by_shutdown: f % 5 == 0,
             foreign: f % 7 == 0,
             sk_err: 111,
             tgid: Pid(1),
