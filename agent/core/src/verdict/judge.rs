@@ -185,7 +185,7 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Refused
     } else if traffic.rejected.count > 0 {
         TrafficAxis::ProxyRejected
-    } else if !traffic.observed && traffic.refused.count == 0 {
+    } else if !traffic.observed {
         TrafficAxis::Unknown
     } else if traffic.undecided.count > 0 {
         TrafficAxis::Undecided
