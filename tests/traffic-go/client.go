@@ -178,12 +178,22 @@ type noticed struct {
 func (c noticed) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
-		select {
-		case c.closed <- struct{}{}:
-		default:
-		}
+		c.notice()
 	}
 	return n, err
+}
+
+// With TLS the client closes the connection when it has read close_notify.
+func (c noticed) Close() error {
+	c.notice()
+	return c.Conn.Close()
+}
+
+func (c noticed) notice() {
+	select {
+	case c.closed <- struct{}{}:
+	default:
+	}
 }
 
 func websocketClient(use, address string) (client, error) {

@@ -22,7 +22,7 @@ import (
 )
 
 // How long a slow answer takes.
-const slow = time.Second
+const slow = 3 * time.Second
 
 // What ends a server: `exit` at once, `close` closes its connections first, `graceful` finishes its requests.
 type ending interface {

@@ -349,7 +349,7 @@ pub const TABLE: [Row; 24] = [
         precedence: 27,
         meaning: "The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.",
         proof: "inet_sock_set_state shows that connections in ESTABLISHED were closed by the exit, or by close(2) as a part of it, after the server had sent the last bytes: an idle keep-alive connection, a stream of HTTP/2 that waits, and an answer under way look the same.",
-        remedy: "Look for lost requests in the logs of the clients. A server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none undecided.",
+        remedy: "Look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open.",
     },
     Row {
         headline: "refused-new-peers",
