@@ -111,9 +111,12 @@ func httpClient(protocol, use, address string) (client, error) {
 	if strings.HasPrefix(protocol, "https") || protocol == "h2" {
 		scheme = "https"
 	}
-	get := func(path string) (*http.Response, error) { return to.Get(scheme + "://" + address + path) }
+	// Not a GET: the transport would repeat it on another connection.
+	post := func(path string) (*http.Response, error) {
+		return to.Post(scheme+"://"+address+path, "text/plain", strings.NewReader("please"))
+	}
 	whole := func(path string) error {
-		answer, err := get(path)
+		answer, err := post(path)
 		if err != nil {
 			return err
 		}
@@ -124,7 +127,7 @@ func httpClient(protocol, use, address string) (client, error) {
 	var answer *http.Response
 	begun := func(path string) func() error {
 		return func() (err error) {
-			answer, err = get(path)
+			answer, err = post(path)
 			if err == nil {
 				_, err = bufio.NewReader(answer.Body).ReadByte()
 			}

@@ -23,11 +23,15 @@ pub(super) struct Connection {
     pub refused_by_server: Option<Refused>,
     pub refused_by_client: Option<Boot>,
     pub reset: Option<Boot>,
+    /// An RST from a socket whose client had acknowledged all, also a FIN.
+    pub reset_acknowledged: Option<Boot>,
     pub queued: Option<Boot>,
     /// An RST without a socket, not for a SYN.
     pub late: Option<Boot>,
     /// Closed from this side while established, with what was under way.
     pub ended: Option<(Boot, Use)>,
+    /// This side ended sending.
+    pub fin: Option<Boot>,
     /// Established before, and closed without a loss.
     pub closed: Option<Boot>,
     /// With `closed`: by close(2), which was the program's decision or a part of its exit.
@@ -76,6 +80,7 @@ impl Connection {
             refused,
             self.refused_by_client,
             self.reset,
+            self.reset_acknowledged,
             self.queued,
             self.late,
             ended,
@@ -96,13 +101,20 @@ impl Connection {
     /// The client had a connection, also one that began before the observation. An RST without a socket does not prove this:
     /// anyone can send a packet that is no SYN.
     pub fn was_established(&self) -> bool {
-        let ended = self.reset.is_some() || self.queued.is_some() || self.ended.is_some();
-        ended || self.accepted.is_some() || self.closed.is_some()
+        let reset = self.reset.is_some() || self.reset_acknowledged.is_some() || self.queued.is_some();
+        reset || self.ended.is_some() || self.accepted.is_some() || self.closed.is_some()
     }
 
     /// A connection that was established, and closed.
     pub fn is_end_of_one(&self) -> bool {
-        self.reset.is_some() || self.queued.is_some() || self.late.is_some() || self.ended.is_some()
+        let reset = self.reset.is_some() || self.reset_acknowledged.is_some() || self.queued.is_some();
+        reset || self.late.is_some() || self.ended.is_some()
+    }
+
+    /// An RST for bytes that the client may have sent when it knew of the close.
+    pub fn reset_after_fin(&self) -> Option<Boot> {
+        let at = earlier(self.late, self.reset_acknowledged)?;
+        self.fin.is_some_and(|fin| fin <= at).then_some(at)
     }
 }
 
@@ -200,6 +212,7 @@ pub(super) enum Fact {
     RefusedByServer,
     RefusedByClient,
     Reset,
+    ResetAcknowledged,
     Queued,
     Late,
     Ended(Use),

@@ -5,8 +5,9 @@
 //!   many threads can reuse a port at once, also the port of a connection: a SYN earlier than the shortest retransmission time
 //!   is another client's. A SYN that no closed listener would have accepted does not count: it would have been refused before,
 //!   too.
-//! - *reset*: an RST from an existing socket; or an RST without a socket for a connection that the exit had closed before
-//!   (data that came too late), or for a handshake during the close. A connection that was cut and then reset counts as reset.
+//! - *reset*: an RST from an existing socket; or an RST without a socket for a handshake during the close. A connection that was cut
+//!   and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
+//!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
 //! - *queued*, of these: closed with the listener, before any process held the connection.
 //! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
 //!   ever sent, or the client's last bytes came more than a tick after the server's. Within a tick they can be a reaction of the
@@ -146,7 +147,11 @@ impl Sockets {
                 },
                 true,
             ) => Fact::Closed,
-            (TcpOp::ResetSent { .. }, true) => Fact::Reset,
+            // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
+            (TcpOp::ResetSent { .. }, true) => match tcp.progress {
+                Some(progress) if progress.unacknowledged > 0 => Fact::Reset,
+                Some(_) | None => Fact::ResetAcknowledged,
+            },
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of the subject's own cgroup, the subject is the client.
@@ -176,6 +181,13 @@ impl Sockets {
         connection.by_kubelet |= clients.is_kubelets(&pair, at);
         let sent = tcp.counts.filter(|counts| counts.bytes_sent > 0).map(|counts| counts.last_sent);
         connection.served = later(connection.served, sent);
+        if let TcpOp::State {
+            new: TcpState::FinWait1 | TcpState::LastAck,
+            ..
+        } = tcp.op
+        {
+            first(&mut connection.fin, at);
+        }
         let is_refusal = matches!(set, Fact::RefusedByServer | Fact::RefusedByClient);
         if is_refusal && !connection.by_kubelet && self.listeners.could_take(pair.local) {
             self.refused = self.refused.max(Some(at));
@@ -195,6 +207,7 @@ impl Sockets {
             Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
             Fact::RefusedByClient => first(&mut connection.refused_by_client, at),
             Fact::Reset => first(&mut connection.reset, at),
+            Fact::ResetAcknowledged => first(&mut connection.reset_acknowledged, at),
             Fact::Queued => first(&mut connection.queued, at),
             Fact::Late => first(&mut connection.late, at),
             Fact::Closed => first(&mut connection.closed, at),
@@ -328,7 +341,13 @@ impl Sockets {
             return None;
         }
         let queued = within(connection.queued);
-        if let Some(at) = earlier(earlier(within(connection.reset), queued), within(connection.late)) {
+        let mut reset = earlier(within(connection.reset), queued);
+        let unproven = within(earlier(connection.late, connection.reset_acknowledged));
+        let is_unanswered = connection.ended.is_some_and(|(_, used)| used == Use::Unanswered);
+        if connection.reset_after_fin().is_none() || is_unanswered {
+            reset = earlier(reset, unproven);
+        }
+        if let Some(at) = reset {
             return Some((
                 End::Reset {
                     queued: queued.is_some(),
@@ -337,7 +356,15 @@ impl Sockets {
             ));
         }
         if let Some((at, used)) = connection.ended.filter(|&(at, _)| within(Some(at)).is_some()) {
+            let used = match used {
+                // The first bytes of its client, too late.
+                Use::Idle if unproven.is_some() => Use::Undecided { unacknowledged: false },
+                used => used,
+            };
             return Some((End::Ended(used), at));
+        }
+        if let Some(at) = unproven {
+            return Some((End::Ended(Use::Undecided { unacknowledged: false }), at));
         }
         // The kernel knows a closed port by number and network namespace: the client there may have meant another machine's port.
         let (to, from) = (pair.local.ip(), pair.remote.ip());

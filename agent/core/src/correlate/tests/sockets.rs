@@ -427,6 +427,34 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
     }
 }
 
+/// Clients of TLS and HTTP/2 say goodbye when the server has closed, and the kernel resets them: no request was lost by that. Bytes
+/// that were on their way before the client knew may be one.
+#[test]
+fn bytes_after_the_close_are_a_loss_only_if_the_client_did_not_know_of_it() {
+    use TrafficAxis::{Cut, Quiet, Reset, Undecided};
+    const AFTER: &str = "+2.01 tcp app reset 80 5001 sent=100 received=50 last-sent=30 last-received=20 jiffies=501";
+    for (closed, reset, expected) in [
+        ("cut 80 5001 IDLE", AFTER, Undecided),
+        ("cut 80 5001 IDLE", "+2.01 tcp app reset 80 5001", Undecided),
+        ("cut 80 5001 IDLE", "+2.01 tcp app refused-late 80 5001", Undecided),
+        ("cut 80 5001 IDLE", "AFTER unacknowledged=1", Reset),
+        ("cut 80 5001 sent=0 received=0 jiffies=500", AFTER, Undecided),
+        ("cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500", AFTER, Reset),
+        ("cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500", "", Cut),
+        // A last answer, and close_notify from both sides.
+        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", "", Quiet),
+        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", AFTER, Undecided),
+        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", "AFTER unacknowledged=1", Reset),
+        // Not closed by the server: bytes that it never read.
+        ("accepted 80 5001", AFTER, Reset),
+    ] {
+        let closed = closed.replace("IDLE", "sent=100 received=50 last-sent=30 last-received=20 jiffies=500");
+        let reset = reset.replace("AFTER", AFTER);
+        let script = format!("+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n+2 exit main 0\n+2 tcp app {closed}\n{reset}");
+        assert_eq!(traffic(&script), expected, "{closed} {reset}");
+    }
+}
+
 /// Doubt is monotone: without all of the records, nothing is decided.
 #[test]
 fn undecided_becomes_unknown_where_records_are_lost() {
