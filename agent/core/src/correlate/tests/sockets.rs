@@ -192,7 +192,16 @@ fn open_at_the_exit_after_the_servers_last_bytes_is_undecided() {
         +2.003 tcp app cut 80 5003 sent=100 received=50 last-sent=20 last-received=21 jiffies=500
         ",
         ),
-        expect![[r#""#]],
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 3 connections were still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: listener 10.0.0.1:80 closed by process exit
+              +2.002 tcp: 3 connections closed with the exit, idle or with a request under way
+        "#]],
     );
     check(
         &container(
@@ -204,7 +213,11 @@ fn open_at_the_exit_after_the_servers_last_bytes_is_undecided() {
         +2.002 tcp app cut 80 5001 sent=900000 received=50 last-sent=499 last-received=20 jiffies=500 unacknowledged=250000
         ",
         ),
-        expect![[r#""#]],
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way; the client had not received all of the last answer
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+        "#]],
     );
 }
 
@@ -221,7 +234,15 @@ fn a_connection_that_was_never_used_is_idle() {
         +2.002 tcp app cut 80 5001 sent=0 received=0 last-sent=10 last-received=10 jiffies=500
         ",
         ),
-        expect![[r#""#]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: listener 10.0.0.1:80 closed by process exit
+              +2.002 tcp: 1 connection closed at exit that neither side had used
+        "#]],
     );
     check(
         &container(
@@ -233,7 +254,11 @@ fn a_connection_that_was_never_used_is_idle() {
         +2.002 tcp app cut 80 5001 sent=40 received=0 last-sent=30 last-received=10 jiffies=500
         ",
         ),
-        expect![[r#""#]],
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+        "#]],
     );
 }
 
@@ -249,7 +274,11 @@ fn undecided_across_the_wrap_of_jiffies() {
         +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=5 last-received=4294967290
         ",
         ),
-        expect![[r#""#]],
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+        "#]],
     );
 }
 
@@ -286,9 +315,9 @@ fn undecided_where_nothing_is_known_of_its_use() {
         ",
         ),
         expect![[r#"
-            cut-connections: Stopped/Clean/Cut
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit
-              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
         "#]],
     );
 }
@@ -351,7 +380,14 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
         +2.002 tcp app half-closed 80 5002 sent=100 received=50 last-sent=30 last-received=20 jiffies=500
         ",
         ),
-        expect![[r#""#]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.500 tcp: listener 10.0.0.1:80 closed by close()
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+        "#]],
     );
 }
 
