@@ -145,9 +145,14 @@ func httpClient(protocol, use, address string) (client, error) {
 			rest:  func() error { return <-result },
 		}
 	}
+	idle := func(path string) client {
+		return client{begin: func() error { return whole(path) }, rest: func() error { <-closed; return nil }}
+	}
 	switch use {
 	case "idle":
-		return client{begin: func() error { return whole("/fast") }, rest: func() error { <-closed; return nil }}, nil
+		return idle("/fast"), nil
+	case "idle-large":
+		return idle("/large"), nil
 	case "first":
 		return asked("/slow"), nil
 	case "next":

@@ -78,6 +78,8 @@ func serveHttp(protocol string, listener net.Listener) (ending, error) {
 		time.Sleep(slow)
 		fmt.Fprintln(w, "last")
 	})
+	// The client's HTTP/2 acknowledges so much with a window update: its bytes are the last.
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
 	mux.HandleFunc("/download", func(w http.ResponseWriter, _ *http.Request) {
 		part := make([]byte, 1<<20)
 		for range 64 {

@@ -18,7 +18,7 @@ other side has acknowledged them. This proves some losses, not all:
 | At the exit, or at a close as a part of it | Counts as |
 |---|---|
 | the client has sent bytes, and the server none | cut |
-| the last bytes are the client's, more than a tick (1 to 10 ms) later than the server's | cut |
+| the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
 | bytes were not read, or came after the close | reset |
 | neither side has ever sent a byte | idle: no loss |
 | the client had closed first, and has its answer | no loss |
@@ -28,7 +28,11 @@ other side has acknowledged them. This proves some losses, not all:
 An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
 its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
 TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
-no alert follows.
+no alert follows. So is a request that came within three ticks of the last answer: clients of HTTP/2 react to an answer that soon. A client
+that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut.
+
+Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
+and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY).
 
 A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
 server of plain HTTP/1.1 without any request in hand that closes its idle connections with close(2) and exits at once. A runtime that closes
@@ -37,7 +41,7 @@ all connections because the program returns from main does exactly the same.
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
 lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
 *lost*, and *lost* never more than *counted* and *undecided* together. *At most* bounds *undecided* in every run.
-Connections: `idle` after an answered request; `first` request unanswered; `next` request unanswered, after an answered one; `stream`
+Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request unanswered, after an answered one; `stream`
 with the first message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an
 answer. Ends: `exit` at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust: returns from main), then exits;
 `graceful`: it finishes its requests first (`Shutdown`, `GracefulStop`).

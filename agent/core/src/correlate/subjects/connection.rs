@@ -143,7 +143,7 @@ impl Use {
                 0 => Use::Idle,
                 _ => Use::Unanswered,
             },
-            Some(counts) if counts.bytes_received > 0 && ahead(&counts) > TICK => Use::Unanswered,
+            Some(counts) if counts.bytes_received > 0 && ahead(&counts) > REACTS => Use::Unanswered,
             _ => undecided,
         }
     }
@@ -184,7 +184,7 @@ impl Close {
             Use::Unanswered => return Close::Ended(Use::Unanswered),
             Use::Undecided { unacknowledged } => unacknowledged,
         };
-        // The client's last bytes may have come after the last answer.
+        // They may be a request.
         if tcp.counts.is_some_and(|counts| ahead(&counts) > 0) {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
@@ -202,7 +202,9 @@ impl Close {
     }
 }
 
-/// Jiffies.
+/// Jiffies. Bytes of the client so soon after the server's can be a reaction of its protocol: HTTP/2 acknowledges settings and large
+/// answers. A client that is kept from running reacts later; nothing bounds that.
+const REACTS: i32 = 3;
 const TICK: i32 = 1;
 /// More than the last part of an answer: the answer itself may have been under way.
 const LARGE: u32 = 64 << 10;

@@ -10,8 +10,8 @@
 //!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
 //! - *queued*, of these: closed with the listener, before any process held the connection.
 //! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
-//!   ever sent, or the client's last bytes came more than a tick after the server's. Within a tick they can be a reaction of the
-//!   client's protocol (an acknowledgement of HTTP/2's settings).
+//!   ever sent, or the client's last bytes came more than three ticks after the server's. Sooner they can be a reaction of the client's
+//!   protocol (an acknowledgement of HTTP/2's settings).
 //! - *idle*: the same, if neither side had ever sent a byte.
 //! - *undecided*: the same by the exit, if neither is proven: the server had sent last, and an idle keep-alive connection, a stream that
 //!   waits (HTTP/2 answers the client's settings before its request), and an answer under way look the same. Also a connection that

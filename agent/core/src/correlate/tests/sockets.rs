@@ -452,9 +452,9 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
         ),
         // Long before the exit.
         ("+0.9 TERM runc -> main handler\n+0.95 tcp app closed-by-itself 80 5001 IDLE jiffies=450", Quiet),
-        // The client's bytes came last, more than a tick later, or hardly later: they may be a request.
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=22 jiffies=23 shutdown", Cut),
-        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=21 jiffies=21 shutdown", Undecided),
+        // The client's bytes came last, more than three ticks later, or sooner: then they may be a request.
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=24 jiffies=24 shutdown", Cut),
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=23 jiffies=23 shutdown", Undecided),
         ("+1.9 tcp app closed-by-itself 80 5001 sent=0 received=0 last-sent=20 last-received=20 jiffies=450", Quiet),
     ] {
         let script = closed.replace("IDLE", IDLE);
