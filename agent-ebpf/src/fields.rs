@@ -82,6 +82,8 @@ fields! {
     SockNet = "sock" "__sk_common.skc_net.net",
     SockErr = "sock" "sk_err",
     SockSocket = "sock" "sk_socket",
+    /// Bits: 1 receiving, 2 sending has ended.
+    SockShutdown = "sock" "sk_shutdown",
     /// A plain pointer; early 5.10 has `SockCgroupTagged` in its place.
     SockCgroup = "sock" "sk_cgrp_data.cgroup",
     SockCgroupTagged = "sock" "sk_cgrp_data.val",

@@ -323,6 +323,9 @@ pub mod tcp_flags {
     pub const KUBELET: u32 = 1 << 8;
     /// `jiffies`, `unacknowledged`, `unread` and the data segments were read.
     pub const PROGRESS: u32 = 1 << 9;
+    /// The process ended sending with shutdown(2): neither close(2) nor an exit ends sending alone. Early records of version 4
+    /// lack the flag.
+    pub const SHUTDOWN: u32 = 1 << 10;
 }
 
 /// A TCP event on a socket of a cgroup that is being stopped, or on the port of a listener that it has closed; with

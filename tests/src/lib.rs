@@ -15,6 +15,7 @@ pub mod bpf;
 pub mod bystander;
 pub mod cgroup;
 pub mod cluster;
+pub mod contained;
 pub mod demo;
 pub mod epitaph;
 pub mod ground_truth;

@@ -1,22 +1,18 @@
 //! A neighbour that sends SYNs to the closed port of a terminating server: it can neither inflate what clients needed, nor make a
 //! termination unclean that harmed no client.
 
-use std::io::{BufRead, BufReader, Lines, Write as _};
 use std::net::SocketAddr;
 use std::ops::RangeFrom;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use epitaph_tests::agent::{Agent, program};
 use epitaph_tests::cgroup::{Mounts, SLICE};
+use epitaph_tests::contained::Contained;
 use epitaph_tests::machine::is_root;
-use epitaph_tests::runtime::{Did, Kill, Spec, Stop};
 use epitaph_tests::skip::skip;
-use epitaph_tests::sys::random_hex;
-use nix::libc::SIGTERM;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
@@ -47,9 +43,9 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
         return Ok(());
     }
     let mut played = Played::start(&["serve", "close-listener", "127.0.0.1:0"])?;
-    let address = played.ready()?;
+    let address = played.container.ready()?;
     ask(CLIENT, address).await?.context("the server does not serve")?;
-    played.stop()?;
+    played.container.stop()?;
     while ask(CLIENT, address).await?.is_some() {}
     // Not before the client is refused: a scanner that is served is a client.
     let mut scanned = 0;
@@ -110,12 +106,12 @@ async fn a_scanner_alone_does_not_make_a_termination_unclean() -> anyhow::Result
         return Ok(());
     }
     let mut played = Played::start(&["serve", "accept-on", "127.0.0.1:0"])?;
-    let address = played.ready()?;
-    played.stop()?;
+    let address = played.container.ready()?;
+    played.container.stop()?;
     for _ in 0..24 {
         ask(CLIENT, address).await?.context("a client was refused")?;
     }
-    played.ended()?;
+    played.container.ended()?;
     for port in SCANNER_PORTS.take(50) {
         ensure!(scan(port, address).await?.is_none(), "the scanner was served");
     }
@@ -148,10 +144,7 @@ async fn ask(from: &str, to: SocketAddr) -> anyhow::Result<Option<()>> {
 struct Played {
     agent: Agent,
     lines: Receiver<Option<String>>,
-    container: Child,
-    orders: ChildStdin,
-    out: Lines<BufReader<ChildStdout>>,
-    id: String,
+    container: Contained,
     _directory: tempfile::TempDir,
 }
 
@@ -159,83 +152,28 @@ impl Played {
     fn start(victim: &[&str]) -> anyhow::Result<Played> {
         let players = players()?;
         let directory = tempfile::tempdir()?;
-        let id = random_hex(32)?;
         let program_of_victim = players.join("victim").display().to_string();
-        let spec = Spec {
-            scope: format!("docker-{id}.scope"),
-            command: std::iter::once(program_of_victim)
-                .chain(victim.iter().map(|&arg| arg.to_owned()))
-                .collect(),
-            pid_namespace: true,
-            memory_limit: None,
-            stop: Stop::Signal {
-                signal: SIGTERM,
-                grace: TIMEOUT,
-                frozen: false,
-                kill: Kill::Main,
-            },
-            mounts: Mounts::find()?,
-            directory: directory.path().to_path_buf(),
-        };
+        let command = std::iter::once(program_of_victim)
+            .chain(victim.iter().map(|&arg| arg.to_owned()))
+            .collect();
         let (to, lines) = channel();
         let agent = Agent::start(&program(&players), None, None, to)?;
         next(&lines, &agent)?;
-        let mut container = Command::new(players.join("stand-in-runtime"))
-            .arg("run")
-            .arg(serde_json::to_string(&spec)?)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let orders = container.stdin.take().context("its input is not a pipe")?;
-        let out = BufReader::new(container.stdout.take().context("its output is not a pipe")?).lines();
+        let container = Contained::start(&players, directory.path(), TIMEOUT, command)?;
         Ok(Played {
             agent,
             lines,
             container,
-            orders,
-            out,
-            id,
             _directory: directory,
         })
     }
 
-    /// The address that the server serves.
-    fn ready(&mut self) -> anyhow::Result<SocketAddr> {
-        loop {
-            if let Did::Ready { address, .. } = self.did()? {
-                return Ok(address.context("it serves no address")?.parse()?);
-            }
-        }
-    }
-
-    fn stop(&mut self) -> anyhow::Result<()> {
-        self.orders.write_all(b"stop\n")?;
-        while !matches!(self.did()?, Did::Signalled { .. }) {}
-        Ok(())
-    }
-
-    /// Waits for the exit of the main process.
-    fn ended(&mut self) -> anyhow::Result<()> {
-        while !matches!(self.did()?, Did::Ended { .. }) {}
-        Ok(())
-    }
-
-    fn did(&mut self) -> anyhow::Result<Did> {
-        match serde_json::from_str(&self.out.next().context("the runtime ended")??)? {
-            Did::Failed { what } => bail!("the container: {what}"),
-            did => Ok(did),
-        }
-    }
-
     /// The container's termination.
     fn finish(mut self) -> anyhow::Result<Value> {
-        for line in self.out.by_ref() {
-            line?;
-        }
-        self.container.wait()?;
+        self.container.removed()?;
         let termination = loop {
             let line = next(&self.lines, &self.agent)?;
-            if line["type"] == "termination" && line["subject"]["id"] == self.id.as_str() {
+            if line["type"] == "termination" && line["subject"]["id"] == self.container.id.as_str() {
                 break line;
             }
         };

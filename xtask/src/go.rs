@@ -241,6 +241,7 @@ mod tests {
             "xtask/prometheus",
             "xtask/registry",
             "tests/go-server",
+            "tests/traffic-go",
         ] {
             let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
             let (least, toolchain) = wanted(&text).unwrap();

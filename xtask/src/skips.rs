@@ -39,6 +39,10 @@ const CONDITIONS: &[(&str, &str)] = &[
         "no Prometheus could be built: no Go, and no package golang-go",
     ),
     (
+        "no-traffic",
+        "the Go servers of tests/traffic-go could not be built: no Go, and no package golang-go",
+    ),
+    (
         "no-kernel-packages",
         "some of Debian's kernels could not be fetched: no Debian, or no network",
     ),

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader},
+    path::PathBuf,
     process::{Command, ExitCode, Stdio},
 };
 
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, monitoring, shell, skips,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go, go::NoGo, image, jaeger, kernels, monitoring, shell, skips,
     skips::Allowed, tally::Tally,
 };
 
@@ -45,6 +46,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let jaeger = unless_no_go(jaeger::path(), "no-jaeger", &mut holding)?;
     let cluster_tools = unless_no_go(cluster::api_tools(), "no-kubernetes", &mut holding)?;
     let monitoring = unless_no_go(monitoring::programs(), "no-monitoring", &mut holding)?;
+    let traffic = unless_no_go(traffic(), "no-traffic", &mut holding)?;
     let kernels = kernels::btf::of_every_series()?;
     if !kernels.missing.is_empty() {
         holding.insert("no-kernel-packages".into());
@@ -70,7 +72,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         without_telemetry_settings(&mut cargo);
         cargo.env("EPITAPH_BIN", &epitaph).env("EPITAPH_SKIPS", &recorded);
         cargo.env("EPITAPH_KERNEL_BTF", &kernels.dir);
-        for (name, path) in [("EPITAPH_JAEGER", &jaeger), ("EPITAPH_CLUSTER_TOOLS", &cluster_tools)] {
+        for (name, path) in [
+            ("EPITAPH_JAEGER", &jaeger),
+            ("EPITAPH_CLUSTER_TOOLS", &cluster_tools),
+            ("EPITAPH_TRAFFIC", &traffic),
+        ] {
             match path {
                 Some(path) => cargo.env(name, path),
                 None => cargo.env_remove(name),
@@ -122,6 +128,11 @@ fn components() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Servers of many protocols, and clients that log what they lose.
+fn traffic() -> Result<PathBuf> {
+    go::build(&shell::root().join("tests/traffic-go"), "epitaph/traffic", "half a minute")
 }
 
 fn clippy() -> Result<()> {

@@ -30,6 +30,7 @@ const LISTEN: u8 = 10;
 const NEW_SYN_RECV: u8 = 12;
 const AF_INET6: u16 = 10;
 const ETIMEDOUT: u32 = 110;
+const SEND_SHUTDOWN: u8 = 2;
 const ECONNREFUSED: u32 = 111;
 
 #[btf_tracepoint(function = "inet_sock_set_state")]
@@ -341,6 +342,10 @@ unsafe fn record(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), r
         }
         if has(Field::SockSocket) && Probed::get::<u64>(sk, Field::SockSocket) == 0 {
             flags |= tcp_flags::UNHELD;
+        }
+        // close(2) ends both directions, before the state changes.
+        if has(Field::SockShutdown) && Probed::get::<u8>(sk, Field::SockShutdown) == SEND_SHUTDOWN {
+            flags |= tcp_flags::SHUTDOWN;
         }
         (*record).flags = flags;
         entry.submit(0);

@@ -66,7 +66,10 @@ pub enum Exit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficAxis {
+    /// No connection was lost, and none was undecided.
     Quiet,
+    /// Connections were open at the exit, and whether a request or an answer was under way is not known.
+    Undecided,
     Refused,
     /// Only peers that had not connected before were refused: new clients, or a scan.
     RefusedNewPeers,

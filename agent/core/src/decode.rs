@@ -328,6 +328,7 @@ fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
             Client::Other
         }),
         by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
+        by_shutdown: flags & tcp_flags::SHUTDOWN != 0,
         foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
         sk_err: error,
         tgid,

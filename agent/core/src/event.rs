@@ -290,6 +290,8 @@ pub struct Tcp {
     pub client: Option<Client>,
     /// The socket was closed by the exit of its process, not by close(2).
     pub by_exit: bool,
+    /// The process ended sending with shutdown(2).
+    pub by_shutdown: bool,
     /// A process of `cgroup` exited and closed a connection on a handed-over socket that belongs to another cgroup.
     pub foreign: bool,
     /// `sk_err` at the event; 0 none.

@@ -153,12 +153,16 @@ pub struct Traffic {
     pub reset: Count,
     /// Of `reset`: not yet accepted by accept(2) when the listener closed.
     pub reset_queued: u64,
-    /// Connections that were open at the exit, closed by the exit with a FIN, and not provably idle.
+    /// Connections that were closed with a FIN while the client's last bytes had no answer.
     pub cut: Count,
-    /// Of `cut`: the client's last bytes had no answer.
+    /// The same number.
     pub cut_unanswered: u64,
-    /// Connections closed by the exit after the server had sent last: idle keep-alive.
+    /// Connections closed by the exit on which neither side had ever sent a byte.
     pub idle_closed: Count,
+    /// Connections closed with the exit, of which the kernel cannot show whether a request or an answer was under way.
+    pub undecided: Count,
+    /// Of `undecided`: the client had not acknowledged all that the server had written.
+    pub undecided_unacknowledged: u64,
     /// Connects from this node to the subject's own address and port that failed with an ICMP error, not by the subject: a proxy's
     /// or a policy's REJECT, a missing route.
     pub rejected: Count,

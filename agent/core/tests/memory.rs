@@ -214,6 +214,7 @@ fn tcp(cgroup: u64, op: TcpOp, peer: u32) -> Tcp {
         not_syn: false,
         client: None,
         by_exit: false,
+        by_shutdown: false,
         foreign: false,
         sk_err: 0,
         tgid: Pid(1),

@@ -190,29 +190,30 @@ mod tests {
         check(
             None,
             expect![[r#"
-                ! oom-killed           The OOM killer killed the main process because memory ran out.
-                ! oom-child            The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
-                ! crashed              The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
-                ! killed-by-other      The main process was killed by a sender that is neither the runtime nor the process itself.
-                ! stuck                The grace period ended long ago, and the process is still running.
-                ! runtime-failed       The container runtime did not start the program of the container, or lost the container.
-                ! killed-after-grace   The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
-                ! prestop-overran      The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
-                ! sidecar-starved      A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
-                ! force-killed         The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.
-                ! blocked-stop-signal  The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.
-                ! ignored-stop-signal  The kernel discarded the stop signal, so the process kept running until the runtime killed it.
-                ! default-action       The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.
-                ! prestop-failed       The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.
-                ! nonzero-exit         The main process exited with a code other than 0.
-                ! cut-connections      The process exited cleanly, but open connections in use were dropped at exit.
-                ! reset-connections    The process exited cleanly, but client connections were reset.
-                ! refused-connections  The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.
-                ! proxy-rejected       The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
-                  refused-new-peers    The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
-                  clean-exit           The process exited cleanly; what clients saw was not observed.
-                  clean                The process exited cleanly, and no client connection was lost.
-                  unknown              The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
+                ! oom-killed             The OOM killer killed the main process because memory ran out.
+                ! oom-child              The OOM killer killed another process of the container or unit, and the main process exited with an error within ten seconds.
+                ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
+                ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself.
+                ! stuck                  The grace period ended long ago, and the process is still running.
+                ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
+                ! killed-after-grace     The process was shutting down but had not finished when the grace period ended, so the runtime killed it.
+                ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
+                ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
+                ! force-killed           The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.
+                ! blocked-stop-signal    The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.
+                ! ignored-stop-signal    The kernel discarded the stop signal, so the process kept running until the runtime killed it.
+                ! default-action         The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.
+                ! prestop-failed         The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.
+                ! nonzero-exit           The main process exited with a code other than 0.
+                ! cut-connections        The process exited cleanly, but open connections with an unanswered request were dropped at exit.
+                ! reset-connections      The process exited cleanly, but client connections were reset.
+                ! refused-connections    The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.
+                ! proxy-rejected         The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.
+                  undecided-connections  The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.
+                  refused-new-peers      The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.
+                  clean-exit             The process exited cleanly; what clients saw was not observed.
+                  clean                  The process exited cleanly, and no client connection was lost.
+                  unknown                The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before epitaph did.
 
                 ! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.
 
@@ -234,12 +235,13 @@ mod tests {
                 cause    stopped                The container runtime or systemd stopped the process; without Kubernetes the reason is unknown.
                 cause    completed              The process exited by itself with exit code 0.
                 cause    unknown                The evidence does not show the cause.
-                traffic  cut                    Open connections in use were dropped at exit.
+                traffic  cut                    Open connections with an unanswered request were dropped at exit.
                 traffic  reset                  Client connections were reset.
                 traffic  refused                Clients tried to connect after the listener had closed, and were refused.
                 traffic  refused-new-peers      Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.
                 traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
-                traffic  quiet                  The sockets were observed, and no connection was dropped, reset, refused or rejected.
+                traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
+                traffic  quiet                  The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
                 traffic  unknown                The sockets were not observed, or only for part of the time.
             "#]],
         );
@@ -276,7 +278,7 @@ mod tests {
                 What proves it
                   Exit code 0, the code of the stop signal (128 + n) after it was handled, or
                   a code that an annotation declares as expected; the sockets were observed,
-                  and no connection was lost.
+                  no connection was lost, and none that had been used was open at the exit.
 
                 How to fix it
                   Nothing.
@@ -298,8 +300,8 @@ mod tests {
             Some("quiet"),
             expect![[r#"
                 traffic quiet
-                  The sockets were observed, and no connection was dropped, reset, refused or
-                  rejected.
+                  The sockets were observed, no connection was dropped, reset, refused or
+                  rejected, and none in use was open at the exit.
             "#]],
         );
     }

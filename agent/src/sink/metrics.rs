@@ -137,7 +137,7 @@ impl Metrics {
             self.ignored.add(0, &[KeyValue::new("subject", subject)]);
             self.child_oom.add(0, &[KeyValue::new("subject", subject)]);
         }
-        for outcome in ["accepted", "refused", "reset", "cut", "idle_closed", "rejected"] {
+        for outcome in ["accepted", "refused", "reset", "cut", "undecided", "idle_closed", "rejected"] {
             self.connections.add(0, &[KeyValue::new("outcome", outcome)]);
         }
         for kind in Kind::ALL {
@@ -368,6 +368,7 @@ impl Metrics {
             ("refused", traffic.refused),
             ("reset", traffic.reset),
             ("cut", traffic.cut),
+            ("undecided", traffic.undecided),
             ("idle_closed", traffic.idle_closed),
             ("rejected", traffic.rejected),
         ] {

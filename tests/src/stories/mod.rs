@@ -110,6 +110,7 @@ mod tests {
             let expected = &story.expected;
             let headline = match (expected.exit, expected.traffic) {
                 ("clean", "quiet") => "clean",
+                ("clean", "undecided") => "undecided-connections",
                 ("clean", "refused") => "refused-connections",
                 ("clean", "reset") => "reset-connections",
                 ("clean", "cut") => "cut-connections",

@@ -99,7 +99,22 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "idle-keep-alive",
-            "the server exits with 0 and two answered, idle connections: nothing is lost",
+            "the server exits with 0 and two answered, idle connections: the kernel cannot tell them from a stream that waits",
+            &["serve", "keep-alive", ANY],
+            Expected {
+                remedy: &["clients"],
+                ..suffered("undecided-connections", "undecided", &["2 connections were still open at the exit"])
+            },
+        )
+    },
+    Story {
+        bystander: Bystander::Client {
+            verb: "connect",
+            count: 3,
+        },
+        ..stopped(
+            "unused-connections",
+            "the server exits with 0 and three connections that neither side has used: nothing is lost",
             &["serve", "keep-alive", ANY],
             CLEAN,
         )

@@ -209,6 +209,7 @@ fn encode_tcp(at: u64, t: &Tcp) -> Vec<u8> {
         t.client.is_some(),
         t.client == Some(Client::Kubelet),
         t.progress.is_some(),
+        t.by_shutdown,
     ];
     let progress = t.progress.unwrap_or(TcpProgress {
         jiffies: 0,

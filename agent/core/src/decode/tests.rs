@@ -479,7 +479,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
         any::<[u32; 3]>(),
         end(),
         end(),
-        any::<[bool; 5]>(),
+        any::<[bool; 6]>(),
         prop::option::of(prop_oneof![Just(Client::Kubelet), Just(Client::Other)]),
         (prop::option::of(counts), prop::option::of(progress)),
     )
@@ -490,7 +490,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                 [netns, sk_err, tgid],
                 local,
                 remote,
-                [has_socket, by_exit, foreign, unheld, not_syn],
+                [has_socket, by_exit, by_shutdown, foreign, unheld, not_syn],
                 client,
                 (counts, progress),
             )| {
@@ -511,6 +511,7 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     not_syn,
                     client,
                     by_exit,
+                    by_shutdown,
                     foreign,
                     sk_err,
                     tgid: Pid(tgid),

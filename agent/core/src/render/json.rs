@@ -372,6 +372,7 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
         cut: t.cut.count,
         cut_unanswered: t.cut_unanswered,
         idle_closed: t.idle_closed.count,
+        undecided: t.undecided.count,
         rejected: t.rejected.count,
         kubelet: t.kubelet.known.then_some(KubeletObject {
             accepted: t.kubelet.accepted.count,

@@ -124,7 +124,13 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     };
     count(traffic.reset, &format!("reset{queued}{with_probes}"));
     count(traffic.cut, &format!("dropped at exit{with_probes}"));
-    count(traffic.idle_closed, "closed while idle");
+    let unacknowledged = match traffic.undecided_unacknowledged {
+        0 => String::new(),
+        n => format!(", {n} of them before the client had acknowledged all data"),
+    };
+    let undecided = format!("closed with the exit, idle or with a request under way{unacknowledged}{with_probes}");
+    count(traffic.undecided, &undecided);
+    count(traffic.idle_closed, "closed at exit that neither side had used");
     count(traffic.rejected, "rejected by the network (ICMP) before reaching the process");
     count(
         traffic.kubelet.refused,

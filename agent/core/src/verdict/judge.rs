@@ -180,7 +180,7 @@ pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdi
     }
 }
 
-/// Cut before reset before refused: see [`table::TABLE`]. Quiet only if sockets were observed.
+/// Cut before reset before refused: see [`table::TABLE`]. Quiet only if sockets were observed and no connection is undecided.
 pub fn traffic(traffic: &Traffic) -> TrafficAxis {
     if traffic.cut.count > 0 {
         TrafficAxis::Cut
@@ -190,12 +190,14 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Refused
     } else if traffic.rejected.count > 0 {
         TrafficAxis::ProxyRejected
+    } else if !traffic.observed {
+        TrafficAxis::Unknown
+    } else if traffic.undecided.count > 0 {
+        TrafficAxis::Undecided
     } else if traffic.refused.count > 0 {
         TrafficAxis::RefusedNewPeers
-    } else if traffic.observed {
-        TrafficAxis::Quiet
     } else {
-        TrafficAxis::Unknown
+        TrafficAxis::Quiet
     }
 }
 

@@ -167,9 +167,10 @@ fn weight(axis: TrafficAxis) -> u8 {
         TrafficAxis::Quiet => 0,
         TrafficAxis::Unknown => 1,
         TrafficAxis::RefusedNewPeers => 2,
-        TrafficAxis::ProxyRejected => 3,
-        TrafficAxis::Refused => 4,
-        TrafficAxis::Reset => 5,
-        TrafficAxis::Cut => 6,
+        TrafficAxis::Undecided => 3,
+        TrafficAxis::ProxyRejected => 4,
+        TrafficAxis::Refused => 5,
+        TrafficAxis::Reset => 6,
+        TrafficAxis::Cut => 7,
     }
 }

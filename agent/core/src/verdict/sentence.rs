@@ -396,6 +396,9 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             many(traffic.peers.new, "peer"),
         ));
     }
+    if traffic.undecided.count > 0 {
+        clauses.push(undecided(traffic));
+    }
     if traffic.rejected.count > 0 {
         clauses.push(format!(
             "{} rejected by the network before reaching the {}",
@@ -414,6 +417,18 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         clauses.push(format!("the sockets of the {} were not observed{why}", subject(case)));
     }
     clauses
+}
+
+fn undecided(traffic: &Traffic) -> String {
+    let unacknowledged = match traffic.undecided_unacknowledged {
+        0 => "",
+        1 if traffic.undecided.count == 1 => "; the client had not received all of the last answer",
+        _ => "; some clients had not received all of the last answer",
+    };
+    format!(
+        "{} still open at the exit, and the kernel cannot tell whether a request was under way{unacknowledged}",
+        were(traffic.undecided.count, "connection")
+    )
 }
 
 /// Most peers in a sentence.

@@ -89,8 +89,8 @@ pub const CAUSES: [(Cause, &str); 16] = [
 ];
 
 /// `epitaph.traffic` in words.
-pub const TRAFFIC: [(TrafficAxis, &str); 7] = [
-    (TrafficAxis::Cut, "Open connections in use were dropped at exit."),
+pub const TRAFFIC: [(TrafficAxis, &str); 8] = [
+    (TrafficAxis::Cut, "Open connections with an unanswered request were dropped at exit."),
     (TrafficAxis::Reset, "Client connections were reset."),
     (
         TrafficAxis::Refused,
@@ -105,8 +105,12 @@ pub const TRAFFIC: [(TrafficAxis, &str); 7] = [
         "Connections of clients on this node were rejected by the network (ICMP) before they reached the process.",
     ),
     (
+        TrafficAxis::Undecided,
+        "Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.",
+    ),
+    (
         TrafficAxis::Quiet,
-        "The sockets were observed, and no connection was dropped, reset, refused or rejected.",
+        "The sockets were observed, no connection was dropped, reset, refused or rejected, and none in use was open at the exit.",
     ),
     (
         TrafficAxis::Unknown,
@@ -126,7 +130,7 @@ pub fn name(axis: impl serde::Serialize) -> String {
 ///
 /// Of the traffic rows `cut` goes first: a request that was read and then cut may have been carried out, so that it cannot be
 /// repeated blindly; a reset one may have been; a refused one was not, and every client may try it again.
-pub const TABLE: [Row; 23] = [
+pub const TABLE: [Row; 24] = [
     Row {
         headline: "oom-killed",
         exit: Exit::OomKilled,
@@ -299,8 +303,8 @@ pub const TABLE: [Row; 23] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 60,
-        meaning: "The process exited cleanly, but open connections in use were dropped at exit.",
-        proof: "inet_sock_set_state shows that the exit of the process closed connections in ESTABLISHED that were not provably idle.",
+        meaning: "The process exited cleanly, but open connections with an unanswered request were dropped at exit.",
+        proof: "inet_sock_set_state shows that the process or its exit closed connections in ESTABLISHED, and the last bytes of the client came after the last bytes of the server.",
         remedy: "Finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them.",
     },
     Row {
@@ -337,6 +341,17 @@ pub const TABLE: [Row; 23] = [
         remedy: "Find the network policy, proxy rule or missing route that rejected connections while the process was still running.",
     },
     Row {
+        headline: "undecided-connections",
+        exit: Exit::Clean,
+        traffic: &[TrafficAxis::Undecided],
+        unclean: false,
+        severity: Severity::Info,
+        precedence: 27,
+        meaning: "The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.",
+        proof: "inet_sock_set_state shows that connections in ESTABLISHED were closed by the exit, or by close(2) as a part of it, after the server had sent the last bytes: an idle keep-alive connection, a stream of HTTP/2 that waits, and an answer under way look the same.",
+        remedy: "Look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open.",
+    },
+    Row {
         headline: "refused-new-peers",
         exit: Exit::Clean,
         traffic: &[TrafficAxis::RefusedNewPeers],
@@ -366,7 +381,7 @@ pub const TABLE: [Row; 23] = [
         severity: Severity::Info,
         precedence: 10,
         meaning: "The process exited cleanly, and no client connection was lost.",
-        proof: "Exit code 0, the code of the stop signal (128 + n) after it was handled, or a code that an annotation declares as expected; the sockets were observed, and no connection was lost.",
+        proof: "Exit code 0, the code of the stop signal (128 + n) after it was handled, or a code that an annotation declares as expected; the sockets were observed, no connection was lost, and none that had been used was open at the exit.",
         remedy: "Nothing.",
     },
     Row {

@@ -37,6 +37,7 @@ fn of_traffic(traffic: &Traffic, at: Boot) -> bool {
     // These are attributes only if the sockets were observed.
     let counts = [
         traffic.accepted,
+        traffic.undecided,
         traffic.idle_closed,
         traffic.kubelet.refused,
         traffic.kubelet.broken,

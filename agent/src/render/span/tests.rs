@@ -137,7 +137,8 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
               epitaph.connections.refused_source=server-reset
               epitaph.connections.reset=1
               epitaph.connections.cut=3
-              epitaph.connections.cut_unanswered=2
+              epitaph.connections.cut_unanswered=3
+              epitaph.connections.undecided=4
               epitaph.connections.idle_closed=5
               epitaph.accepted.first_at=2023-11-14T23:36:40.003000000Z
               epitaph.accepted.last_at=2023-11-14T23:36:40.009000000Z
@@ -154,7 +155,7 @@ fn an_ignored_stop_signal_with_every_kind_of_traffic() {
               network.transport=tcp
             cut connections < container.stop ignored-stop-signal: 30001..30002 Unset
               epitaph.connections.cut=3
-              epitaph.connections.cut_unanswered=2
+              epitaph.connections.cut_unanswered=3
               network.transport=tcp
             listener closed → exit < container.stop ignored-stop-signal: 40..30002 Unset
               server.port=8080

@@ -31,6 +31,7 @@ pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: 
     a.some(key::CONNECTIONS_RESET_QUEUED, sum(|t| t.reset_queued));
     a.some(key::CONNECTIONS_CUT, sum(|t| t.cut.count));
     a.some(key::CONNECTIONS_CUT_UNANSWERED, sum(|t| t.cut_unanswered));
+    a.some(key::CONNECTIONS_UNDECIDED, sum(|t| t.undecided.count));
     a.some(key::CONNECTIONS_IDLE_CLOSED, sum(|t| t.idle_closed.count));
     a.some(key::CONNECTIONS_REJECTED, sum(|t| t.rejected.count));
     if all().all(|traffic| traffic.kubelet.known) {

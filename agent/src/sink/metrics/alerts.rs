@@ -111,7 +111,7 @@ pub fn alert_of(row: &VerdictRow) -> Option<(&'static str, Option<&'static str>)
             TrafficAxis::Reset => ("EpitaphConnectionsLost", Some("connections-reset")),
             TrafficAxis::Refused => ("EpitaphConnectionsLost", Some("connections-refused")),
             TrafficAxis::ProxyRejected => ("EpitaphConnectionsLost", Some("connections-rejected")),
-            TrafficAxis::RefusedNewPeers | TrafficAxis::Quiet | TrafficAxis::Unknown => return None,
+            TrafficAxis::Undecided | TrafficAxis::RefusedNewPeers | TrafficAxis::Quiet | TrafficAxis::Unknown => return None,
         },
         Exit::Unknown => return None,
     })

@@ -87,8 +87,8 @@ pub const CONNECTIONS: Row = Row {
     name: "epitaph.connections",
     shape: Shape::Counter,
     unit: "{connection}",
-    labels: &[("outcome", "accepted, refused, reset, cut, idle_closed, rejected")],
-    about: "Connections of terminating containers and units since the pod's deletion request, or since the stop signal if there was no request; cut: open connections dropped at exit; idle_closed: idle connections closed at exit, on which the server had sent last; rejected: connections of clients on this node that ended with an ICMP error before they reached the container or unit",
+    labels: &[("outcome", "accepted, refused, reset, cut, undecided, idle_closed, rejected")],
+    about: "Connections of terminating containers and units since the pod's deletion request, or since the stop signal if there was no request; cut: open connections with an unanswered request, dropped at exit; undecided: connections that were still open at the exit, idle or with a request under way; idle_closed: connections closed at exit that neither side had used; rejected: connections of clients on this node that ended with an ICMP error before they reached the container or unit",
 };
 pub const IGNORED: Row = Row {
     name: "epitaph.stop_signals.ignored",

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::event::TcpCounts;
+use crate::event::{Tcp, TcpCounts};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::Boot;
 
@@ -23,12 +23,21 @@ pub(super) struct Connection {
     pub refused_by_server: Option<Refused>,
     pub refused_by_client: Option<Boot>,
     pub reset: Option<Boot>,
+    /// An RST from a socket whose client had acknowledged all, also a FIN.
+    pub reset_acknowledged: Option<Boot>,
     pub queued: Option<Boot>,
     /// An RST without a socket, not for a SYN.
     pub late: Option<Boot>,
-    pub cut: Option<(Boot, Use)>,
+    /// Closed from this side while established, with what was under way.
+    pub ended: Option<(Boot, Use)>,
+    /// This side ended sending.
+    pub fin: Option<Boot>,
     /// Established before, and closed without a loss.
     pub closed: Option<Boot>,
+    /// With `closed`: by close(2), which was the program's decision or a part of its exit.
+    pub closing: Option<(Boot, Closing)>,
+    /// Jiffies of the last data of the server's.
+    pub served: Option<u32>,
     pub by_kubelet: bool,
     pub last: Boot,
 }
@@ -65,15 +74,16 @@ impl Connection {
     /// Time of the earliest event.
     pub fn since(&self) -> Boot {
         let refused = self.refused_by_server.map(|refused| refused.first);
-        let cut = self.cut.map(|(at, _)| at);
+        let ended = self.ended.map(|(at, _)| at);
         let times = [
             self.accepted,
             refused,
             self.refused_by_client,
             self.reset,
+            self.reset_acknowledged,
             self.queued,
             self.late,
-            cut,
+            ended,
         ];
         times.into_iter().flatten().min().unwrap_or(self.last)
     }
@@ -91,41 +101,132 @@ impl Connection {
     /// The client had a connection, also one that began before the observation. An RST without a socket does not prove this:
     /// anyone can send a packet that is no SYN.
     pub fn was_established(&self) -> bool {
-        let ended = self.reset.is_some() || self.queued.is_some() || self.cut.is_some();
-        ended || self.accepted.is_some() || self.closed.is_some()
+        let reset = self.reset.is_some() || self.reset_acknowledged.is_some() || self.queued.is_some();
+        reset || self.ended.is_some() || self.accepted.is_some() || self.closed.is_some()
     }
 
     /// A connection that was established, and closed.
     pub fn is_end_of_one(&self) -> bool {
-        self.reset.is_some() || self.queued.is_some() || self.late.is_some() || self.cut.is_some()
+        let reset = self.reset.is_some() || self.reset_acknowledged.is_some() || self.queued.is_some();
+        reset || self.late.is_some() || self.ended.is_some()
+    }
+
+    /// An RST for bytes that the client may have sent when it knew of the close.
+    pub fn reset_after_fin(&self) -> Option<Boot> {
+        let at = earlier(self.late, self.reset_acknowledged)?;
+        self.fin.is_some_and(|fin| fin <= at).then_some(at)
     }
 }
 
+/// What was under way on a connection when this side closed it, as far as the kernel's counts prove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
+    /// Neither side had sent a byte: no request, no answer.
     Idle,
+    /// The client's last bytes have no answer.
     Unanswered,
-    /// Nothing was sent, or unknown.
-    Other,
+    /// An idle connection, a stream that waits and an answer under way look the same.
+    Undecided {
+        /// The client had not acknowledged all that the server had written.
+        unacknowledged: bool,
+    },
 }
+
+impl Use {
+    pub fn of(tcp: &Tcp) -> Use {
+        let unwritten = tcp.progress.map_or(0, |progress| progress.unacknowledged);
+        let undecided = Use::Undecided {
+            unacknowledged: unwritten > 0,
+        };
+        match tcp.counts {
+            Some(counts) if counts.bytes_sent == 0 && unwritten == 0 => match counts.bytes_received {
+                0 => Use::Idle,
+                _ => Use::Unanswered,
+            },
+            Some(counts) if counts.bytes_received > 0 && ahead(&counts) > REACTS => Use::Unanswered,
+            _ => undecided,
+        }
+    }
+
+    /// The client had closed its side before: with all of the connection, as almost every client does, or with its own half only.
+    /// Then the answer can still be under way.
+    pub fn half_closed(tcp: &Tcp) -> Option<Use> {
+        let is_answered = tcp.counts.is_some_and(|counts| ahead(&counts) <= 0);
+        match Use::of(tcp) {
+            Use::Idle => None,
+            Use::Undecided { unacknowledged: false } if is_answered => None,
+            Use::Undecided { unacknowledged } => Some(Use::Undecided { unacknowledged }),
+            Use::Unanswered => Some(Use::Undecided { unacknowledged: false }),
+        }
+    }
+}
+
+/// A close by close(2) after the server had sent last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Closing {
+    /// Jiffies at the close; None if not recorded.
+    pub jiffies: Option<u32>,
+    pub unacknowledged: bool,
+}
+
+/// A close by the program itself, while established.
+pub(super) enum Close {
+    Ended(Use),
+    /// By decision of the program.
+    Decided,
+    Open(Closing),
+}
+
+impl Close {
+    pub fn of(tcp: &Tcp) -> Close {
+        let unacknowledged = match Use::of(tcp) {
+            Use::Idle => return Close::Decided,
+            Use::Unanswered => return Close::Ended(Use::Unanswered),
+            Use::Undecided { unacknowledged } => unacknowledged,
+        };
+        // They may be a request.
+        if tcp.counts.is_some_and(|counts| ahead(&counts) > 0) {
+            return Close::Ended(Use::Undecided { unacknowledged });
+        }
+        let is_large = tcp.progress.is_some_and(|progress| progress.unacknowledged > LARGE);
+        let just_sent = tcp.counts.zip(tcp.progress).is_some_and(|(counts, progress)| {
+            counts.bytes_sent > 0 && distance(progress.jiffies, counts.last_sent) <= TICK && !is_large
+        });
+        match tcp.by_shutdown || just_sent {
+            true => Close::Decided,
+            false => Close::Open(Closing {
+                jiffies: tcp.progress.map(|progress| progress.jiffies),
+                unacknowledged,
+            }),
+        }
+    }
+}
+
+/// Jiffies. Bytes of the client so soon after the server's can be a reaction of its protocol: HTTP/2 acknowledges settings and large
+/// answers. A client that is kept from running reacts later; nothing bounds that.
+const REACTS: i32 = 3;
+const TICK: i32 = 1;
+/// More than the last part of an answer: the answer itself may have been under way.
+const LARGE: u32 = 64 << 10;
 
 pub(super) enum Fact {
     Accepted,
     RefusedByServer,
     RefusedByClient,
     Reset,
+    ResetAcknowledged,
     Queued,
     Late,
-    Cut(Use),
+    Ended(Use),
     Closed,
+    Closing(Closing),
 }
 
 /// How a client's connection was closed.
 pub(super) enum End {
     Refused(RefusedSource),
     Reset { queued: bool },
-    Cut(Use),
-    Idle,
+    Ended(Use),
 }
 
 impl End {
@@ -148,31 +249,28 @@ impl End {
                 traffic.reset_queued += u64::from(queued);
                 &mut traffic.reset
             }
-            End::Cut(used) => {
-                traffic.cut_unanswered += u64::from(used == Use::Unanswered);
+            End::Ended(Use::Unanswered) => {
+                traffic.cut_unanswered += 1;
                 &mut traffic.cut
             }
-            End::Idle => &mut traffic.idle_closed,
+            End::Ended(Use::Idle) => &mut traffic.idle_closed,
+            End::Ended(Use::Undecided { unacknowledged }) => {
+                traffic.undecided_unacknowledged += u64::from(unacknowledged);
+                &mut traffic.undecided
+            }
         };
         count(to, Some(at));
     }
 }
 
-pub(super) fn in_use(counts: Option<TcpCounts>) -> Use {
-    let Some(counts) = counts else { return Use::Other };
-    let server_last = !is_after(counts.last_received, counts.last_sent);
-    if counts.bytes_sent > 0 && server_last {
-        Use::Idle
-    } else if counts.bytes_received > 0 {
-        Use::Unanswered
-    } else {
-        Use::Other
-    }
+/// By how many jiffies the client's last data came later than the server's.
+fn ahead(counts: &TcpCounts) -> i32 {
+    distance(counts.last_received, counts.last_sent)
 }
 
-/// Jiffies wrap: `a` is after `b` if the shorter distance from `b` is forward.
-pub(super) fn is_after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b) as i32 > 0
+/// Jiffies wrap: the shorter distance from `b` to `a`.
+pub(super) fn distance(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b).cast_signed()
 }
 
 pub(super) fn first(slot: &mut Option<Boot>, at: Boot) {

@@ -21,7 +21,6 @@ const STOP_REACH: Duration = Duration::from_secs(3600);
 const GRACE_REACH: Duration = Duration::from_secs(24 * 3600);
 /// `mark_victim` comes just after the SIGKILL and possibly just after the exit.
 const OOM_SLACK: Duration = Duration::from_secs(1);
-
 /// The state of the whole observation.
 pub(super) struct Context<'a> {
     pub boot_id: &'a str,
@@ -120,6 +119,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         since: state.requested.map_or(begin, |at| at.min(begin)),
         until,
         refusing_from: state.refusing_from(end, context.linger),
+        end,
         observed,
         clients: context.clients,
         kubelet_known: context.kubelet_known,

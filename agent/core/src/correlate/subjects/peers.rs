@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::attribute::table;
 use crate::termination::{ClientPeer, ClientPeers, PeerPlace};
 
-use super::connection::{End, Pair};
+use super::connection::{End, Pair, Use};
 
 /// Most addresses that are kept of merged connections. More mean that peers cannot be told apart; none is replaced.
 const KNOWN: usize = 256;
@@ -78,8 +78,8 @@ impl Lost {
         match end {
             End::Refused(_) => peer.refused += 1,
             End::Reset { .. } => peer.reset += 1,
-            End::Cut(_) => peer.cut += 1,
-            End::Idle => {}
+            End::Ended(Use::Unanswered) => peer.cut += 1,
+            End::Ended(Use::Idle | Use::Undecided { .. }) => {}
         }
     }
 

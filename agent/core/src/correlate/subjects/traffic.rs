@@ -5,16 +5,26 @@
 //!   many threads can reuse a port at once, also the port of a connection: a SYN earlier than the shortest retransmission time
 //!   is another client's. A SYN that no closed listener would have accepted does not count: it would have been refused before,
 //!   too.
-//! - *reset*: an RST from an existing socket; or an RST without a socket for a connection that the exit had closed before
-//!   (data that came too late), or for a handshake during the close. A connection that was cut and then reset counts as reset.
+//! - *reset*: an RST from an existing socket; or an RST without a socket for a handshake during the close. A connection that was cut
+//!   and then reset counts as reset. An RST for data that came after the close of another connection proves a loss only if the client
+//!   had not yet acknowledged the FIN: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY). Otherwise it is undecided.
 //! - *queued*, of these: closed with the listener, before any process held the connection.
-//! - *cut*: ESTABLISHED → FIN_WAIT1 by the exit of a process, or by close(2) if the client's last bytes had no answer: the client
-//!   gets the same FIN. Idle if the server had sent something and sent last: keep-alive connections.
-//! - Only clients' connections count as reset or cut: accepted ones, or on the port of a closed listener. Connections that the
-//!   subject had opened (to a database) close with the exit, too, and harm no client.
+//! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
+//!   ever sent, or the client's last bytes came more than three ticks after the server's. Sooner they can be a reaction of the client's
+//!   protocol (an acknowledgement of HTTP/2's settings).
+//! - *idle*: the same, if neither side had ever sent a byte.
+//! - *undecided*: the same by the exit, if neither is proven: the server had sent last, and an idle keep-alive connection, a stream that
+//!   waits (HTTP/2 answers the client's settings before its request), and an answer under way look the same. Also a connection that
+//!   the client had half closed.
+//! - A close by close(2) after the server had sent last is a program's decision, and harms no client, but also what runtimes do
+//!   with open connections when a program returns from main. The decision is proven by shutdown(2); by data sent within a tick before
+//!   the close (a last answer, GOAWAY, close_notify), unless much of it was on its way; by data of the server on any client's connection
+//!   after the close; or by a process that exits much later. Otherwise the connection is undecided.
+//! - Only clients' connections count as reset, cut or undecided: accepted ones, or on the port of a closed listener. Connections that
+//!   the subject had opened (to a database) close with the exit, too, and harm no client.
 //! - A connection on a socket that was handed over (of another cgroup) is none of these: the close at the exit shows that such
 //!   sockets exist, and nothing else of them is recorded. The traffic then counts as not observed.
-//! - CLOSE_WAIT → LAST_ACK is neither: the client had closed first.
+//! - CLOSE_WAIT → LAST_ACK is none of these if the server had answered, or by close(2): the client had closed first.
 //! - *rejected*: a connect from this node to an address and port of the subject that failed with an error and without an RST.
 //! - The kubelet's connections are separate from all of these, if its sockets are known.
 //! - A peer (remote address) *had connected before* if a connection of it was accepted, or was open and closed later. Refused
@@ -22,6 +32,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::attribute::table;
 use crate::event::{Client, Tcp, TcpOp, TcpState};
@@ -29,7 +40,7 @@ use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::Boot;
 
 use super::clients::{Clients, Connect};
-use super::connection::{Connection, End, Fact, Pair, Refused, Use, count, earlier, first, in_use};
+use super::connection::{Close, Closing, Connection, End, Fact, Pair, Refused, Use, count, distance, earlier, first};
 use super::listeners::Listeners;
 use super::peers::{Known, Lost};
 
@@ -41,6 +52,8 @@ pub(super) struct Window<'a> {
     pub until: Boot,
     /// Clients that were refused after this were still trying to connect when counting stopped.
     pub refusing_from: Boot,
+    /// Exit of the main process, or the end of the observation.
+    pub end: Boot,
     /// The probes were active for the whole time.
     pub observed: bool,
     pub clients: &'a Clients,
@@ -106,12 +119,19 @@ impl Sockets {
                     new: TcpState::FinWait1,
                 },
                 _,
-            ) => match in_use(tcp.counts) {
-                Use::Unanswered => Fact::Cut(Use::Unanswered),
-                other if tcp.by_exit => Fact::Cut(other),
-                // The server had answered and closed normally.
-                Use::Idle | Use::Other => Fact::Closed,
+            ) => match Close::of(tcp) {
+                _ if tcp.by_exit => Fact::Ended(Use::of(tcp)),
+                Close::Ended(used) => Fact::Ended(used),
+                Close::Decided => Fact::Closed,
+                Close::Open(closing) => Fact::Closing(closing),
             },
+            (
+                TcpOp::State {
+                    old: TcpState::CloseWait,
+                    new: TcpState::LastAck,
+                },
+                true,
+            ) if tcp.by_exit => Use::half_closed(tcp).map_or(Fact::Closed, Fact::Ended),
             // With an error the client gave up.
             (
                 TcpOp::State {
@@ -127,7 +147,11 @@ impl Sockets {
                 },
                 true,
             ) => Fact::Closed,
-            (TcpOp::ResetSent { .. }, true) => Fact::Reset,
+            // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
+            (TcpOp::ResetSent { .. }, true) => match tcp.progress {
+                Some(progress) if progress.unacknowledged > 0 => Fact::Reset,
+                Some(_) | None => Fact::ResetAcknowledged,
+            },
             (TcpOp::ResetSent { .. }, false) if tcp.not_syn => Fact::Late,
             (TcpOp::ResetSent { .. }, false) => Fact::RefusedByServer,
             // With a socket of the subject's own cgroup, the subject is the client.
@@ -155,6 +179,15 @@ impl Sockets {
         let connection = self.connections.entry(pair).or_default();
         connection.last = connection.last.max(at);
         connection.by_kubelet |= clients.is_kubelets(&pair, at);
+        let sent = tcp.counts.filter(|counts| counts.bytes_sent > 0).map(|counts| counts.last_sent);
+        connection.served = later(connection.served, sent);
+        if let TcpOp::State {
+            new: TcpState::FinWait1 | TcpState::LastAck,
+            ..
+        } = tcp.op
+        {
+            first(&mut connection.fin, at);
+        }
         let is_refusal = matches!(set, Fact::RefusedByServer | Fact::RefusedByClient);
         if is_refusal && !connection.by_kubelet && self.listeners.could_take(pair.local) {
             self.refused = self.refused.max(Some(at));
@@ -174,12 +207,19 @@ impl Sockets {
             Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at),
             Fact::RefusedByClient => first(&mut connection.refused_by_client, at),
             Fact::Reset => first(&mut connection.reset, at),
+            Fact::ResetAcknowledged => first(&mut connection.reset_acknowledged, at),
             Fact::Queued => first(&mut connection.queued, at),
             Fact::Late => first(&mut connection.late, at),
             Fact::Closed => first(&mut connection.closed, at),
-            Fact::Cut(used) => {
-                if connection.cut.is_none_or(|(known, _)| known > at) {
-                    connection.cut = Some((at, used));
+            Fact::Ended(used) => {
+                if connection.ended.is_none_or(|(known, _)| known > at) {
+                    connection.ended = Some((at, used));
+                }
+            }
+            Fact::Closing(closing) => {
+                first(&mut connection.closed, at);
+                if connection.closing.is_none_or(|(known, _)| known > at) {
+                    connection.closing = Some((at, closing));
                 }
             }
         }
@@ -206,6 +246,7 @@ impl Sockets {
         window.add(&mut traffic.accepted, self.accepted_over);
         window.add(&mut traffic.kubelet.accepted, self.kubelet_accepted);
         let known = self.known(window);
+        let served = self.served(window.end);
         let mut lost = Lost::default();
         for (pair, connection) in &self.connections {
             let by_kubelet = connection.by_kubelet || window.clients.is_kubelets(pair, window.since);
@@ -225,17 +266,24 @@ impl Sockets {
                 let all = std::iter::once(refused.first).chain(again);
                 all.map(|at| (End::Refused(RefusedSource::ServerReset), at))
             });
-            let end = self.end(pair, connection, within);
+            let end = self.end(pair, connection, within).or_else(|| {
+                let (at, closing) = connection.closing.filter(|&(at, _)| within(Some(at)).is_some())?;
+                let is_open = at.plus(EXIT_TAKES) > window.end && self.is_clients(pair, connection) && !is_decided(&closing, served);
+                let undecided = Use::Undecided {
+                    unacknowledged: closing.unacknowledged,
+                };
+                is_open.then_some((End::Ended(undecided), at))
+            });
             for (end, at) in refused.chain(end) {
                 match (end, by_kubelet) {
                     (End::Refused(_), true) => count(&mut traffic.kubelet.refused, Some(at)),
-                    (End::Reset { .. } | End::Cut(_), true) => count(&mut traffic.kubelet.broken, Some(at)),
+                    (End::Reset { .. } | End::Ended(Use::Unanswered), true) => count(&mut traffic.kubelet.broken, Some(at)),
                     (end, false) => {
                         let had_connected = known.has(pair.remote.ip());
                         lost.add(pair, &end, had_connected);
                         end.count(&mut traffic, pair.local.port(), at, had_connected);
                     }
-                    (End::Idle, true) => {}
+                    (End::Ended(Use::Idle | Use::Undecided { .. }), true) => {}
                 }
             }
         }
@@ -279,6 +327,13 @@ impl Sockets {
         is_accepted || self.listeners.had_port(pair.local.port())
     }
 
+    /// Jiffies of the last data sent to a client, by connections that have closed. After `end` another process accepts.
+    fn served(&self, end: Boot) -> Option<u32> {
+        let connections = self.connections.iter();
+        let clients = connections.filter(|(pair, of)| self.is_clients(pair, of) && of.accepted.is_none_or(|at| at <= end));
+        clients.map(|(_, of)| of.served).fold(None, later)
+    }
+
     /// The result of a connection within the time that counts.
     fn end(&self, pair: &Pair, connection: &Connection, within: impl Fn(Option<Boot>) -> Option<Boot>) -> Option<(End, Boot)> {
         let existed = connection.accepted.is_some() || connection.is_end_of_one();
@@ -286,7 +341,13 @@ impl Sockets {
             return None;
         }
         let queued = within(connection.queued);
-        if let Some(at) = earlier(earlier(within(connection.reset), queued), within(connection.late)) {
+        let mut reset = earlier(within(connection.reset), queued);
+        let unproven = within(earlier(connection.late, connection.reset_acknowledged));
+        let is_unanswered = connection.ended.is_some_and(|(_, used)| used == Use::Unanswered);
+        if connection.reset_after_fin().is_none() || is_unanswered {
+            reset = earlier(reset, unproven);
+        }
+        if let Some(at) = reset {
             return Some((
                 End::Reset {
                     queued: queued.is_some(),
@@ -294,11 +355,16 @@ impl Sockets {
                 at,
             ));
         }
-        if let Some((at, used)) = connection.cut.filter(|&(at, _)| within(Some(at)).is_some()) {
-            return Some(match used {
-                Use::Idle => (End::Idle, at),
-                used => (End::Cut(used), at),
-            });
+        if let Some((at, used)) = connection.ended.filter(|&(at, _)| within(Some(at)).is_some()) {
+            let used = match used {
+                // The first bytes of its client, too late.
+                Use::Idle if unproven.is_some() => Use::Undecided { unacknowledged: false },
+                used => used,
+            };
+            return Some((End::Ended(used), at));
+        }
+        if let Some(at) = unproven {
+            return Some((End::Ended(Use::Undecided { unacknowledged: false }), at));
         }
         // The kernel knows a closed port by number and network namespace: the client there may have meant another machine's port.
         let (to, from) = (pair.local.ip(), pair.remote.ip());
@@ -382,6 +448,7 @@ impl Sockets {
 
     /// Keeps only the times of connections that were just accepted; of too many, only their number.
     fn make_room(&mut self, cap: usize) {
+        let served = self.served(Boot(u64::MAX));
         let Sockets {
             accepted,
             accepted_over,
@@ -392,7 +459,8 @@ impl Sockets {
             ..
         } = self;
         connections.retain(|pair, connection| {
-            let only = connection.is_only_accepted();
+            let is_open = connection.closing.is_some_and(|(_, closing)| !is_decided(&closing, served));
+            let only = connection.is_only_accepted() && !is_open;
             let at = connection.accepted.filter(|_| only);
             if connection.by_kubelet {
                 count(kubelet_accepted, at);
@@ -451,6 +519,20 @@ impl Sockets {
     }
 }
 
+/// The server went on sending after the close.
+fn is_decided(closing: &Closing, served: Option<u32>) -> bool {
+    let after = closing.jiffies.zip(served).map(|(closed, served)| distance(served, closed));
+    after.is_some_and(|after| after > 0)
+}
+
+/// The later time, in jiffies.
+fn later(a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if distance(a, b) > 0 { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}
+
 impl Window<'_> {
     /// Merged connections may be outside the time that counts: they count, but never at a time outside.
     fn add(&self, to: &mut Count, more: Count) {
@@ -476,6 +558,8 @@ fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     }
 }
 
+/// A program that exits this long after a close has not closed the connection with its exit.
+const EXIT_TAKES: Duration = Duration::from_secs(1);
 const ECONNREFUSED: u32 = 111;
 const ETIMEDOUT: u32 = 110;
 /// Addresses with ports.

@@ -266,11 +266,23 @@ pub(super) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 _ => None,
             },
             by_exit: f % 3 == 0,
+            by_shutdown: f % 5 == 0,
             foreign: f % 7 == 0,
             sk_err: 111,
             tgid: Pid(1),
-            counts: None,
-            progress: None,
+            counts: (f % 4 != 0).then(|| TcpCounts {
+                bytes_sent: u64::from(g % 3),
+                bytes_received: u64::from(h % 3),
+                last_sent: u32::from(g),
+                last_received: u32::from(h),
+            }),
+            progress: (f % 4 == 1).then(|| TcpProgress {
+                jiffies: u32::from(g.max(h)),
+                unacknowledged: u32::from(d % 2),
+                unread: 0,
+                data_segments_sent: 0,
+                data_segments_received: 0,
+            }),
         }),
         13 => {
             return Input::Process(ProcessFact {

@@ -7,6 +7,16 @@ use crate::correlate::{Correlator, Limits};
 use crate::fixtures::script::{self, ZERO};
 use crate::input::Input;
 use crate::report::{Command, Report};
+use crate::verdict::TrafficAxis;
+
+fn traffic(script: &str) -> TrafficAxis {
+    let out = script::run(&container(script));
+    let terminated = |output: &Report| match output {
+        Report::Terminated(termination) => Some(termination.verdict.traffic),
+        _ => None,
+    };
+    out.iter().find_map(terminated).expect("a termination")
+}
 
 #[test]
 fn refused_after_the_listener_closed() {
@@ -167,8 +177,9 @@ fn cut_with_a_request_unanswered() {
     );
 }
 
+/// An idle keep-alive connection, or an HTTP/2 request whose settings the server has acknowledged.
 #[test]
-fn idle_keep_alive_is_not_cut() {
+fn open_at_the_exit_after_the_servers_last_bytes_is_undecided() {
     check_evidence(
         &container(
             "
@@ -176,8 +187,51 @@ fn idle_keep_alive_is_not_cut() {
         +1.001 enter main TERM
         +2 exit main 0
         +2.0015 tcp app closed 80 0 by-exit
-        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20
-        +2.003 tcp app cut 80 5002 sent=100 received=50 last-sent=20 last-received=20
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20 jiffies=500
+        +2.003 tcp app cut 80 5002 sent=100 received=50 last-sent=20 last-received=20 jiffies=500
+        +2.003 tcp app cut 80 5003 sent=100 received=50 last-sent=20 last-received=21 jiffies=500
+        ",
+        ),
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 3 connections were still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +2.000 sched_process_exit: PID 1 `app` exited with code 0
+              +2.002 tcp: listener 10.0.0.1:80 closed by process exit
+              +2.002 tcp: 3 connections closed with the exit, idle or with a request under way
+        "#]],
+    );
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=900000 received=50 last-sent=499 last-received=20 jiffies=500 unacknowledged=250000
+        ",
+        ),
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way; the client had not received all of the last answer
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+        "#]],
+    );
+}
+
+/// Nothing was lost on a connection that neither side had used; one that only the server had used may be a stream.
+#[test]
+fn a_connection_that_was_never_used_is_idle() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=0 received=0 last-sent=10 last-received=10 jiffies=500
         ",
         ),
         expect![[r#"
@@ -187,13 +241,29 @@ fn idle_keep_alive_is_not_cut() {
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
               +2.002 tcp: listener 10.0.0.1:80 closed by process exit
-              +2.002 tcp: 2 connections closed while idle
+              +2.002 tcp: 1 connection closed at exit that neither side had used
+        "#]],
+    );
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +2 exit main 0
+        +2.0015 tcp app closed 80 0 by-exit
+        +2.002 tcp app cut 80 5001 sent=40 received=0 last-sent=30 last-received=10 jiffies=500
+        ",
+        ),
+        expect![[r#"
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
         "#]],
     );
 }
 
 #[test]
-fn idle_across_the_wrap_of_jiffies() {
+fn undecided_across_the_wrap_of_jiffies() {
     check(
         &container(
             "
@@ -205,8 +275,9 @@ fn idle_across_the_wrap_of_jiffies() {
         ",
         ),
         expect![[r#"
-            clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
         "#]],
     );
 }
@@ -232,7 +303,7 @@ fn cut_across_the_wrap_of_jiffies() {
 }
 
 #[test]
-fn cut_where_nothing_is_known_of_its_use() {
+fn undecided_where_nothing_is_known_of_its_use() {
     check(
         &container(
             "
@@ -244,9 +315,9 @@ fn cut_where_nothing_is_known_of_its_use() {
         ",
         ),
         expect![[r#"
-            cut-connections: Stopped/Clean/Cut
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 open connection was dropped at exit
-              fix: finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them
+            undecided-connections: Stopped/Clean/Undecided
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was still open at the exit, and the kernel cannot tell whether a request was under way
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
         "#]],
     );
 }
@@ -303,9 +374,10 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
             "
         +1 TERM runc -> main handler
         +1.001 enter main TERM
-        +1.5 tcp app closed-by-itself 80 5001
+        +1.5 tcp app closed 80
+        +1.5 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=449 last-received=20 jiffies=450
         +2 exit main 0
-        +2.002 tcp app half-closed 80 5002
+        +2.002 tcp app half-closed 80 5002 sent=100 received=50 last-sent=30 last-received=20 jiffies=500
         ",
         ),
         expect![[r#"
@@ -313,9 +385,122 @@ fn a_close_of_its_own_and_a_half_closed_connection_are_not_cut() {
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.500 tcp: listener 10.0.0.1:80 closed by close()
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
+}
+
+/// Almost every client that closes first closes all of its connection, but one that closes its half only waits for the answer.
+#[test]
+fn half_closed_without_the_answer_is_undecided() {
+    for counts in [
+        "sent=0 received=50 last-sent=0 last-received=20",
+        "sent=10 received=50 last-sent=30 last-received=40",
+        "sent=10 received=50 last-sent=30 last-received=20 jiffies=500 unacknowledged=9",
+        "",
+    ] {
+        let script = format!("+1 TERM runc -> main handler\n+1.5 tcp app closed 80\n+2 exit main 0\n+2.1 tcp app half-closed 80 5001 {counts}");
+        assert_eq!(traffic(&script), TrafficAxis::Undecided, "{counts}");
+        let closed = script.replace("half-closed 80 5001", "half-closed-by-itself 80 5001");
+        assert_eq!(traffic(&closed), TrafficAxis::Quiet, "{counts}");
+    }
+}
+
+/// Returning from main closes connections as a decision of the program does: what shows the decision makes the difference.
+#[test]
+fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_shown() {
+    use TrafficAxis::{Cut, Quiet, Undecided};
+    const IDLE: &str = "sent=100 received=50 last-sent=30 last-received=20";
+    for (closed, expected) in [
+        ("+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450", Undecided),
+        // Records up to version 3.
+        ("+1.9 tcp app closed-by-itself 80 5001 IDLE", Undecided),
+        ("+1.9 tcp app closed-by-itself 80 5001", Undecided),
+        // The last answer, GOAWAY, or close_notify.
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=449 last-received=448 jiffies=450", Quiet),
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=100 received=50 last-sent=448 last-received=447 jiffies=450", Undecided),
+        // So much at once may be a part of the answer.
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 sent=900000 received=50 last-sent=450 last-received=20 jiffies=450 unacknowledged=90000",
+            Undecided,
+        ),
+        ("+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450 shutdown", Quiet),
+        // Another client was answered later.
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450
+             +1.95 tcp app closed-by-itself 80 5002 sent=9 received=9 last-sent=460 last-received=20 jiffies=461",
+            Quiet,
+        ),
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450
+             +1.95 tcp app closed-by-itself 80 5002 sent=9 received=9 last-sent=450 last-received=20 jiffies=451",
+            Undecided,
+        ),
+        // Not by the next process of a unit, which serves on the same port.
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450
+             +2.1 tcp app accepted 80 5002
+             +2.2 tcp app closed-by-itself 80 5002 sent=9 received=9 last-sent=560 last-received=20 jiffies=561",
+            Undecided,
+        ),
+        // Nor by what it sends to its own database.
+        (
+            "+1.9 tcp app closed-by-itself 80 5001 IDLE jiffies=450
+             +1.95 tcp app closed-by-itself 41000 5432 sent=9 received=9 last-sent=460 last-received=20 jiffies=461",
+            Undecided,
+        ),
+        // Long before the exit.
+        ("+0.9 TERM runc -> main handler\n+0.95 tcp app closed-by-itself 80 5001 IDLE jiffies=450", Quiet),
+        // The client's bytes came last, more than three ticks later, or sooner: then they may be a request.
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=24 jiffies=24 shutdown", Cut),
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=23 jiffies=23 shutdown", Undecided),
+        ("+1.9 tcp app closed-by-itself 80 5001 sent=0 received=0 last-sent=20 last-received=20 jiffies=450", Quiet),
+    ] {
+        let script = closed.replace("IDLE", IDLE);
+        let script = format!("+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n{script}\n+2 exit main 0");
+        assert_eq!(traffic(&script), expected, "{closed}");
+    }
+}
+
+/// Clients of TLS and HTTP/2 say goodbye when the server has closed, and the kernel resets them: no request was lost by that. Bytes
+/// that were on their way before the client knew may be one.
+#[test]
+fn bytes_after_the_close_are_a_loss_only_if_the_client_did_not_know_of_it() {
+    use TrafficAxis::{Cut, Quiet, Reset, Undecided};
+    const AFTER: &str = "+2.01 tcp app reset 80 5001 sent=100 received=50 last-sent=30 last-received=20 jiffies=501";
+    for (closed, reset, expected) in [
+        ("cut 80 5001 IDLE", AFTER, Undecided),
+        ("cut 80 5001 IDLE", "+2.01 tcp app reset 80 5001", Undecided),
+        ("cut 80 5001 IDLE", "+2.01 tcp app refused-late 80 5001", Undecided),
+        ("cut 80 5001 IDLE", "AFTER unacknowledged=1", Reset),
+        ("cut 80 5001 sent=0 received=0 jiffies=500", AFTER, Undecided),
+        ("cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500", AFTER, Reset),
+        ("cut 80 5001 sent=9 received=9 last-sent=20 last-received=30 jiffies=500", "", Cut),
+        // A last answer, and close_notify from both sides.
+        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", "", Quiet),
+        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", AFTER, Undecided),
+        ("closed-by-itself 80 5001 sent=9 received=9 last-sent=500 last-received=20 jiffies=500", "AFTER unacknowledged=1", Reset),
+        // Not closed by the server: bytes that it never read.
+        ("accepted 80 5001", AFTER, Reset),
+    ] {
+        let closed = closed.replace("IDLE", "sent=100 received=50 last-sent=30 last-received=20 jiffies=500");
+        let reset = reset.replace("AFTER", AFTER);
+        let script = format!("+1 TERM runc -> main handler\n+1.8 tcp app closed 80\n+2 exit main 0\n+2 tcp app {closed}\n{reset}");
+        assert_eq!(traffic(&script), expected, "{closed} {reset}");
+    }
+}
+
+/// Doubt is monotone: without all of the records, nothing is decided.
+#[test]
+fn undecided_becomes_unknown_where_records_are_lost() {
+    let script = "
+        +1 TERM runc -> main handler
+        +1.5 tcp app closed 80
+        +2 exit main 0
+        +2.002 tcp app cut 80 5001 sent=100 received=50 last-sent=30 last-received=20 jiffies=500";
+    assert_eq!(traffic(script), TrafficAxis::Undecided);
+    assert_eq!(traffic(&format!("{script}\n+2.003 lost tcp +1.9 1")), TrafficAxis::Unknown);
 }
 
 #[test]
@@ -327,7 +512,7 @@ fn a_request_that_the_server_hung_up_on_is_cut_too() {
         +1.001 enter main TERM
         +1.9 tcp app closed 80
         +1.9 tcp app closed-by-itself 80 5001 sent=0 received=50 last-sent=0 last-received=20
-        +1.9 tcp app closed-by-itself 80 5002 sent=100 received=50 last-sent=30 last-received=20
+        +1.9 tcp app closed-by-itself 80 5002 sent=100 received=50 last-sent=30 last-received=20 jiffies=31
         +2 exit main 0
         ",
         ),
@@ -663,15 +848,7 @@ fn sockets_that_no_probe_recorded_are_unknown_and_not_quiet() {
 /// The record has whether the kernel watched the sockets: sender and result of the signal do not matter then.
 #[test]
 fn sockets_are_quiet_only_where_the_record_says_that_they_were_recorded() {
-    let traffic = |script: &str| {
-        let out = script::run(&container(script));
-        let terminated = |output: &Report| match output {
-            Report::Terminated(termination) => Some(termination.verdict.traffic),
-            _ => None,
-        };
-        out.iter().find_map(terminated).expect("a termination")
-    };
-    use crate::verdict::TrafficAxis::{Quiet, Unknown};
+    use TrafficAxis::{Quiet, Unknown};
     for (script, expected) in [
         ("+1 TERM runc -> main handler armed\n+2 exit main 0 armed", Quiet),
         ("+1 TERM runc -> main handler already-armed\n+2 exit main 0 armed", Quiet),

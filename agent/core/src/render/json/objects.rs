@@ -235,6 +235,7 @@ pub(super) struct ConnectionsObject {
     pub(super) cut: u64,
     pub(super) cut_unanswered: u64,
     pub(super) idle_closed: u64,
+    pub(super) undecided: u64,
     pub(super) rejected: u64,
     pub(super) kubelet: Option<KubeletObject>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -173,7 +173,12 @@ fn clean_except_hook(case: &Case<'_>, found: Finding) -> Finding {
         Some(HookEnd::Cut) => Exit::PrestopOverran,
         Some(HookEnd::Failed(_)) => Exit::PrestopFailed,
         // Known errors of clients go before an unknown hook.
-        Some(HookEnd::Unknown(_)) if matches!(traffic(case.traffic()), TrafficAxis::Quiet | TrafficAxis::Unknown) => {
+        Some(HookEnd::Unknown(_))
+            if matches!(
+                traffic(case.traffic()),
+                TrafficAxis::Quiet | TrafficAxis::Undecided | TrafficAxis::Unknown
+            ) =>
+        {
             Exit::Unknown
         }
         Some(HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_)) | None => return found,

@@ -79,7 +79,8 @@ fn api_facts_of_pod_container_and_hook() {
           epitaph.connections.reset=1
           epitaph.connections.reset_queued=1
           epitaph.connections.cut=3
-          epitaph.connections.cut_unanswered=2
+          epitaph.connections.cut_unanswered=3
+          epitaph.connections.undecided=4
           epitaph.connections.idle_closed=5
           epitaph.connections.rejected=2
           epitaph.kubelet.known=true
@@ -123,7 +124,8 @@ fn api_facts_of_pod_container_and_hook() {
           epitaph.connections.reset=1
           epitaph.connections.reset_queued=1
           epitaph.connections.cut=3
-          epitaph.connections.cut_unanswered=2
+          epitaph.connections.cut_unanswered=3
+          epitaph.connections.undecided=4
           epitaph.connections.idle_closed=5
           epitaph.connections.rejected=2
           epitaph.kubelet.known=true

@@ -1,0 +1,221 @@
+//! What clients of real servers lose when the server ends, by their own account, against what the agent counts: never more than that,
+//! and never less with the undecided connections, of which each program has a bound.
+//!
+//! A connection counts once, whatever number of requests it loses.
+
+mod cases;
+mod page;
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use epitaph_tests::agent::{Agent, program};
+use epitaph_tests::cgroup::Mounts;
+use epitaph_tests::contained::Contained;
+use epitaph_tests::machine::is_root;
+use epitaph_tests::skip::skip;
+use serde_json::Value;
+
+use cases::{CASES, CLIENTS, Case};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Containers at once.
+const AT_ONCE: usize = 4;
+
+/// What a case came to.
+struct Outcome {
+    /// Connections, by the clients' log.
+    lost: u64,
+    reasons: Vec<String>,
+    /// Refused, reset and cut, by the agent.
+    counted: u64,
+    undecided: u64,
+    verdict: String,
+    termination: Value,
+}
+
+#[test]
+fn clients_lose_what_is_counted_or_undecided() -> anyhow::Result<()> {
+    const NAME: &str = "clients_lose_what_is_counted_or_undecided";
+    if !is_root() {
+        skip(NAME, "playing needs root");
+        return Ok(());
+    }
+    if !Mounts::find().is_ok_and(|mounts| mounts.v2.is_some()) {
+        skip(NAME, "no cgroup v2");
+        return Ok(());
+    }
+    #[expect(clippy::disallowed_methods, reason = "set by cargo xtask test")]
+    let Some(traffic) = std::env::var_os("EPITAPH_TRAFFIC") else {
+        skip(NAME, "no EPITAPH_TRAFFIC: `cargo xtask test` builds the servers");
+        return Ok(());
+    };
+    let outcomes = play(Path::new(&traffic))?;
+    let problems: Vec<String> = CASES.iter().zip(&outcomes).flat_map(|(case, outcome)| outcome.differs(case)).collect();
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    page::check(CASES.iter().zip(&outcomes))
+}
+
+impl Outcome {
+    fn differs(&self, case: &Case) -> Vec<String> {
+        let mut differs = Vec::new();
+        let mut check = |is_so: bool, what: &str| {
+            if !is_so {
+                differs.push(format!(
+                    "{case}: {what}: lost {} {:?}, counted {}, undecided {} (at most {}), verdict {}\n{:#}",
+                    self.lost, self.reasons, self.counted, self.undecided, case.undecided, self.verdict, self.termination["connections"]
+                ));
+            }
+        };
+        check(self.lost == case.lost, "the clients lost something else");
+        check(self.counted <= self.lost, "more is counted than the clients lost");
+        check(self.lost <= self.counted + self.undecided, "a loss is neither counted nor undecided");
+        check(self.undecided <= case.undecided, "too many are undecided");
+        let expected: &[&str] = match (self.counted, self.undecided) {
+            (0, 0) => &["clean"],
+            (0, _) => &["undecided-connections"],
+            _ => &["cut-connections", "reset-connections"],
+        };
+        check(expected.contains(&self.verdict.as_str()), "another verdict");
+        differs
+    }
+}
+
+fn play(traffic: &Path) -> anyhow::Result<Vec<Outcome>> {
+    let victim = Path::new(env!("CARGO_BIN_EXE_victim"));
+    let players = victim.parent().context("the players lie nowhere")?;
+    let (to, lines) = channel();
+    let mut agent = Agent::start(&program(players), None, None, to)?;
+    next(&lines, &agent)?;
+
+    let waiting = Mutex::new(CASES.iter().enumerate());
+    let played = Mutex::new(HashMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().expect("no player panics").next();
+                    let Some((place, case)) = next else { return };
+                    let result = case.play(players, traffic).with_context(|| case.to_string());
+                    played.lock().expect("no player panics").insert(place, result);
+                }
+            });
+        }
+    });
+    let mut played = played.into_inner().expect("no player panics");
+    let mut all = Vec::new();
+    for place in 0..CASES.len() {
+        all.push(played.remove(&place).context("a case was not played")??);
+    }
+
+    let mut terminations: HashMap<String, Value> = HashMap::new();
+    while all.iter().any(|played| !terminations.contains_key(&played.id)) {
+        let line = next(&lines, &agent)?;
+        if line["type"] == "termination"
+            && let Some(id) = line["subject"]["id"].as_str()
+        {
+            terminations.insert(id.to_owned(), line);
+        }
+    }
+    agent.end(TIMEOUT)?;
+    all.into_iter().map(|played| played.outcome(&mut terminations)).collect()
+}
+
+/// A container that has ended, and the log of its clients.
+struct Played {
+    id: String,
+    log: Value,
+}
+
+impl Played {
+    fn outcome(self, terminations: &mut HashMap<String, Value>) -> anyhow::Result<Outcome> {
+        let termination = terminations.remove(&self.id).context("no termination")?;
+        let count = |what: &str| termination["connections"][what].as_u64().with_context(|| format!("no count {what}"));
+        let reasons = self.log["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Outcome {
+            lost: self.log["lost"].as_u64().context("no count of losses")?,
+            reasons: reasons.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            counted: count("refused")? + count("reset")? + count("cut")?,
+            undecided: count("undecided")?,
+            verdict: termination["verdict"].as_str().unwrap_or_default().to_owned(),
+            termination,
+        })
+    }
+}
+
+impl Case {
+    fn play(&self, players: &Path, traffic: &Path) -> anyhow::Result<Played> {
+        let directory = tempfile::tempdir()?;
+        let mut server = Contained::start(players, directory.path(), TIMEOUT, self.server(traffic)?)?;
+        let address = server.ready()?;
+        let mut clients = Clients::start(
+            Command::new(traffic).args(["call", self.protocol, self.usage]).arg(address.to_string()).arg(CLIENTS.to_string()),
+        )?;
+        ensure!(clients.line()? == "in place", "the clients are not in place");
+        server.stop()?;
+        let log = serde_json::from_str(&clients.line()?)?;
+        server.ended()?;
+        server.removed()?;
+        Ok(Played {
+            id: server.id.clone(),
+            log,
+        })
+    }
+
+    fn server(&self, traffic: &Path) -> anyhow::Result<Vec<String>> {
+        let traffic = match self.server {
+            cases::Server::Go => traffic.to_path_buf(),
+            cases::Server::Rust => example("grpc-server")?,
+        };
+        let words = [&traffic.display().to_string(), "serve", self.protocol, self.way, "127.0.0.1:0"];
+        Ok(words.map(str::to_owned).to_vec())
+    }
+}
+
+/// Cargo builds the examples of this package with its tests, beside them.
+fn example(name: &str) -> anyhow::Result<PathBuf> {
+    let victim = Path::new(env!("CARGO_BIN_EXE_victim"));
+    let built = victim.parent().context("the players lie nowhere")?.join("examples").join(name);
+    ensure!(built.is_file(), "no {}: build it with cargo build -p epitaph-tests --examples", built.display());
+    Ok(built)
+}
+
+/// Killed when dropped.
+struct Clients(Child, BufReader<std::process::ChildStdout>);
+
+impl Clients {
+    fn start(command: &mut Command) -> anyhow::Result<Clients> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let out = child.stdout.take().context("their output is not a pipe")?;
+        Ok(Clients(child, BufReader::new(out)))
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if self.1.read_line(&mut line)? == 0 {
+            bail!("the clients ended: {}", self.0.wait()?);
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn next(lines: &Receiver<Option<String>>, agent: &Agent) -> anyhow::Result<Value> {
+    match lines.recv_timeout(TIMEOUT) {
+        Ok(Some(line)) => Ok(serde_json::from_str(&line)?),
+        Ok(None) => bail!("the agent ended; its log:\n{}", agent.log()),
+        Err(_) => bail!("nothing more from the agent; its log:\n{}", agent.log()),
+    }
+}

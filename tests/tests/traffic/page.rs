@@ -1,0 +1,101 @@
+//! `docs/traffic.md`: the cases with what one run measured. A run differs within the bounds only: the page's rows must be the cases'.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+
+use super::cases::{Case, Server};
+use super::Outcome;
+
+const HEAD: &str = "\
+# Lost connections, measured
+
+When a server exits, the kernel knows of each of its open connections who sent the last bytes, how many bytes there were, and whether the
+other side has acknowledged them. This proves some losses, not all:
+
+| At the exit, or at a close as a part of it | Counts as |
+|---|---|
+| the client has sent bytes, and the server none | cut |
+| the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
+| bytes were not read, or came after the close | reset |
+| neither side has ever sent a byte | idle: no loss |
+| the client had closed first, and has its answer | no loss |
+| the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
+| all else: mostly, the last bytes are the server's | undecided |
+
+An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
+its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
+TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
+no alert follows. So is a request that came within three ticks of the last answer: clients of HTTP/2 react to an answer that soon. A client
+that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut.
+
+Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
+and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 say goodbye (close_notify, GOAWAY).
+
+A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
+server of plain HTTP/1.1 without any request in hand that closes its idle connections with close(2) and exits at once. A runtime that closes
+all connections because the program returns from main does exactly the same.
+
+The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
+lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
+*lost*, and *lost* never more than *counted* and *undecided* together. *At most* bounds *undecided* in every run.
+Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request unanswered, after an answered one; `stream`
+with the first message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an
+answer. Ends: `exit` at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust: returns from main), then exits;
+`graceful`: it finishes its requests first (`Shutdown`, `GracefulStop`).
+
+| Server | Protocol | Connections | End | Lost | Counted | Undecided | At most | Verdict |
+|---|---|---|---|---|---|---|---|---|
+";
+
+/// Compares, or writes the page with `UPDATE_EXPECT=1`.
+pub fn check<'a>(played: impl Iterator<Item = (&'a Case, &'a Outcome)>) -> anyhow::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/traffic.md");
+    let played: Vec<_> = played.collect();
+    #[expect(clippy::disallowed_methods, reason = "as in expect-test")]
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let mut text = HEAD.to_owned();
+        for (case, outcome) in played {
+            writeln!(
+                text,
+                "{} {} | {} | {} | {} | {} |",
+                start(case),
+                outcome.lost,
+                outcome.counted,
+                outcome.undecided,
+                case.undecided,
+                outcome.verdict
+            )?;
+        }
+        return fs::write(&path, text).with_context(|| format!("writing {}", path.display()));
+    }
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let rows = text.strip_prefix(HEAD).context("docs/traffic.md has another text; write it with UPDATE_EXPECT=1")?;
+    let rows: Vec<&str> = rows.lines().collect();
+    let is_of = |row: &str, case: &Case| {
+        let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+        row.starts_with(&start(case)) && columns.get(8) == Some(&case.undecided.to_string().as_str())
+    };
+    let same = rows.len() == played.len() && rows.iter().zip(&played).all(|(row, (case, _))| is_of(row, case));
+    ensure!(same, "docs/traffic.md has other cases; write it with UPDATE_EXPECT=1");
+    Ok(())
+}
+
+fn start(case: &Case) -> String {
+    let server = match case.server {
+        Server::Go => "Go",
+        Server::Rust => "Rust (tonic)",
+    };
+    let protocol = match case.protocol {
+        "http" => "HTTP/1.1",
+        "https12" => "HTTP/1.1, TLS 1.2",
+        "https13" => "HTTP/1.1, TLS 1.3",
+        "h2c" => "HTTP/2",
+        "h2" => "HTTP/2, TLS 1.3",
+        "grpc" => "gRPC",
+        other => other,
+    };
+    format!("| {server} | {protocol} | {} | {} |", case.usage, case.way)
+}
