@@ -3,6 +3,7 @@
 mod doubt;
 mod evictions;
 mod hosts;
+mod inits;
 mod kills;
 mod monotone;
 mod nested;

@@ -1,0 +1,476 @@
+//! The way of the stop signal inside a container: inits, supervisors, shells, and runtimes that raise the signal again. The sequences are
+//! those of the programs named in the tests, as recorded from them.
+
+use expect_test::expect;
+
+use super::{check, check_evidence, container};
+
+/// An init, PID 1, with a program below.
+const INIT: &str = "
+    +0 mkdir app
+    proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+    proc python in=app pid=107 ns=7 start=+0.1 parent=main comm=python3
+    +0.001 exec main
+    +0.1 exec python
+";
+
+/// An init with a shell that does not execute the program but starts it.
+const SHELL: &str = "
+    +0 mkdir app
+    proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+    proc sh in=app pid=107 ns=7 start=+0.1 parent=main comm=sh
+    proc server in=app pid=108 ns=8 start=+0.2 parent=sh comm=server
+    +0.001 exec main
+    +0.1 exec sh
+    +0.2 exec server
+";
+
+fn init(rest: &str) -> String {
+    format!("{INIT}{rest}")
+}
+
+fn shell(rest: &str) -> String {
+    format!("{SHELL}{rest}")
+}
+
+#[test]
+fn tini_and_a_program_that_the_default_action_terminates() {
+    check_evidence(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default exiting already-armed
+        +1.0005 exit python TERM
+        +1.001 exit main 143
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_handles_it_and_exits_with_143() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0002 enter python TERM
+        +1.5 exit python 143
+        +1.501 exit main 143
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_ignores_it() {
+    check_evidence(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python ignored ignore already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_is_slow() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0002 enter python TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn tini_and_a_program_that_blocks_it() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default blocked already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=TERM already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_blocked_signal_that_was_read_is_not_blocked() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default blocked already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_reader_without_a_handler_that_was_read_is_killed_after_grace() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_blocked_signal_that_still_waits_is_blocked() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main blocked default armed
+        +11 KILL runc -> main waiting=TERM already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn tini_and_a_shell_that_does_not_exec() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh default exiting already-armed
+        +1.0005 exit sh TERM
+        +1.001 exit main 143
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn dumb_init_signals_the_group_and_exits_with_the_shell() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> server handler already-armed
+        +1.0001 TERM main -> sh default exiting already-armed
+        +1.0003 enter server TERM
+        +1.0005 exit sh TERM
+        +1.001 exit main 143
+        +1.0011 KILL main -> server kernel waiting=none already-armed
+        +1.002 exit server KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_shell_that_traps_forwards_and_waits() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh handler already-armed
+        +1.0002 enter sh TERM
+        +1.0004 TERM sh -> server ignored ignore already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> sh kernel waiting=none already-armed
+        +11.0012 KILL main -> server kernel waiting=none already-armed
+        +11.002 exit sh KILL
+        +11.0021 exit server KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_shell_whose_trap_waits_for_a_program_in_the_foreground() {
+    check(
+        &shell(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> sh handler already-armed
+        +1.0002 enter sh TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> sh kernel waiting=none already-armed
+        +11.0012 KILL main -> server kernel waiting=none already-armed
+        +11.002 exit sh KILL
+        +11.0021 exit server KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn pid_1_reads_the_signal_and_forwards_it_to_nobody() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_supervisor_that_kills_its_child_after_a_grace_period_of_its_own() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> python ignored ignore already-armed
+        +11 KILL main -> python waiting=none already-armed
+        +11.001 exit python KILL
+        +11.1 exit main 0
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_supervisor_whose_only_child_the_default_action_terminates() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> python default exiting already-armed
+        +1.001 exit python TERM
+        +1.1 exit main 0
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn an_application_that_stops_a_helper_is_judged_by_itself() {
+    check(
+        &format!(
+            "{INIT}
+        proc worker in=app pid=108 ns=8 start=+0.2 parent=main comm=tini
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> worker default exiting already-armed
+        +1.001 exit worker TERM
+        +1.1 exit main 0
+        "
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn which_child_of_a_supervisor_held_up_the_stop() {
+    check(
+        &format!(
+            "{INIT}
+        proc nginx in=app pid=108 ns=8 start=+0.2 parent=main comm=nginx
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> nginx handler already-armed
+        +1.0003 enter nginx TERM
+        +1.0002 TERM main -> python ignored ignore already-armed
+        +1.2 exit nginx 0
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL main -> python kernel waiting=none already-armed
+        +11.002 exit python KILL
+        "
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn tini_that_is_not_pid_1() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=20 start=+0 parent=shim comm=tini
+        proc python in=app pid=107 ns=27 start=+0.1 parent=main comm=python3
+        +0.001 exec main
+        +0.1 exec python
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python ignored ignore already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        +11.0011 KILL runc -> python cgroup.kill waiting=none already-armed
+        +11.002 exit python KILL
+        ",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn node_as_pid_1_raises_the_signal_again_in_vain() {
+    check_evidence(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.00015 TERM main -> main default blocked thread waiting=TERM already-armed
+        +1.0002 discard main TERM
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_second_stop_signal_that_is_discarded_is_not_raised_again() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +3 TERM runc -> main ignored default already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_runtime_that_raises_it_again_unblocked_in_vain() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.00015 TERM main -> main ignored default thread already-armed
+        +11 KILL runc -> main waiting=none already-armed
+        +11.001 exit main KILL
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn go_as_pid_1_raises_it_again_and_exits_with_2() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.00015 TERM main -> main ignored default thread already-armed
+        +1.001 exit main 2
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_handler_that_has_finished_raises_it_again() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.2 TERM main -> main ignored default thread already-armed
+        +1.201 exit main 143
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn node_below_tini_is_terminated_by_its_second_signal() {
+    check(
+        &init(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python handler already-armed
+        +1.0002 enter python TERM
+        +1.0003 TERM python -> python default blocked thread already-armed
+        +1.0005 exit python TERM
+        +1.001 exit main 143
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn without_a_record_of_what_happened_inside_143_is_unknown() {
+    check(
+        &container(
+            "
+        +1 TERM runc -> main default sigwait unarmed
+        +1.2 exit main 143
+        ",
+        ),
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
+    check(
+        &format!(
+            "{INIT}
+        proc forger in=app pid=120 ns=20 start=+0.2 parent=python comm=forger
+        proc forged in=app pid=121 ns=21 start=+0.2 parent=forger comm=forged
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> python default exiting already-armed
+        +1.0002 TERM forger -> forged handler already-armed
+        +1.0003 enter forged TERM
+        +1.0005 exit python TERM
+        +1.001 exit main 143
+        "
+        ),
+        expect![[""]],
+    );
+}
