@@ -6,7 +6,7 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Blocked, Case, Crash, Finding, Missing, Why};
+use super::judge::{Case, Crash, Finding, Missing, Why};
 use super::{Exit, TrafficAxis};
 pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use remedy::remedy;

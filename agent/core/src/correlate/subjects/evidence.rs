@@ -229,10 +229,10 @@ impl Subjects {
             out.push(SubjectEvent::StopSent { at, own });
         }
         self.warn(own, &fact, out);
-        let raised = fact.sender.role == Role::Itself && signal.result == SignalResult::Ignored;
+        let is_discarded = signal.result == SignalResult::Ignored && matches!(fact.sender.role, Role::Itself | Role::Inside);
         let (cap, reorder) = (self.limits.facts, self.limits.reorder);
         self.keep(own, out, |state| {
-            if raised {
+            if is_discarded {
                 state.suspect(at.plus(reorder));
             }
             state.timeline().signal(fact, essential, cap)

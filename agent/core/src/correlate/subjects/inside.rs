@@ -178,7 +178,7 @@ impl InnerSignal {
     /// What sends a stop on: the same signal, or a conventional one (an init can be set to send another).
     fn sends_on(&self, stop: Signal) -> bool {
         let signal = self.signal;
-        self.role == Role::Inside && signal != Signal::KILL && (signal == stop || signal.is_request() && signal != Signal::HUP)
+        self.role == Role::Inside && signal != Signal::KILL && (signal == stop || signal.is_request() && signal.is_conventional_stop())
     }
 }
 

@@ -44,7 +44,15 @@ fn tini_and_a_program_that_the_default_action_terminates() {
         +1.001 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
+              +1.000 signal_generate: SIGTERM from `tini` (pid 100) to `python3` (pid 107): delivered, no handler
+              +1.000 sched_process_exit: `python3` (pid 107) was terminated by SIGTERM
+              +1.001 sched_process_exit: PID 1 `tini` exited with code 143
+        "#]],
     );
 }
 
@@ -60,7 +68,10 @@ fn tini_and_a_program_that_handles_it_and_exits_with_143() {
         +1.501 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `python3`, and the process exited with code 143, 0.5 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+        "#]],
     );
 }
 
@@ -77,7 +88,17 @@ fn tini_and_a_program_that_ignores_it() {
         +11.002 exit python KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
+              +1.000 signal_generate: SIGTERM from `tini` (pid 100) to `python3` (pid 107): discarded by the kernel, SIG_IGN
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`
+              +11.001 sched_process_exit: PID 1 `tini` was terminated by SIGKILL
+              +11.002 sched_process_exit: `python3` (pid 107) was terminated by SIGKILL
+        "#]],
     );
 }
 
@@ -95,7 +116,11 @@ fn tini_and_a_program_that_is_slow() {
         +11.002 exit python KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGTERM to `python3`, whose handler ran, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
     );
 }
 
@@ -112,7 +137,11 @@ fn tini_and_a_program_that_blocks_it() {
         +11.002 exit python KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: unblock the signal (a signal mask is inherited over fork and exec), or read it by sigwait or signalfd
+        "#]],
     );
 }
 
@@ -129,7 +158,11 @@ fn a_blocked_signal_that_was_read_is_not_blocked() {
         +11.002 exit python KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGTERM to `python3`, which reads the signal without a handler (signalfd or sigwait), but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
     );
 }
 
@@ -143,7 +176,11 @@ fn a_reader_without_a_handler_that_was_read_is_killed_after_grace() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
     );
 }
 
@@ -157,7 +194,11 @@ fn a_blocked_signal_that_still_waits_is_blocked() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
+              fix: unblock the signal (a signal mask is inherited over fork and exec), or thaw the process before the stop
+        "#]],
     );
 }
 
@@ -174,7 +215,11 @@ fn tini_and_a_shell_that_does_not_exec() {
         +1.002 exit server KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `server`, which never got the signal: any work in flight was lost
+              fix: start the program with `exec` in `sh`, so that `tini` forwards SIGTERM to the program itself and waits for it; an init that signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it
+        "#]],
     );
 }
 
@@ -193,7 +238,11 @@ fn dumb_init_signals_the_group_and_exits_with_the_shell() {
         +1.002 exit server KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `server`, whose shutdown had not finished: any work in flight was lost
+              fix: start the program with `exec` in `sh`, so that `tini` forwards SIGTERM to the program itself and waits for it; an init that signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it
+        "#]],
     );
 }
 
@@ -214,7 +263,11 @@ fn a_shell_that_traps_forwards_and_waits() {
         +11.0021 exit server KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `server`; this avoids the wait of 10.0 s
+        "#]],
     );
 }
 
@@ -234,7 +287,11 @@ fn a_shell_whose_trap_waits_for_a_program_in_the_foreground() {
         +11.0021 exit server KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `tini` forwarded SIGTERM to `sh`, whose handler ran and sent no signal to `server`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: send SIGTERM on from `sh` to `server`: start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)
+        "#]],
     );
 }
 
@@ -251,7 +308,11 @@ fn pid_1_reads_the_signal_and_forwards_it_to_nobody() {
         +11.002 exit python KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, the handler started and sent no signal to `python3`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: send SIGTERM on from PID 1 `tini` to `python3`: start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)
+        "#]],
     );
 }
 
@@ -268,7 +329,12 @@ fn a_supervisor_that_kills_its_child_after_a_grace_period_of_its_own() {
         +11.1 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); `tini` sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+        "#]],
     );
 }
 
@@ -284,7 +350,11 @@ fn a_supervisor_whose_only_child_the_default_action_terminates() {
         +1.1 exit main 0
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+        "#]],
     );
 }
 
@@ -301,7 +371,10 @@ fn an_application_that_stops_a_helper_is_judged_by_itself() {
         +1.1 exit main 0
         "
         ),
-        expect![[""]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `tini`, the handler ran and sent the signal on to `tini` (pid 108), and the process exited with code 0, 0.1 s later
+        "#]],
     );
 }
 
@@ -323,7 +396,12 @@ fn which_child_of_a_supervisor_held_up_the_stop() {
         +11.002 exit python KILL
         "
         ),
-        expect![[""]],
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+        "#]],
     );
 }
 
@@ -343,7 +421,12 @@ fn tini_that_is_not_pid_1() {
         +11.0011 KILL runc -> python cgroup.kill waiting=none already-armed
         +11.002 exit python KILL
         ",
-        expect![[""]],
+        expect![[r#"
+            early: `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN)
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              `tini` forwarded SIGTERM to `python3`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in `python3`; this avoids the wait of 10.0 s
+        "#]],
     );
 }
 
@@ -360,7 +443,17 @@ fn node_as_pid_1_raises_the_signal_again_in_vain() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: the handler of a language runtime only raises the signal again; or run a small init such as tini; this avoids the wait of 10.0 s
+              +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
+              +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
+              +1.000 signal_generate: PID 1 `app` sent itself SIGTERM again, with the default action: discarded by the kernel
+              +11.000 signal_generate: SIGKILL from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`
+              +11.001 sched_process_exit: PID 1 `app` was terminated by SIGKILL
+        "#]],
     );
 }
 
@@ -376,7 +469,12 @@ fn a_second_stop_signal_that_is_discarded_is_not_raised_again() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
+              fix: the shutdown needs more than the 10.0 s that it got: raise the grace period, or shorten the shutdown
+        "#]],
     );
 }
 
@@ -392,7 +490,12 @@ fn a_runtime_that_raises_it_again_unblocked_in_vain() {
         +11.001 exit main KILL
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            early: The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal
+            ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
+              The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: the handler of a language runtime only raises the signal again; or run a small init such as tini; this avoids the wait of 10.0 s
+        "#]],
     );
 }
 
@@ -407,7 +510,11 @@ fn go_as_pid_1_raises_it_again_and_exits_with_2() {
         +1.001 exit main 2
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and the process exited with code 2: any work in flight was lost
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
+        "#]],
     );
 }
 
@@ -422,7 +529,10 @@ fn a_handler_that_has_finished_raises_it_again() {
         +1.201 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 143, 0.2 s later (128 + SIGTERM: the usual code of many language runtimes after a shutdown)
+        "#]],
     );
 }
 
@@ -439,7 +549,11 @@ fn node_below_tini_is_terminated_by_its_second_signal() {
         +1.001 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, whose handler only raised SIGTERM again, so the default action terminated it: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+        "#]],
     );
 }
 
@@ -452,7 +566,11 @@ fn without_a_record_of_what_happened_inside_143_is_unknown() {
         +1.2 exit main 143
         ",
         ),
-        expect![[""]],
+        expect![[r#"
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 143, but the reason is unknown: the signals between the processes of the container are not recorded here, so it is unknown whether another process had the same end
+              fix: use cgroup v2 for containers: what their processes signal each other is recorded there only
+        "#]],
     );
 }
 
@@ -471,6 +589,10 @@ fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
         +1.001 exit main 143
         "
         ),
-        expect![[""]],
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+        "#]],
     );
 }

@@ -4,6 +4,7 @@ use super::{killed, seconds, upper};
 use crate::event::{Disposition, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerProcess, Inside, MainExit, MainProcess, Role};
+use crate::time::Boot;
 use crate::verdict::evidence;
 use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd};
 
@@ -15,15 +16,18 @@ pub fn raised_in_vain(main: &MainProcess, signal: Signal) -> String {
     upper(in_vain(main, signal))
 }
 
-/// The sentence of a stop signal that each process discards to which it was forwarded, and which still runs. None if there is none.
-pub fn discarded_inside(main: &MainProcess, inside: &Inside) -> Option<String> {
+/// The sentence of a stop signal that each process discards to which it was forwarded, and which still runs, with its time. None if there is none.
+pub fn discarded_inside(main: &MainProcess, inside: &Inside) -> Option<(Boot, String)> {
     let mut alive = inside.forwards.iter().filter(|forward| forward.exit.is_none());
     let discards = |forward: &&Forward| {
         let raised = forward.raised_again.is_some_and(|raised| raised.discarded);
         forward.result == SignalResult::Ignored || raised
     };
     let (first, all) = (alive.clone().next()?, alive.all(|forward| discards(&forward)));
-    all.then(|| upper(format!("{}, {}", chain(Some(main), inside, first), discarding(first))))
+    all.then(|| {
+        let sentence = upper(format!("{}, {}", chain(Some(main), inside, first), discarding(first)));
+        (first.at, sentence)
+    })
 }
 
 pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
@@ -55,7 +59,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
                 Some(_) => format!("whose handler only raised {signal} again, so the default action terminated it"),
                 None => format!("which has no {signal} handler and was terminated by the default action"),
             };
-            format!("{chain}, {how}: any work in flight was lost{}", left(case))
+            format!("{chain}, {how}{}: any work in flight was lost", left(case))
         }
         InnerEnd::Nonzero => {
             let status = forward.exit.map_or(String::new(), |exit| evidence::status(exit.status));

@@ -29,7 +29,8 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
-                "handle {signal} in {}, use `exec` in the shell that starts the program, or run a small init such as tini{lost}",
+                "handle {signal} in {}, use `exec` in the shell that starts the program, or run \
+                 a small init such as tini{lost}",
                 target(case.main())
             ))
         }
@@ -37,14 +38,17 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
             Some(format!(
-                "handle {signal} in the application that runs in {}: the handler of a language runtime only raises the signal again; or run                  a small init such as tini{lost}",
+                "handle {signal} in the application that runs in {}: the handler of a language \
+                 runtime only raises the signal again; or run \
+                 a small init such as tini{lost}",
                 target(case.main())
             ))
         }
         (Why::RaisedAgain, _) => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             Some(format!(
-                "handle {signal} in the application that runs in {}: finish the work in flight, then exit with 0; the handler of a language                  runtime only raises the signal again",
+                "handle {signal} in the application that runs in {}: finish the work in flight, then exit with 0; the handler of a language \
+                 runtime only raises the signal again",
                 target(case.main())
             ))
         }
