@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, monitoring, shell, skips,
+    agent::Built, bpf, cluster, deb, debian, deny, done, fresh, go::NoGo, image, jaeger, kernels, monitoring, programs, shell, skips,
     skips::Allowed, tally::Tally,
 };
 
@@ -24,6 +24,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("fresh") => return fresh::task(args),
         Some("image") => return image::test(args),
         Some("deb") => return deb::test(args),
+        Some("programs") => return programs::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;

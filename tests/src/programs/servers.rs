@@ -1,0 +1,5 @@
+//! Servers.
+
+use crate::story::Story;
+
+pub(super) static STORIES: &[Story] = &[];
