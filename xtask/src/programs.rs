@@ -27,7 +27,11 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     };
     shell::log("playing the programs");
     let status = command.status().with_context(|| format!("running {}", demo.display()))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Installs the packages that the players list for `which`.

@@ -37,7 +37,9 @@ fn play() -> anyhow::Result<bool> {
                 return Ok(true);
             }
             "--everyday-packages" => {
-                packages(programs::everyday()).iter().for_each(|package| println!("{package}"));
+                packages(programs::everyday())
+                    .iter()
+                    .for_each(|package| println!("{package}"));
                 return Ok(true);
             }
             "--otlp" => otlp = Some(args.next().context("--otlp needs a URL")?),

@@ -1,8 +1,11 @@
 //! Inits and supervisors, with the victims below.
 
-use nix::libc::SIGKILL;
+use std::time::Duration;
 
-use super::{CLEAN, Installed, Ready, ignored, stopped, unclean};
+use nix::libc::{SIGKILL, SIGTERM};
+
+use super::{CLEAN, Installed, Ready, by, ignored, stopped, unclean};
+use crate::runtime::Stop;
 use crate::story::{End, Expected, Story};
 
 const TINI: Installed = Installed {
@@ -63,6 +66,9 @@ const BASH: Installed = Installed {
     documented: "A trap runs when the command in the foreground has exited; `wait` returns at once.",
     ..TINI
 };
+
+/// supervisord looks at its programs each second.
+const SUPERVISED: Stop = by(SIGTERM, Duration::from_secs(8));
 
 const NO_HANDLER: &[&str] = &["forwarded SIGTERM to `victim`, which has no SIGTERM handler"];
 const IGNORES: &[&str] = &["forwarded SIGTERM to `victim`, which ignores SIGTERM", "SIGKILL"];
@@ -184,13 +190,23 @@ pub(super) static STORIES: &[Story] = &[
         "tini-group",
         "tini -g reaches the program below a shell, but waits for the shell only",
         Installed {
-            command: &["/usr/bin/tini", "-g", "--", "/bin/sh", "-c", "\"$VICTIM\" handle-for 1 0; true"],
+            command: &[
+                "/usr/bin/tini",
+                "-g",
+                "--",
+                "/bin/sh",
+                "-c",
+                "\"$VICTIM\" handle-for 1 0; true",
+            ],
             ..TINI
         },
         unclean(
             End::Code(143),
             "default-action",
-            &["forwarded SIGTERM to `sh`", "killed `victim`, whose shutdown had not finished"],
+            &[
+                "forwarded SIGTERM to `sh`",
+                "killed `victim`, whose shutdown had not finished",
+            ],
             &["`exec` in `sh`"],
         ),
     ),
@@ -245,7 +261,10 @@ pub(super) static STORIES: &[Story] = &[
         unclean(
             End::Code(143),
             "default-action",
-            &["forwarded SIGTERM to `sh`", "killed `victim`, whose shutdown had not finished"],
+            &[
+                "forwarded SIGTERM to `sh`",
+                "killed `victim`, whose shutdown had not finished",
+            ],
             &["`exec` in `sh`"],
         ),
     ),
@@ -267,54 +286,66 @@ pub(super) static STORIES: &[Story] = &[
         },
         ignored(IGNORES, &["handle SIGTERM in `victim`"]),
     ),
-    stopped(
-        "supervisord-clean",
-        "supervisord's programs handle SIGTERM",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+    Story {
+        stop: SUPERVISED,
+        ..stopped(
+            "supervisord-clean",
+            "supervisord's programs handle SIGTERM",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
                  [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD
-        },
-        CLEAN,
-    ),
-    stopped(
-        "supervisord-held-up",
-        "one of supervisord's two programs ignores SIGTERM until supervisord kills it",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                )],
+                ..SUPERVISORD
+            },
+            CLEAN,
+        )
+    },
+    Story {
+        stop: SUPERVISED,
+        ..stopped(
+            "supervisord-held-up",
+            "one of supervisord's two programs ignores SIGTERM until supervisord kills it",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
                  [program:good]\ncommand=$VICTIM handle 0\n\
                  [program:bad]\ncommand=$VICTIM named bad ignore\nstopwaitsecs=1\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD
-        },
-        Expected {
-            early_warning: true,
-            ..unclean(
-                End::Code(0),
-                "ignored-stop-signal",
-                &["`supervisord` forwarded SIGTERM to `bad`, which ignores SIGTERM", "`supervisord` sent SIGKILL"],
-                &["handle SIGTERM in `bad`"],
-            )
-        },
-    ),
-    stopped(
-        "supervisord-default-action",
-        "supervisord's program has no handler",
-        Installed {
-            configuration: &[(
-                "supervisord.conf",
-                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+                )],
+                ..SUPERVISORD
+            },
+            Expected {
+                early_warning: true,
+                ..unclean(
+                    End::Code(0),
+                    "ignored-stop-signal",
+                    &[
+                        "`supervisord` forwarded SIGTERM to `bad`, which ignores SIGTERM",
+                        "`supervisord` sent SIGKILL",
+                    ],
+                    &["handle SIGTERM in `bad`"],
+                )
+            },
+        )
+    },
+    Story {
+        stop: SUPERVISED,
+        ..stopped(
+            "supervisord-default-action",
+            "supervisord's program has no handler",
+            Installed {
+                configuration: &[(
+                    "supervisord.conf",
+                    "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
                  [program:app]\ncommand=$VICTIM idle\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
-            )],
-            ..SUPERVISORD
-        },
-        unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
-    ),
+                )],
+                ..SUPERVISORD
+            },
+            unclean(End::Code(0), "default-action", NO_HANDLER, &["handler in `victim`"]),
+        )
+    },
     stopped(
         "runsv-clean",
         "the service below runsv handles SIGTERM",
@@ -343,7 +374,10 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/s6-svscan", "$DIR/scan"],
             ..S6
         },
-        ignored(&["`s6-supervise` forwarded SIGTERM to `victim`, which ignores SIGTERM"], &["handle SIGTERM in `victim`"]),
+        ignored(
+            &["`s6-supervise` forwarded SIGTERM to `victim`, which ignores SIGTERM"],
+            &["handle SIGTERM in `victim`"],
+        ),
     ),
     stopped(
         "s6-svscan-clean",
@@ -379,7 +413,10 @@ pub(super) static STORIES: &[Story] = &[
             ],
             ..BASH
         },
-        ignored(&["`bash` forwarded SIGTERM to `victim`, which ignores SIGTERM"], &["handle SIGTERM in `victim`"]),
+        ignored(
+            &["`bash` forwarded SIGTERM to `victim`, which ignores SIGTERM"],
+            &["handle SIGTERM in `victim`"],
+        ),
     ),
     stopped(
         "bash-waits-in-the-foreground",

@@ -68,7 +68,11 @@ pub fn all() -> impl Iterator<Item = &'static Story> {
 
 /// The packages that the programs need, each once.
 pub fn packages<'a>(of: impl Iterator<Item = &'a Story>) -> Vec<&'static str> {
-    let mut packages: Vec<_> = of.filter_map(installed).flat_map(|program| program.packages).copied().collect();
+    let mut packages: Vec<_> = of
+        .filter_map(installed)
+        .flat_map(|program| program.packages)
+        .copied()
+        .collect();
     packages.sort_unstable();
     packages.dedup();
     packages
@@ -94,16 +98,16 @@ const fn stopped(name: &'static str, what: &'static str, program: Installed, exp
         leaves_core: false,
         network_namespace: false,
         called_at: None,
-        stop: by(nix::libc::SIGTERM),
+        stop: by(nix::libc::SIGTERM, Duration::from_secs(2)),
         bystander: Bystander::None,
         expected,
     }
 }
 
-const fn by(signal: i32) -> Stop {
+const fn by(signal: i32, grace: Duration) -> Stop {
     Stop::Signal {
         signal,
-        grace: Duration::from_secs(2),
+        grace,
         frozen: false,
         kill: Kill::Main,
     }

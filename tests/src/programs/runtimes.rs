@@ -50,8 +50,7 @@ const BASH: Installed = Installed {
 const NODE_IDLE: &str = "setInterval(() => {}, 1000); console.log('ready')";
 const NODE_HANDLES: &str = "process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); console.log('ready')";
 const PYTHON_IDLE: &str = "import time; print('ready', flush=True); time.sleep(60)";
-const PYTHON_HANDLES: &str =
-    "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('ready', flush=True); time.sleep(60)";
+const PYTHON_HANDLES: &str = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('ready', flush=True); time.sleep(60)";
 const RUBY_IDLE: &str = "STDOUT.sync = true; puts 'ready'; sleep 60";
 const RUBY_HANDLES: &str = "trap('TERM') { exit 0 }; STDOUT.sync = true; puts 'ready'; sleep 60";
 const PERL_IDLE: &str = "$| = 1; print \"ready\\n\"; sleep 60";
@@ -65,7 +64,13 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/node", "-e", NODE_IDLE],
             ..NODE
         },
-        ignored(&["SIGTERM handler of PID 1 `node` only raised SIGTERM again", "SIGKILL"], &["handle SIGTERM in the application", "small init"]),
+        ignored(
+            &[
+                "PID 1 `node` entered its SIGTERM handler, which raised SIGTERM again",
+                "SIGKILL",
+            ],
+            &["handle SIGTERM in the application", "small init"],
+        ),
     ),
     stopped(
         "node-handles",
@@ -88,7 +93,7 @@ pub(super) static STORIES: &[Story] = &[
         unclean(
             End::Code(143),
             "default-action",
-            &["`tini` forwarded SIGTERM to `node`, whose handler only raised SIGTERM again"],
+            &["`tini` forwarded SIGTERM to `node`, whose handler raised SIGTERM again at once"],
             &["handler in `node`"],
         ),
     ),
@@ -104,7 +109,7 @@ pub(super) static STORIES: &[Story] = &[
             unclean(
                 End::Signal(SIGTERM),
                 "default-action",
-                &["only raised SIGTERM again"],
+                &["entered its SIGTERM handler, raised SIGTERM again at once"],
                 &["handle SIGTERM in the application"],
             ),
         )
@@ -116,7 +121,10 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/python3", "-c", PYTHON_IDLE],
             ..PYTHON
         },
-        ignored(&["`python3` is PID 1 and has no SIGTERM handler"], &["handle SIGTERM in PID 1 `python3`"]),
+        ignored(
+            &["`python3` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `python3`"],
+        ),
     ),
     stopped(
         "python-handles",
@@ -134,7 +142,12 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/ruby", "-e", RUBY_IDLE],
             ..RUBY
         },
-        CLEAN,
+        unclean(
+            End::Code(1),
+            "default-action",
+            &["PID 1 `ruby` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 1"],
+            &["handle SIGTERM in the application"],
+        ),
     ),
     stopped(
         "ruby-handles",
@@ -152,7 +165,10 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/usr/bin/perl", "-e", PERL_IDLE],
             ..PERL
         },
-        ignored(&["`perl` is PID 1 and has no SIGTERM handler"], &["handle SIGTERM in PID 1 `perl`"]),
+        ignored(
+            &["`perl` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `perl`"],
+        ),
     ),
     stopped(
         "perl-handles",
@@ -170,7 +186,10 @@ pub(super) static STORIES: &[Story] = &[
             command: &["/bin/bash", "-c", "echo ready; while :; do sleep 0.1; done"],
             ..BASH
         },
-        ignored(&["`bash` is PID 1 and has no SIGTERM handler"], &["handle SIGTERM in PID 1 `bash`"]),
+        ignored(
+            &["`bash` is PID 1 and has no SIGTERM handler"],
+            &["handle SIGTERM in PID 1 `bash`"],
+        ),
     ),
     stopped(
         "bash-trap-on-exit",

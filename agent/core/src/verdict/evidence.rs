@@ -153,7 +153,11 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
         );
         add(forward.at, Kind::SignalGenerate, text);
         if let Some(at) = forward.handler_entered {
-            add(at, Kind::SignalDeliver, format!("{who} entered the {} handler", forward.signal));
+            add(
+                at,
+                Kind::SignalDeliver,
+                format!("{who} entered the {} handler", forward.signal),
+            );
         }
         if let Some(exit) = forward.exit {
             add(exit.at, Kind::ProcessExit, format!("{who} {}", status(exit.status)));
@@ -162,7 +166,10 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
     let raised = case.stop().and_then(|stop| Some((stop.signal, stop.raised_again?)));
     if let Some((signal, raised)) = raised {
         let how = if raised.discarded { ": discarded by the kernel" } else { "" };
-        let text = format!("{} sent itself {signal} again, with the default action{how}", target(case.main()));
+        let text = format!(
+            "{} sent itself {signal} again, with the default action{how}",
+            target(case.main())
+        );
         add(raised.at, Kind::SignalGenerate, text);
     }
 }

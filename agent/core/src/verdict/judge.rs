@@ -234,7 +234,9 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     };
     let (mut lost, inactive) = (within(&holes.lost), within(&holes.inactive));
     if finding.inside {
-        let of_others = within(&holes.lost_inside).into_iter().filter(|kind| !holes.lost.contains(kind));
+        let of_others = within(&holes.lost_inside)
+            .into_iter()
+            .filter(|kind| !holes.lost.contains(kind));
         lost.extend(of_others.collect::<Vec<_>>());
     }
     // The exit does not need the OOM probe; only lost records of the probe can hide a victim.

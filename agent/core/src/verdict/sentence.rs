@@ -94,7 +94,9 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
             let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
-                None if finding.why == Why::AfterGrace => "which reads the signal without a handler (signalfd or sigwait)".to_owned(),
+                None if finding.why == Why::AfterGrace => {
+                    "which reads the signal without a handler (signalfd or sigwait)".to_owned()
+                }
                 Some((stop, at)) if at.since(stop.at) >= Duration::from_millis(100) => {
                     format!("the handler started {} later", seconds(at.since(stop.at)))
                 }
@@ -105,7 +107,10 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 (None, Some(others)) => format!(" and sent no signal to {others}"),
                 (None, None) => String::new(),
             };
-            format!("{}, {handled}{sent_on}, but the shutdown did not finish: {killed}", sent(case))
+            format!(
+                "{}, {handled}{sent_on}, but the shutdown did not finish: {killed}",
+                sent(case)
+            )
         }
         Why::Forced => match case.kill() {
             Some(kill) => format!(
@@ -277,10 +282,10 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
     let Some(stop) = case.stop() else { return status(case) };
     let signal = stop.signal;
     let ended = match case.exit.map(|exit| exit.status) {
-        Some(ExitStatus::Exited(code)) => format!("the process exited with code {code}"),
-        _ => "the default action terminated the process".to_owned(),
+        Some(ExitStatus::Exited(code)) => format!("exited with code {code}"),
+        _ => "was terminated by the default action".to_owned(),
     };
-    format!("the {signal} handler of {who} only raised {signal} again, and {ended}: any work in flight was lost")
+    format!("{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work in flight was lost")
 }
 
 fn oom_child(case: &Case<'_>, who: &str) -> String {

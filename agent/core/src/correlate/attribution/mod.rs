@@ -8,7 +8,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Attribution, Index, Question, Subject};
-use crate::event::{Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, Task, Tcp};
+use crate::event::{
+    Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, Task, Tcp,
+};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::termination::Actor;

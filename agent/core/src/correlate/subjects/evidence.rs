@@ -54,12 +54,10 @@ impl Subjects {
             What::Signal { signal, sender } => self.signal(at, own, &signal, sender, out),
             What::Deliver(deliver) => {
                 let cap = self.limits.facts;
-                self.keep(own, out, |state| {
-                    match state.concerns(&deliver.task) {
-                        _ if state.is_past(&deliver.task) => true,
-                        true => state.timeline().deliver(at, deliver, cap),
-                        false => state.timeline().inside.entry(at, &deliver.task, deliver.signal, false, cap),
-                    }
+                self.keep(own, out, |state| match state.concerns(&deliver.task) {
+                    _ if state.is_past(&deliver.task) => true,
+                    true => state.timeline().deliver(at, deliver, cap),
+                    false => state.timeline().inside.entry(at, &deliver.task, deliver.signal, false, cap),
                 });
             }
             What::Discarded(discarded) => self.discarded(at, own, &discarded, out),
@@ -262,7 +260,10 @@ impl Subjects {
                 return true;
             }
             state.suspect(at.plus(reorder));
-            state.timeline().inside.entry(at, &discarded.task, discarded.signal, true, cap)
+            state
+                .timeline()
+                .inside
+                .entry(at, &discarded.task, discarded.signal, true, cap)
         });
     }
 

@@ -7,8 +7,8 @@ use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::termination::{Fatal, Gaps, Kill, OomKill, Open, RaisedAgain, Role, Stop, TerminationFacts, TerminationKey};
 use crate::time::Boot;
-use crate::verdict::judge::OOM_CHILD_REACH;
 use crate::verdict;
+use crate::verdict::judge::OOM_CHILD_REACH;
 
 use super::clients::Clients;
 use super::coverage::{Coverage, Home, LATE_REACH};
@@ -60,7 +60,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let deadline = kill_fact.map_or(end, |fact| fact.at);
     let stop_signal = stop_signal(&signals, deadline, by_runtime);
     let stop = stop_signal.map(|fact| Stop {
-        still_pending: kill_fact.and_then(|kill| kill.signal.pending).map(|set| set.contains(fact.signal.signal)),
+        still_pending: kill_fact
+            .and_then(|kill| kill.signal.pending)
+            .map(|set| set.contains(fact.signal.signal)),
         ..stop(fact, timeline, &signals, main.as_ref(), deadline, end)
     });
     let way = stop_signal.zip(main.as_ref()).map(|(stop, main)| Way {
@@ -361,7 +363,10 @@ fn stop(
             let (of, role) = (&other.signal, other.sender.role);
             role == Role::Itself && of.signal == fact.signal.signal && of.disposition == Disposition::Default
         };
-        let raised = signals.iter().filter(is_raised).flat_map(|raised| [(raised.at, raised), (raised.last, raised)]);
+        let raised = signals
+            .iter()
+            .filter(is_raised)
+            .flat_map(|raised| [(raised.at, raised), (raised.last, raised)]);
         let (at, raised) = raised.filter(|(at, _)| *at >= entered).min_by_key(|(at, _)| *at)?;
         let read_in_vain = timeline.inside.discarded(&main.id, fact.signal.signal, at);
         let discarded = raised.signal.result == SignalResult::Ignored || read_in_vain;

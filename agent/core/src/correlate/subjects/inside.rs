@@ -158,7 +158,16 @@ impl InnerSignal {
     }
 
     fn is_like(&self, other: &InnerSignal) -> bool {
-        let key = |of: &InnerSignal| (of.sender.tgid, of.sender.start, of.target.tgid, of.target.start, of.signal, of.role);
+        let key = |of: &InnerSignal| {
+            (
+                of.sender.tgid,
+                of.sender.start,
+                of.target.tgid,
+                of.target.start,
+                of.signal,
+                of.role,
+            )
+        };
         key(self) == key(other) && (self.result, self.disposition) == (other.result, other.disposition)
     }
 
@@ -178,7 +187,9 @@ impl InnerSignal {
     /// What sends a stop on: the same signal, or a conventional one (an init can be set to send another).
     fn sends_on(&self, stop: Signal) -> bool {
         let signal = self.signal;
-        self.role == Role::Inside && signal != Signal::KILL && (signal == stop || signal.is_request() && signal.is_conventional_stop())
+        self.role == Role::Inside
+            && signal != Signal::KILL
+            && (signal == stop || signal.is_request() && signal.is_conventional_stop())
     }
 }
 
@@ -264,13 +275,18 @@ impl Way<'_> {
         let entered = entries.iter().filter(of_target).filter(|entry| !entry.discarded);
         let handler_entered = entered.filter_map(|entry| entry.at_or_after(at)).min();
         let raised_again = handler_entered.and_then(|entered| {
-            let again = signals.iter().filter(|again| again.to(&target) && again.is_raised() && again.signal == fact.signal);
-            let (at, again) = again.filter_map(|again| Some((again.at_or_after(entered)?, again))).min_by_key(|(at, _)| *at)?;
+            let again = signals
+                .iter()
+                .filter(|again| again.to(&target) && again.is_raised() && again.signal == fact.signal);
+            let (at, again) = again
+                .filter_map(|again| Some((again.at_or_after(entered)?, again)))
+                .min_by_key(|(at, _)| *at)?;
             let mut read = entries.iter().filter(of_target).filter(|entry| entry.discarded);
             let discarded = again.result == SignalResult::Ignored || read.any(|entry| entry.last >= at);
             Some(RaisedAgain { at, discarded })
         });
-        let is_kill = |kill: &&InnerSignal| kill.signal == Signal::KILL && kill.result != SignalResult::Ignored && kill.at >= at;
+        let is_kill =
+            |kill: &&InnerSignal| kill.signal == Signal::KILL && kill.result != SignalResult::Ignored && kill.at >= at;
         let kill = signals.iter().filter(is_kill).find(|kill| kill.to(&target));
         Forward {
             at,
@@ -283,7 +299,9 @@ impl Way<'_> {
             state: fact.state,
             handler_entered,
             raised_again,
-            still_pending: kill.and_then(|kill| kill.pending).map(|pending| pending.contains(fact.signal)),
+            still_pending: kill
+                .and_then(|kill| kill.pending)
+                .map(|pending| pending.contains(fact.signal)),
             kill: kill.map(|kill| InnerKill {
                 at: kill.at,
                 sender: kill.sender,

@@ -126,7 +126,11 @@ impl Timeline {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.signals.is_empty() && self.delivers.is_empty() && self.ooms.is_empty() && self.inside.is_empty() && self.sockets.is_empty()
+        self.signals.is_empty()
+            && self.delivers.is_empty()
+            && self.ooms.is_empty()
+            && self.inside.is_empty()
+            && self.sockets.is_empty()
     }
 
     /// Time of the earliest fact.
@@ -135,7 +139,12 @@ impl Timeline {
         let delivers = self.delivers.iter().map(|(at, _)| *at);
         let ooms = self.ooms.iter().map(|fact| fact.at);
         let inside = self.inside.since();
-        signals.chain(delivers).chain(ooms).chain(inside).chain(self.sockets.since()).min()
+        signals
+            .chain(delivers)
+            .chain(ooms)
+            .chain(inside)
+            .chain(self.sockets.since())
+            .min()
     }
 
     /// Bytes, with its own size.
@@ -152,7 +161,8 @@ impl Timeline {
 
     /// Whether [`Timeline::squeeze`] frees anything.
     pub fn is_squeezable(&self) -> bool {
-        let has_facts = self.signals.capacity() > 1 || self.delivers.capacity() > 0 || self.ooms.capacity() > 0 || self.inside.bytes() > 0;
+        let has_facts =
+            self.signals.capacity() > 1 || self.delivers.capacity() > 0 || self.ooms.capacity() > 0 || self.inside.bytes() > 0;
         has_facts || self.sockets.is_squeezable()
     }
 

@@ -264,6 +264,7 @@ fn a_shell_that_traps_forwards_and_waits() {
         ",
         ),
         expect![[r#"
+            early: `tini` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which ignores SIGTERM (SIG_IGN)
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `tini` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which ignores SIGTERM (SIG_IGN); the container runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in `server`; this avoids the wait of 10.0 s
@@ -444,9 +445,9 @@ fn node_as_pid_1_raises_the_signal_again_in_vain() {
         ",
         ),
         expect![[r#"
-            early: The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal
+            early: PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
+              PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in the application that runs in PID 1 `app`: the handler of a language runtime only raises the signal again; or run a small init such as tini; this avoids the wait of 10.0 s
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.000 signal_deliver: PID 1 `app` entered the SIGTERM handler
@@ -491,9 +492,9 @@ fn a_runtime_that_raises_it_again_unblocked_in_vain() {
         ",
         ),
         expect![[r#"
-            early: The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal
+            early: PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
-              The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and PID 1 has no default action, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
+              PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal; the container runtime sent SIGKILL 10.0 s later
               fix: handle SIGTERM in the application that runs in PID 1 `app`: the handler of a language runtime only raises the signal again; or run a small init such as tini; this avoids the wait of 10.0 s
         "#]],
     );
@@ -512,7 +513,7 @@ fn go_as_pid_1_raises_it_again_and_exits_with_2() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              The SIGTERM handler of PID 1 `app` only raised SIGTERM again, and the process exited with code 2: any work in flight was lost
+              PID 1 `app` entered its SIGTERM handler, raised SIGTERM again at once, and exited with code 2: any work in flight was lost
               fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
         "#]],
     );
@@ -551,7 +552,7 @@ fn node_below_tini_is_terminated_by_its_second_signal() {
         ),
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
-              `tini` forwarded SIGTERM to `python3`, whose handler only raised SIGTERM again, so the default action terminated it: any work in flight was lost
+              `tini` forwarded SIGTERM to `python3`, whose handler raised SIGTERM again at once, so the default action terminated it: any work in flight was lost
               fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
         "#]],
     );

@@ -179,7 +179,10 @@ fn holder(case: &Case<'_>, is_alive: impl Fn(&Forward) -> bool) -> Option<usize>
 
 /// A supervisor has a grace period of its own.
 fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
-    let by = forward.kill.filter(|kill| kill.role == Role::Inside).map(|kill| kill.sender.tgid);
+    let by = forward
+        .kill
+        .filter(|kill| kill.role == Role::Inside)
+        .map(|kill| kill.sender.tgid);
     let is_supervisor = |by: Pid| by == forward.sender.tgid && by == forward.parent;
     let in_time = forward.exit.is_some_and(|exit| exit.at <= case.end);
     by.is_some_and(is_supervisor) && in_time && signal(forward) == Some(Signal::KILL)

@@ -248,11 +248,12 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     if let Some(finding) = inside::exited(case, cause) {
         return finding;
     }
-    // PID 1 has no default action: the runtime of the process exits by itself after its second signal.
-    if stop.raised_again.is_some_and(|raised| raised.discarded) && is_reflex(stop.handler_entered, stop.raised_again) {
+    let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
+    // PID 1 has no default action: a language runtime exits by itself after its second signal.
+    let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
+    if !is_signal_code && is_discarded && is_reflex(stop.handler_entered, stop.raised_again) {
         return finding(Exit::DefaultAction, cause, Why::RaisedAgain, &[]);
     }
-    let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
     // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
     let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
     if !is_signal_code || stop.handler_entered.is_none() && !reads {
@@ -270,7 +271,11 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
     if stop.handler_entered.is_none() && !case.inside.observed {
         return unknown(case, Missing::Inside);
     }
-    inside(Exit::Clean, self::cause(case, Cause::Completed), Why::StoppedWithSignalCode(stop.signal))
+    inside(
+        Exit::Clean,
+        self::cause(case, Cause::Completed),
+        Why::StoppedWithSignalCode(stop.signal),
+    )
 }
 
 pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {

@@ -16,14 +16,17 @@ pub fn raised_in_vain(main: &MainProcess, signal: Signal) -> String {
     upper(in_vain(main, signal))
 }
 
-/// The sentence of a stop signal that each process discards to which it was forwarded, and which still runs, with its time. None if there is none.
+/// The sentence of a stop signal that the kernel discarded for each process at the end of its way that still runs, with its time. None if
+/// there is none.
 pub fn discarded_inside(main: &MainProcess, inside: &Inside) -> Option<(Boot, String)> {
-    let mut alive = inside.forwards.iter().filter(|forward| forward.exit.is_none());
+    let alive = || inside.forwards.iter().filter(|forward| forward.exit.is_none());
+    let sends_on = |forward: &Forward| alive().any(|other| other.sender.tgid == forward.target.tgid);
+    let mut last = alive().filter(|forward| !sends_on(forward));
     let discards = |forward: &&Forward| {
         let raised = forward.raised_again.is_some_and(|raised| raised.discarded);
         forward.result == SignalResult::Ignored || raised
     };
-    let (first, all) = (alive.clone().next()?, alive.all(|forward| discards(&forward)));
+    let (first, all) = (last.clone().next()?, last.all(|forward| discards(&forward)));
     all.then(|| {
         let sentence = upper(format!("{}, {}", chain(Some(main), inside, first), discarding(first)));
         (first.at, sentence)
@@ -56,7 +59,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         }
         InnerEnd::DefaultAction => {
             let how = match forward.raised_again {
-                Some(_) => format!("whose handler only raised {signal} again, so the default action terminated it"),
+                Some(_) => format!("whose handler raised {signal} again at once, so the default action terminated it"),
                 None => format!("which has no {signal} handler and was terminated by the default action"),
             };
             format!("{chain}, {how}{}: any work in flight was lost", left(case))
@@ -89,8 +92,8 @@ pub(super) fn unread(how: Blocked, signal: Signal) -> String {
 pub(super) fn in_vain(main: &MainProcess, signal: Signal) -> String {
     let who = super::target(Some(main));
     format!(
-        "the {signal} handler of {who} only raised {signal} again, and PID 1 has no default action, so the kernel discarded the second \
-         signal"
+        "{who} entered its {signal} handler, which raised {signal} again for the default action; PID 1 has none, so the kernel discarded \
+         the second signal"
     )
 }
 
@@ -201,14 +204,21 @@ fn chain(main: Option<&MainProcess>, inside: &Inside, last: &Forward) -> String 
     while let Some(first) = hops.last()
         && hops.len() < CHAIN
         && main.is_none_or(|main| main.tgid != first.sender.tgid)
-        && let Some(earlier) = inside.forwards.iter().find(|forward| forward.target.tgid == first.sender.tgid)
+        && let Some(earlier) = inside
+            .forwards
+            .iter()
+            .find(|forward| forward.target.tgid == first.sender.tgid)
     {
         hops.push(earlier);
     }
     let mut text = hops.last().map_or(String::new(), |first| name(main, inside, &first.sender));
     for (i, hop) in hops.iter().rev().enumerate() {
         let which = if i == 0 { "" } else { ", which" };
-        text.push_str(&format!("{which} forwarded {} to {}", hop.signal, name(main, inside, &hop.target)));
+        text.push_str(&format!(
+            "{which} forwarded {} to {}",
+            hop.signal,
+            name(main, inside, &hop.target)
+        ));
     }
     text
 }
@@ -216,7 +226,7 @@ fn chain(main: Option<&MainProcess>, inside: &Inside, last: &Forward) -> String 
 fn discarding(forward: &Forward) -> String {
     let signal = forward.signal;
     match (forward.raised_again, forward.disposition) {
-        (Some(_), _) => format!("whose handler only raised {signal} again, which the kernel discarded"),
+        (Some(_), _) => format!("whose handler raised {signal} again, which the kernel discarded"),
         (None, Disposition::Ignore) => format!("which ignores {signal} (SIG_IGN)"),
         (None, Disposition::Default) => format!("which has no {signal} handler, so the kernel discarded the signal"),
         (None, Disposition::Handler | Disposition::Unknown) => format!("which ignores {signal}"),
@@ -225,7 +235,10 @@ fn discarding(forward: &Forward) -> String {
 
 /// "`python3`", with its pid where another process has the same name.
 fn name(main: Option<&MainProcess>, inside: &Inside, process: &InnerProcess) -> String {
-    let all = inside.forwards.iter().map(|forward| (forward.target.tgid, forward.target.comm));
+    let all = inside
+        .forwards
+        .iter()
+        .map(|forward| (forward.target.tgid, forward.target.comm));
     let unsignalled = inside.unsignalled.iter().map(|process| (process.tgid, process.comm));
     let mains = main.map(|main| (main.tgid, main.comm));
     let is_other = |(tgid, comm): (Pid, _)| tgid != process.tgid && comm == process.comm;
