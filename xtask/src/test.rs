@@ -49,7 +49,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if !kernels.missing.is_empty() {
         holding.insert("no-kernel-packages".into());
     }
-    let epitaph = Built::of(&["--all-targets"], "building the workspace and its tests")?.bin("epitaph")?;
+    let built = Built::of(&["--all-targets"], "building the workspace and its tests")?;
+    let epitaph = built.bin("epitaph")?;
+    if shell::is_root() && !programs::of_everyday(&built.bin("demo")?) {
+        holding.insert("no-programs".into());
+    }
     let allowed = Allowed::read(holding)?;
 
     let recorded = shell::root().join("target/xtask/skips.txt");

@@ -375,7 +375,7 @@ pub(super) static STORIES: &[Story] = &[
             ..S6
         },
         ignored(
-            &["`s6-supervise` forwarded SIGTERM to `victim`, which ignores SIGTERM"],
+            &["`s6-svscan` forwarded SIGTERM to `s6-supervise`, which forwarded SIGTERM to `victim`, which ignores SIGTERM"],
             &["handle SIGTERM in `victim`"],
         ),
     ),
