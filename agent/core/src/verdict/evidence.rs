@@ -54,11 +54,10 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             role(case, fatal.sender.role),
             target(case.main()),
         );
-        // A fatal stop signal already has a line.
-        if case
-            .stop()
-            .is_none_or(|stop| stop.at != fatal.at || stop.signal != fatal.signal)
-        {
+        // A fatal stop signal, at first or raised again, already has a line.
+        let has_line = |at: Boot| case.stop().is_some_and(|stop| at == fatal.at && stop.signal == fatal.signal);
+        let raised = case.stop().and_then(|stop| stop.raised_again);
+        if !case.stop().is_some_and(|stop| has_line(stop.at)) && !raised.is_some_and(|raised| has_line(raised.at)) {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
@@ -158,6 +157,11 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
                 Kind::SignalDeliver,
                 format!("{who} entered the {} handler", forward.signal),
             );
+        }
+        if let Some(raised) = forward.raised_again {
+            let how = if raised.discarded { ": discarded by the kernel" } else { "" };
+            let text = format!("{who} sent itself {} again, with the default action{how}", forward.signal);
+            add(raised.at, Kind::SignalGenerate, text);
         }
         if let Some(exit) = forward.exit {
             add(exit.at, Kind::ProcessExit, format!("{who} {}", status(exit.status)));
