@@ -425,6 +425,8 @@ pub struct MissingEvidence {
     pub late_start: bool,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
+    /// The main process got a stop signal before the first one that was observed.
+    pub earlier_stop: bool,
     /// Another process may have been the main process: the record of its exec may be lost.
     pub main_unsure: bool,
 }

@@ -243,6 +243,8 @@ fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
     let inactive: Vec<Kind> = inactive.into_iter().filter(|&kind| kind != Kind::OomVictim).collect();
     let missing = if holes.main_unsure {
         Missing::Lost(vec![Kind::ProcessExec])
+    } else if holes.earlier_stop && finding.exit == Exit::IgnoredStopSignal {
+        Missing::Lost(vec![Kind::SignalGenerate])
     } else if finding.absent.is_empty() {
         return finding;
     } else if holes.late_start && finding.no_stop_seen {

@@ -102,6 +102,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let mut missing = context.coverage.missing(home, born, begin, end, stop_signal.is_some());
     missing.over_cap = timeline.over_cap_matters;
     missing.over_cap_inside = timeline.over_cap_matters || timeline.inside.over_cap > 0 || state.exits_dropped > 0;
+    missing.earlier_stop = stop_signal.is_some_and(|stop| is_later(context, home, timeline, main.as_ref(), stop));
     missing.lost_inside = lost_inside(context, home, state, begin, until);
     let by_runtime = stop.as_ref().is_some_and(|stop| stop.sender.role == Role::Runtime);
     missing.main_unsure = !is_sure(state, main.as_ref(), by_runtime)
@@ -180,6 +181,21 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         missing,
         open,
     })
+}
+
+/// The discarded stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost.
+fn is_later(context: &Context<'_>, home: Home<'_>, timeline: &Timeline, main: Option<&Candidate>, stop: &SignalFact) -> bool {
+    if stop.signal.result != SignalResult::Ignored || stop.signal.disposition != Disposition::Default {
+        return false;
+    }
+    let since = stop.at.minus(RUN_GAP);
+    let entered = timeline.delivers.iter().any(|(at, deliver)| {
+        let in_time = since <= *at && *at < stop.at;
+        in_time && deliver.signal == stop.signal.signal && main.is_some_and(|main| main.id.is(&deliver.task))
+    });
+    let losses = context.coverage.losses(home, since, stop.at);
+    let lost = |kind: Kind| losses.iter().any(|(lost, _)| *lost == kind);
+    entered || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver)
 }
 
 /// Kinds of lost records that can have been about the way of a stop signal inside, which does not end before the last process does.

@@ -564,7 +564,7 @@ fn without_a_record_of_what_happened_inside_143_is_unknown() {
         &container(
             "
         +1 TERM runc -> main default sigwait unarmed
-        +1.2 exit main 143
+        +1.2 exit main 143 unarmed
         ",
         ),
         expect![[r#"
